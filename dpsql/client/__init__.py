@@ -1,0 +1,1 @@
+"""The shell outside the server: the command line, the private cluster, installation."""

@@ -1,0 +1,1 @@
+"""The mathematics: numbers in, numbers out; no SQL, no database, no clock, no settings."""

@@ -1,0 +1,1 @@
+"""Use cases: answer, explain, sensitivity."""

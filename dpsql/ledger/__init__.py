@@ -1,0 +1,1 @@
+"""Budgets and spends, kept on a connection of their own."""

@@ -1,0 +1,31 @@
+"""Protocols at the edges.  Implementations: plpy inside the server, psycopg outside, fakes in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Protocol
+
+
+class Database(Protocol):
+    """Where base data is read, by set-oriented SQL, always in the caller's one snapshot."""
+
+    def execute(self, sql: str, parameters: Sequence[tuple[str, object]] = ()) -> list[tuple[object, ...]]:
+        """Run one statement; ``parameters`` are (type name, value) pairs for ``$1 ...``."""
+        ...
+
+    def tick(self) -> None:
+        """Give the server a chance to cancel; call between iterations of long loops (50 ms)."""
+        ...
+
+
+class NoiseSource(Protocol):
+    """Integer noise with exact rational parameters (PRIVACY.md section 3)."""
+
+    def discrete_laplace(self, scale: Fraction) -> int:
+        """Draw from ``P(x) proportional to exp(-|x|/scale)``."""
+        ...
+
+    def discrete_cauchy(self, scale: Fraction) -> int:
+        """Draw from ``P(x) proportional to 1/(1 + (x/scale)**4)``."""
+        ...

@@ -1,0 +1,1 @@
+"""The shell inside the server: the only code that sees plpy."""

@@ -1,0 +1,1 @@
+"""Counts and boundaries read from base data through the Database port."""
