@@ -13,7 +13,7 @@ DB ?= postgres
 USER_ROLE := $(if $(filter command line,$(origin USER)),$(USER),postgres)
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: help packages venv up down dsn
+.PHONY: help packages venv up down dsn load demo
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -32,3 +32,9 @@ down: ## Stop it
 
 dsn: ## make -s dsn [DB=...] [USER=...] prints a connection string
 	@$(DPSQL) dsn --db '$(DB)' --user '$(USER_ROLE)'
+
+load: up ## Load the demo databases, make load SF=1 for another TPC-H scale
+	@$(DPSQL) load $(if $(SF),--sf $(SF))
+
+demo: venv ## From nothing to an analyst's session in both demo databases
+	@$(DPSQL) demo $(if $(SF),--sf $(SF))

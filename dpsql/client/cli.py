@@ -35,6 +35,32 @@ def up() -> None:
 
 
 @app.command()
+def load(
+    sf: Annotated[float | None, typer.Option(min=0.001, help="TPC-H scale factor")] = None,
+) -> None:
+    """Load and protect the demo databases facebook and tpch, unless that is done."""
+    from dpsql.client import demo as demonstration
+    from dpsql.client.private import start
+
+    layout = Layout.discover()
+    demonstration.load(layout, start(layout), sf)
+
+
+@app.command()
+def demo(
+    sf: Annotated[float | None, typer.Option(min=0.001, help="TPC-H scale factor")] = None,
+) -> None:
+    """Load the demo databases and show an analyst's session in each."""
+    from dpsql.client import demo as demonstration
+    from dpsql.client.private import start
+
+    layout = Layout.discover()
+    cluster = start(layout)
+    demonstration.load(layout, cluster, sf)
+    demonstration.show(layout, cluster)
+
+
+@app.command()
 def down() -> None:
     """Stop the clone's private cluster."""
     from dpsql.client.private import private_cluster
@@ -58,9 +84,11 @@ def dsn(
 
 def main() -> None:
     """Run the command line; a step that cannot work ends with its message and status 1."""
+    import psycopg
+
     try:
         app()
-    except SetupError as error:
+    except (SetupError, psycopg.Error) as error:
         print(f"dpsql: {error}", file=sys.stderr)
         sys.exit(1)
 
