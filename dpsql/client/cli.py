@@ -17,6 +17,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+ScaleFactor = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="TPC-H scale factor; by default what is loaded, else 0.1"),
+]
+
 
 @app.command()
 def version() -> None:
@@ -25,31 +30,27 @@ def version() -> None:
 
 
 @app.command()
-def up() -> None:
-    """Build what changed and start the clone's private cluster."""
-    from dpsql.client.private import private_cluster, start
+def build() -> None:
+    """Build extension and hook and install them into the clone's private tree."""
+    from dpsql.client.build import prepare
 
-    layout = Layout.discover()
-    start(layout)
-    print(f"dpsql: running; make -s dsn prints {private_cluster(layout).conninfo()}")
+    prepare(Layout.discover())
 
 
 @app.command()
-def load(
-    sf: Annotated[float | None, typer.Option(min=0.001, help="TPC-H scale factor")] = None,
-) -> None:
-    """Load and protect the demo databases facebook and tpch, unless that is done."""
+def up(sf: ScaleFactor = None) -> None:
+    """Start the clone's private cluster with both demo databases; build and load what changed."""
     from dpsql.client import demo as demonstration
     from dpsql.client.private import start
 
     layout = Layout.discover()
-    demonstration.load(layout, start(layout), sf)
+    cluster = start(layout)
+    demonstration.load(layout, cluster, sf)
+    print(f"dpsql: running; connect with psql '{cluster.conninfo()}'")
 
 
 @app.command()
-def demo(
-    sf: Annotated[float | None, typer.Option(min=0.001, help="TPC-H scale factor")] = None,
-) -> None:
+def demo(sf: ScaleFactor = None) -> None:
     """Load the demo databases and show an analyst's session in each."""
     from dpsql.client import demo as demonstration
     from dpsql.client.private import start
