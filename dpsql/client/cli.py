@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -81,6 +82,26 @@ def dsn(
     if not cluster.running:
         raise SetupError("the private cluster does not run; `make up` starts it")
     print(cluster.conninfo(dbname=db, user=user))
+
+
+@app.command()
+def install(
+    dsn: Annotated[str, typer.Option(help="connection string of a superuser")],
+    pg_config: Annotated[Path, typer.Option(help="the server's pg_config")] = Path("pg_config"),
+    prefix: Annotated[
+        Path | None, typer.Option(help="folder for the package; below pkglibdir by default")
+    ] = None,
+    venv: Annotated[
+        Path | None, typer.Option(help="virtual environment that has the dependencies already")
+    ] = None,
+    restart: Annotated[bool, typer.Option(help="restart the server if it must be")] = False,
+) -> None:
+    """Put extension, hook and package into an existing server on this machine."""
+    from dpsql.client.install import install_into_server
+
+    install_into_server(
+        Layout.discover(), pg_config, dsn, prefix=prefix, venv=venv, restart=restart
+    )
 
 
 def main() -> None:
