@@ -158,7 +158,7 @@ venv() {
     [ -x "$directory/bin/python" ] || $python -m venv "$directory"
     extras=$(echo "$*" | tr ' ' ',')
     echo "dpsql: installing Python packages into $directory"
-    "$directory/bin/python" -m pip install -q --disable-pip-version-check -e "$clone${extras:+[$extras]}" ||
+    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -e "$clone${extras:+[$extras]}" ||
         fail "pip could not install the Python packages" "look at the message above; then run the command again"
     touch "$stamp"
 }

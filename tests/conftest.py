@@ -42,6 +42,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.server)
 
 
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"hypothesis seed: {config.getoption('hypothesis_seed')}"
+
+
 @dataclass(slots=True)
 class ServerTests:
     """Outcomes of the tests that need a server; a silent skip must not look like success."""
