@@ -16,8 +16,8 @@ as $$
 declare
     found_root integer;
     found_kind text;
-    schema_name name;
-    relation_name name;
+    found_schema name;
+    found_name name;
 begin
     if relation is null then
         raise exception using errcode = 'PD040', message = 'parameter "relation" of dp.protect must not be null';
@@ -32,7 +32,7 @@ begin
     end if;
     perform dp.require_loss('dp.protect', epsilon, delta);
     perform dp.require_declarable(relation);
-    select n.nspname, c.relname into schema_name, relation_name
+    select n.nspname, c.relname into found_schema, found_name
       from pg_catalog.pg_class as c
       join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
      where c.oid = protect.relation;
@@ -42,15 +42,15 @@ begin
     if found_root is null then
         select r.id into found_root
           from dp.root as r
-         where r.schema_name = protect.schema_name
-           and r.relation_name = protect.relation_name
+         where r.schema_name = found_schema
+           and r.relation_name = found_name
            and not exists (select from dp.policy as p where p.root = r.id)
          order by r.id desc
          limit 1;
     end if;
     if found_root is null then
         insert into dp.root (schema_name, relation_name, epsilon_cap, delta_cap)
-        values (schema_name, relation_name, epsilon, coalesce(delta, 1e-6))
+        values (found_schema, found_name, epsilon, coalesce(delta, 1e-6))
         returning id into found_root;
     else
         update dp.root as r
