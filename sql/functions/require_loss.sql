@@ -11,10 +11,10 @@ begin
             message = format('parameter "epsilon" of %s must be greater than 0 and finite', function_name),
             detail = format('Got %s.', epsilon);
     end if;
-    if delta < 0 or delta >= 1 or delta = 'NaN' then
+    if delta < 0 or delta > 1 or delta = 'NaN' then
         raise exception using
             errcode = 'PD040',
-            message = format('parameter "delta" of %s must be at least 0 and less than 1', function_name),
+            message = format('parameter "delta" of %s must be between 0 and 1', function_name),
             detail = format('Got %s.', delta);
     end if;
 end

@@ -24,7 +24,7 @@ begin
          where r.oid = p.role_oid
            and p.role_name <> r.rolname;
     end if;
-    update dp.catalogue_version set token = pg_catalog.gen_random_uuid();
+    update dp.catalog_version set version = pg_catalog.gen_random_uuid();
     if not exists (select from dp.ledger_identity) then
         insert into dp.ledger_identity (
             incarnation, system_identifier, timeline, database, note, recorded_by)

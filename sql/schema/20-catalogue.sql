@@ -5,13 +5,13 @@
 -- are regclass, so that a dump carries their names; rows of dropped relations are not dumped,
 -- because a bare number would mean some other relation after the restore.
 
-create table dp.catalogue_version (
+create table dp.catalog_version (
     singleton boolean primary key default true check (singleton),
-    token uuid not null default pg_catalog.gen_random_uuid()
+    version uuid not null default pg_catalog.gen_random_uuid()
 );
-comment on table dp.catalogue_version is
-    'one row; the token changes with every declaration and is fresh after a restore (not dumped)';
-insert into dp.catalogue_version default values;
+comment on table dp.catalog_version is
+    'one row; changes with every declaration and is fresh after a restore (not dumped)';
+insert into dp.catalog_version default values;
 
 create table dp.principal (
     id integer generated always as identity primary key,
@@ -23,7 +23,7 @@ comment on table dp.principal is 'stable ledger identity of a role, surviving re
 create table dp.role_budget (
     principal integer primary key,
     epsilon numeric not null check (epsilon > 0 and epsilon < 'Infinity'),
-    delta numeric not null check (delta >= 0 and delta < 1),
+    delta numeric not null check (delta >= 0 and delta <= 1),
     granted_by name not null,
     granted_at timestamptz not null default pg_catalog.clock_timestamp()
 );
@@ -35,7 +35,7 @@ create table dp.root (
     relation_name name not null,
     neighbours text not null default 'row' check (neighbours in ('row', 'unit')),
     epsilon_cap numeric check (epsilon_cap > 0 and epsilon_cap < 'Infinity'),
-    delta_cap numeric check (delta_cap >= 0 and delta_cap < 1),
+    delta_cap numeric check (delta_cap >= 0 and delta_cap <= 1),
     created_at timestamptz not null default pg_catalog.clock_timestamp()
 );
 comment on table dp.root is
@@ -80,7 +80,7 @@ create table dp.loss (
     principal integer,
     root integer,
     epsilon numeric not null check (epsilon >= 0 and epsilon < 'Infinity'),
-    delta numeric not null check (delta >= 0 and delta < 1),
+    delta numeric not null check (delta >= 0 and delta <= 1),
     note text not null,
     recorded_by name not null,
     recorded_at timestamptz not null default pg_catalog.clock_timestamp(),

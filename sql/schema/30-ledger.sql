@@ -9,7 +9,7 @@ create table dp.spend (
     principal integer not null,
     role_name name not null,
     epsilon numeric not null check (epsilon >= 0 and epsilon < 'Infinity'),
-    delta numeric not null check (delta >= 0 and delta < 1),
+    delta numeric not null check (delta >= 0 and delta <= 1),
     mechanism text not null,
     method text not null,
     label text not null check (label in ('proved', 'heuristic')),

@@ -41,7 +41,7 @@ grant execute on function
 to dp_owner;
 
 -- Whoever answers questions reads the declarations; base relations are granted by dp.protect.
-grant select on dp.catalogue_version, dp.policy, dp.root, dp.column_domain to dp_executor;
+grant select on dp.catalog_version, dp.policy, dp.root, dp.column_domain to dp_executor;
 grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner;
 grant execute on function dp.ledger_in_place() to dp_owner;
 
