@@ -8,10 +8,10 @@ set search_path = pg_catalog, pg_temp
 set datestyle = 'ISO, MDY'
 as $$
 declare
-    bare text := regexp_replace(type_name, '\(\d+(,-?\d+)?\)', '');
+    bare text := case when type_name like 'character(%' then 'bpchar'
+                      else regexp_replace(type_name, '\(\d+(,-?\d+)?\)', '') end;
     printed text := case when bare = 'timestamp with time zone'
                          then $sql$(m::%1$s at time zone 'UTC')::text || '+00'$sql$
-                         when bare = 'character' then 'm::%1$s::text::bpchar::text'
                          else 'm::%1$s::text' end;
     found_members text[];
     first_index integer := 1;

@@ -6,13 +6,16 @@ returns boolean
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    here record := dp.ledger_place();
+    last dp.ledger_identity;
 begin
-    return coalesce((
-        select (i.incarnation, i.system_identifier, i.timeline, i.database)
-               = (p.incarnation, p.system_identifier, p.timeline, p.database)
-          from dp.ledger_place() as p
-         cross join (select l.* from dp.ledger_identity as l order by l.id desc limit 1) as i
-    ), false);
+    select l.* into last from dp.ledger_identity as l order by l.id desc limit 1;
+    return found
+       and last.incarnation = here.incarnation
+       and last.system_identifier = here.system_identifier
+       and last.timeline = here.timeline
+       and last.database = here.database;
 end
 $$;
 comment on function dp.ledger_in_place() is 'internal: whether the ledger lives where it was recorded';

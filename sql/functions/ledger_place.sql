@@ -5,16 +5,15 @@ create or replace function dp.ledger_place(
     out system_identifier bigint,
     out timeline bigint,
     out database oid)
-language sql volatile parallel unsafe security invoker
+language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    select i.token,
-           (select s.system_identifier from pg_catalog.pg_control_system() as s),
-           ('x' || pg_catalog.left(
-               pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8)
-           )::pg_catalog.bit(32)::bigint,
-           (select d.oid from pg_catalog.pg_database as d
-             where d.datname = pg_catalog.current_database())
-      from dp.ledger_incarnation as i
+begin
+    -- PL/pgSQL, because it keeps the plan: this runs at every charge.
+    select i.token into incarnation from dp.ledger_incarnation as i;
+    select s.system_identifier into system_identifier from pg_control_system() as s;
+    timeline := ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+    select d.oid into database from pg_catalog.pg_database as d where d.datname = current_database();
+end
 $$;
 comment on function dp.ledger_place() is 'internal: identity of the place that the ledger lives in';

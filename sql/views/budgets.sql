@@ -5,10 +5,10 @@ select coalesce(s.rolname, p.role_name) as role,
        null::text as relation,
        b.epsilon as epsilon_budget,
        t.epsilon as epsilon_spent,
-       greatest(b.epsilon - t.epsilon, 0) as epsilon_remaining,
+       greatest(coalesce(b.epsilon, 0) - t.epsilon, 0) as epsilon_remaining,
        b.delta as delta_budget,
        t.delta as delta_spent,
-       greatest(b.delta - t.delta, 0) as delta_remaining,
+       greatest(coalesce(b.delta, 0) - t.delta, 0) as delta_remaining,
        t.spends
   from dp.principal as p
   left join pg_catalog.pg_roles as s on s.oid = p.role_oid
@@ -25,10 +25,10 @@ select null,
        pg_catalog.format('%I.%I', r.schema_name, r.relation_name),
        r.epsilon_cap,
        t.epsilon,
-       greatest(r.epsilon_cap - t.epsilon, 0),
+       case when r.epsilon_cap is not null then greatest(r.epsilon_cap - t.epsilon, 0) end,
        r.delta_cap,
        t.delta,
-       greatest(r.delta_cap - t.delta, 0),
+       case when r.delta_cap is not null then greatest(r.delta_cap - t.delta, 0) end,
        t.spends
   from dp.root as r
  cross join lateral (
