@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 import psycopg
 from psycopg import sql
@@ -30,6 +30,14 @@ EDGES = ("edge1", "edge2", "edge3", "edge4", "edge5")
 DEFAULT_SCALE_FACTOR = 0.1
 
 Connection = psycopg.Connection[Any]
+
+
+class Readable(Protocol):
+    """A binary stream."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes."""
+        ...
 
 
 def load(layout: Layout, cluster: Cluster, scale_factor: float | None = None) -> None:
@@ -70,9 +78,7 @@ def _make_roles(cluster: Cluster) -> None:
                 connection.execute(sql.SQL("create role {} login").format(sql.Identifier(role)))
 
 
-def _load_database(
-    layout: Layout, cluster: Cluster, name: str, content: str, script: str
-) -> None:
+def _load_database(layout: Layout, cluster: Cluster, name: str, content: str, script: str) -> None:
     """Bring one database to ``content``, its extension to the installed script."""
     has_content, has_script = _mark(cluster, name)
     if (has_content, has_script) == (content, script):
@@ -136,11 +142,12 @@ def _fill(layout: Layout, connection: Connection, name: str, content: str) -> No
     connection.execute((folder / "keys.sql").read_bytes())
 
 
-def _copy(connection: Connection, table: str, stream: IO[bytes]) -> None:
+def _copy(connection: Connection, table: str, stream: Readable) -> None:
     statement = sql.SQL("copy {} from stdin (format csv, delimiter '|')")
-    with connection.cursor() as cursor, cursor.copy(
-        statement.format(sql.Identifier(table))
-    ) as copy:
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(statement.format(sql.Identifier(table))) as copy,
+    ):
         while block := stream.read(1 << 20):
             copy.write(block)
 
