@@ -16,7 +16,7 @@ set debug_print_rewritten = off
 set debug_print_plan = off
 as $python$
 #!boot
-return entry.call(plpy, GD, "explain", query=query)
+return GD["dpsql"].call(plpy, GD, "explain", query=query)
 $python$;
 
 comment on function dp.explain_query(text) is

@@ -19,7 +19,7 @@ set debug_print_rewritten = off
 set debug_print_plan = off
 as $python$
 #!boot
-return entry.call(plpy, GD, "run", query=query, parameters=parameters)
+return GD["dpsql"].call(plpy, GD, "run", query=query, parameters=parameters)
 $python$;
 
 comment on function dp.run(text, text[]) is

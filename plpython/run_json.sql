@@ -17,7 +17,7 @@ set debug_print_rewritten = off
 set debug_print_plan = off
 as $python$
 #!boot
-return entry.call(plpy, GD, "run_json", query=query)
+return GD["dpsql"].call(plpy, GD, "run_json", query=query)
 $python$;
 
 comment on function dp.run_json(text) is

@@ -16,7 +16,7 @@ set debug_print_rewritten = off
 set debug_print_plan = off
 as $python$
 #!boot
-return entry.call(plpy, GD, "sensitivity", query=query, method=method, beta=beta, use_keys=use_keys)
+return GD["dpsql"].call(plpy, GD, "sensitivity", query=query, method=method, beta=beta, use_keys=use_keys)
 $python$;
 
 comment on function dp.sensitivity_of(text, text, double precision, boolean) is

@@ -17,7 +17,10 @@ import sys
 import traceback
 from typing import Any
 
+from dpsql._version import __version__
 from dpsql.errors import DpsqlError, InternalError, ReleaseFailed
+
+__all__ = ["__version__", "call"]
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,23 +37,27 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
     plpy : module
         PL/Python's server interface; passed in so that tests can give a fake.
     gd : dict
-        PL/Python's session dictionary; our state is under ``"dpsql"``.
+        PL/Python's session dictionary; our state is under ``"dpsql_session"``.
     handler : str
         Name of a function in `dpsql.server.handlers`.
     arguments
         The SQL function's arguments.
     """
     from dpsql.server import handlers
+    from dpsql.server.session import Session
 
+    session = gd.get("dpsql_session")
+    if session is None:
+        session = gd["dpsql_session"] = Session()
     try:
-        return getattr(handlers, handler)(plpy, gd["dpsql"], **arguments)
+        return getattr(handlers, handler)(plpy, session, **arguments)
     except DpsqlError as error:
         raised = _as_plpy_error(plpy, error)
     except Exception as error:  # noqa: BLE001 - the one door; cancellation passes below
         if getattr(error, "sqlstate", None) in _PASS:
             raise
         _log(plpy, error)
-        ours = ReleaseFailed if gd["dpsql"].touched else InternalError
+        ours = ReleaseFailed if session.touched else InternalError
         raised = _as_plpy_error(
             plpy,
             ours(

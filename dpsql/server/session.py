@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Session:
-    """The state under ``GD["dpsql"]``."""
+    """The state under ``GD["dpsql_session"]``."""
 
-    version: str
     plans: dict[str, Any] = field(default_factory=dict)
     statements: dict[str, Any] = field(default_factory=dict)
     store: LedgerStore | None = None
