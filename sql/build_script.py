@@ -6,7 +6,7 @@ so that nobody can prepare an object for the extension to adopt.  The marker lin
 PL/Python body becomes the lines of ``plpython/boot.in``.
 
 The build refuses a PL/Python file whose body has more than six lines or no marker, that pins no
-``search_path``, or that names a handler which ``dpsql/server`` does not define.
+``search_path``, or that names a handler which ``dpsql/server/handlers.py`` does not define.
 """
 
 from __future__ import annotations
@@ -45,13 +45,12 @@ def sources() -> list[Path]:
 
 
 def handlers() -> set[str]:
-    """Return the names of the public functions that the modules of ``dpsql/server`` define."""
-    names: set[str] = set()
-    for path in (ROOT / "dpsql/server").rglob("*.py"):
-        for node in ast.parse(path.read_text(), str(path)).body:
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                names.add(node.name)
-    return names
+    """Return the names of the public functions in ``dpsql/server/handlers.py``."""
+    path = ROOT / "dpsql/server/handlers.py"
+    if not path.exists():
+        return set()
+    functions = (n for n in ast.parse(path.read_text()).body if isinstance(n, ast.FunctionDef))
+    return {function.name for function in functions if not function.name.startswith("_")}
 
 
 def check_plpython(path: Path, text: str, known: set[str]) -> None:
@@ -66,12 +65,12 @@ def check_plpython(path: Path, text: str, known: set[str]) -> None:
         if "#!boot" not in lines:
             raise BuildError(f"{path}: the body lacks the line #!boot")
         if len(lines) > BODY_LINES:
-            raise BuildError(f"{path}: the body has {len(lines)} lines, at most {BODY_LINES} may be")
+            raise BuildError(f"{path}: {len(lines)} lines in the body, at most {BODY_LINES} may be")
         called = _HANDLER.findall(body)
         if len(called) != 1:
             raise BuildError(f'{path}: the body must call GD["dpsql"].call(plpy, GD, "...") once')
         if called[0] not in known:
-            raise BuildError(f"{path}: dpsql/server defines no function {called[0]}")
+            raise BuildError(f"{path}: dpsql/server/handlers.py defines no {called[0]}")
 
 
 def boot(version: str, paths: list[str]) -> str:

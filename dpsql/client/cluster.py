@@ -13,10 +13,10 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dpsql.client.authentication import hba_block, ident_block
 from dpsql.client.layout import SetupError, own, run, server_user
 
 SUPERUSER = "postgres"
-LEDGER_ROLE = "dp_ledger"
 LIBRARY = "dpsql"
 
 # Backends must stay single-threaded and cancellable; libpython looks for "python3" on PATH to
@@ -101,25 +101,27 @@ class Cluster:
             with main.open("a") as stream:
                 stream.write(f"\n{include}")
         user = server_user() or _current_user()
-        self._write("pg_ident.conf", f"{LEDGER_ROLE} {_hba_name(user)} {LEDGER_ROLE}\n")
+        self._write("pg_ident.conf", ident_block(user))
         self._write(
-            "pg_hba.conf",
-            f"local all {LEDGER_ROLE} peer map={LEDGER_ROLE}\nlocal all all trust\n"
-            f"local replication all trust\n",
+            "pg_hba.conf", hba_block() + "local all all trust\nlocal replication all trust\n"
         )
 
     def start(self) -> None:
-        """Create, configure and start the server unless it runs; wait until it answers.
+        """Create, configure and launch the server unless it runs."""
+        if self.running:
+            return
+        self.create()
+        self.configure()
+        self.launch()
+
+    def launch(self) -> None:
+        """Start the server with the configuration that is there.
 
         Raises
         ------
         SetupError
             If it does not start; the message ends with its log.
         """
-        if self.running:
-            return
-        self.create()
-        self.configure()
         try:
             self._as_server(
                 self.bin / "pg_ctl", "-D", self.data, "-l", self.log, "-w", "-t", "60", "start"
@@ -170,10 +172,6 @@ class Cluster:
 
 def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _hba_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _current_user() -> str:
