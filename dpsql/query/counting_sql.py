@@ -89,30 +89,33 @@ def value_sql(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -
     return f"CAST({use.sql} AS {attribute.type_name})"
 
 
-def source_sql(query: JoinQuery, base: Base) -> tuple[dict[int, str], str]:
+def source_sql(
+    query: JoinQuery, base: Base, conditions: tuple[str, ...] = ()
+) -> tuple[dict[int, str], str]:
     """Return each attribute's expression and the FROM and WHERE clauses of a base factor.
 
+    ``conditions`` over the alias are added to the occurrence's own filters.
     Rows with a NULL join attribute take part in no result and are left out everywhere.
     """
     occurrence = query.occurrences[base.occurrence]
     columns = {column.name: column for column in occurrence.relation.columns}
     expressions: dict[int, str] = {}
-    conditions = [f"({condition})" for condition in occurrence.filters]
+    tests = [*conditions, *(f"({condition})" for condition in occurrence.filters)]
     for use in occurrence.uses:
         attribute = query.attributes[use.attribute]
         value = value_sql(use, attribute, occurrence)
         if use.attribute in expressions:
-            conditions.append(f"{expressions[use.attribute]} = {value}")
+            tests.append(f"{expressions[use.attribute]} = {value}")
         else:
             expressions[use.attribute] = value
         if attribute.join and not (use.column in columns and columns[use.column].not_null):
-            conditions.append(f"{use.sql} IS NOT NULL")
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+            tests.append(f"{use.sql} IS NOT NULL")
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
     source = f"{occurrence.relation.sql} AS {occurrence.alias}{where}"
     if base.predicates:
         inner = ", ".join(f"{sql} AS a{a}" for a, sql in expressions.items()) or "1"
-        tests = " AND ".join(f"({query.predicates[n].sql})" for n in base.predicates)
-        source = f"(SELECT {inner} FROM {source}) AS {occurrence.alias} WHERE {tests}"
+        spanning = " AND ".join(f"({query.predicates[n].sql})" for n in base.predicates)
+        source = f"(SELECT {inner} FROM {source}) AS {occurrence.alias} WHERE {spanning}"
         expressions = {a: f"{occurrence.alias}.a{a}" for a in expressions}
     return expressions, source
 

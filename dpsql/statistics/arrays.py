@@ -308,8 +308,9 @@ def total(rows: Rows) -> int:
         ends = rows.ends()
         return int(ends[-1]) if ends is not None and len(ends) else 0
     result = 0
+    any_column = tuple(rows.left.columns)[:1]
     for lo, hi in rows.blocks():
-        columns, weight = rows.block(lo, hi, rows.shared[:1])
+        columns, weight = rows.block(lo, hi, any_column)
         result += len(next(iter(columns.values()))) if weight is None else int(weight.sum())
         rows.engine.tick()
     return result
@@ -328,10 +329,16 @@ def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | N
             raise NotInArrays("no output")
         rows = Rows(engine, rows.right, rows.left, rows.shared)
         first = next(a for a in output if a in rows.left.columns)
+    radix = (first, *(a for a in output if a != first))
+    flat = _flat(rows, radix) if rows.left.weight is None else None
+    if flat is not None:
+        keys, counts = flat
+        maximum = 1 if counts is None and len(keys) else 0
+        maximum = maximum if counts is None else int(counts.max(initial=0))
+        return (_decode(engine, radix, [flat], unit=maximum <= 1) if keep else None), maximum
     engine.memory.need(rows.left.rows * 8 + BLOCK * 100 + _CELLS * 16)
     rows = Rows(engine, _sorted(rows, first), rows.right, rows.shared)
     rows.check_total()
-    radix = (first, *(a for a in output if a != first))
     pieces: list[tuple[Ints, Ints | None]] = []
     held, maximum = 0, 0
     for keys, weights, top in _runs(rows, radix):
@@ -344,6 +351,37 @@ def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | N
         return None, maximum
     table = _decode(engine, radix, pieces, unit=maximum <= 1)
     return table, maximum
+
+
+def _flat(rows: Rows, radix: tuple[int, ...]) -> tuple[Ints, Ints | None] | None:
+    """Sort the keys of all rows at once: best for many rows, each of weight 1, in no order."""
+    column = rows.left.columns[radix[0]]
+    if rows.right is not None and rows.right.weight is not None:
+        return None
+    ends = rows.ends()
+    pairs = rows.left.rows if ends is None else (int(ends[-1]) if len(ends) else 0)
+    engine = rows.engine
+    if rows.left.rows < BLOCK or pairs > 2 * rows.left.rows or engine.size(radix) <= 4 * pairs:
+        return None
+    if not bool((column[1:] < column[:-1]).any()):
+        return None
+    engine.memory.need(pairs * 8 + BLOCK * 100)
+    keys = np.empty(pairs, dtype=np.int64)
+    at = 0
+    for lo, hi in rows.blocks():
+        part, _ = rows.block(lo, hi, radix)
+        key = engine.key(part, radix)
+        keys[at : at + len(key)] = key
+        at += len(key)
+        engine.tick()
+    keys = keys[:at]
+    keys.sort()
+    engine.tick()
+    edges = _edges(keys)
+    engine.memory.need(pairs * 9 + len(edges) * 24)
+    if len(edges) == len(keys):
+        return keys, None
+    return keys[edges], np.diff(edges, append=len(keys))
 
 
 def _sorted(rows: Rows, attribute: int) -> Table:

@@ -69,6 +69,9 @@ class _Run:
         self.results: dict[int, Table] = {}
         self.maxima: dict[int, int] = {}
         self.scalars: dict[int, int] = {}
+        self.borrowed = {
+            n for n, f in enumerate(plan.factors) if isinstance(f, Base) and not f.grouped
+        }
 
     def counts(self) -> Counts:
         """Evaluate all factors in order."""
@@ -98,11 +101,8 @@ class _Run:
             self.left[number] -= 1
         if not self.left[number]:
             table = self.results.pop(number, None)
-            if table is not None and not any(table is t for t in self._alive()):
+            if table is not None and table.rows and number not in self.borrowed:
                 self.engine.memory.release(table.nbytes)
-
-    def _alive(self) -> list[Table]:
-        return [*self.results.values(), *self.tables.values()]
 
     def _factor(self, n: int, *, keep: bool) -> tuple[Table | None, int]:
         factor = self.plan.factors[n]
@@ -223,7 +223,7 @@ def _present(columns: list[Ints], low: int, high: int, memory: Memory) -> Ints |
     memory.need(width * 10)
     seen = np.zeros(width, dtype=bool)
     for column in columns:
-        seen[column - low] = True
+        seen[column.astype(np.int64) - low] = True
     values = np.flatnonzero(seen) + low
     return values if len(values) < 0.8 * width else None
 
@@ -231,10 +231,10 @@ def _present(columns: list[Ints], low: int, high: int, memory: Memory) -> Ints |
 def _code(column: Ints, low: int, values: Ints | None, width: int, kind: type) -> Ints:
     """Code one column."""
     if values is None:
-        return (column - low if low else column).astype(kind)
+        return (column.astype(np.int64) - low if low else column).astype(kind)
     if width <= 1 << 20:
         table = np.zeros(width, dtype=kind)
         table[values - low] = np.arange(len(values))
-        coded: Ints = table[column - low]
+        coded: Ints = table[column.astype(np.int64) - low]
         return coded
     return np.searchsorted(values, column).astype(kind)
