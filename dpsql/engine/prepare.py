@@ -40,7 +40,7 @@ def prepare(text: str, services: Services) -> Prepared:
 
     analysis = services.catalog.analyze(text)
     question = analyse(analysis, services.catalog)
-    relations = tuple(sorted(services.catalog.seen))
+    relations = tuple(sorted({*services.catalog.seen, *(r["oid"] for r in analysis["relations"])}))
     prepared = Prepared(text, question, relations, services.catalog.fingerprint(relations))
     while len(services.plans) >= MAX_PLANS:
         services.plans.pop(next(iter(services.plans)))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from dpsql.model import Boundary, Shape
+
+if TYPE_CHECKING:
+    from dpsql.core.polynomial import Polynomial
 
 MAX_RESIDUAL_OCCURRENCES = 8
 
@@ -35,9 +39,9 @@ def required(shape: Shape, method: str, use_keys: bool) -> frozenset[Boundary]:
 
 def _candidates(
     shape: Shape, method: str, use_keys: bool, values: Mapping[Boundary, int]
-) -> list[list[object]]:
+) -> list[list[Polynomial]]:
     if method == "elastic":
-        return [list(_module(method).polynomials(shape, values))]
+        return list(_module(method).polynomials(shape, values))
     return list(_module(method).polynomials(shape, values, use_keys=use_keys))
 
 
@@ -49,8 +53,10 @@ def constant(shape: Shape, method: str, use_keys: bool) -> bool:
     needed = required(shape, method, use_keys)
     if any(shape.physical[i] is not None for b in needed for i in b.occurrences):
         return False
+    from dpsql.core.polynomial import is_constant
+
     candidates = _candidates(shape, method, use_keys, dict.fromkeys(needed, 1))
-    return any(all(p.degree == 0 for p in candidate) for candidate in candidates)
+    return any(all(is_constant(p) for p in candidate) for candidate in candidates)
 
 
 def smooth_sensitivity(
@@ -66,11 +72,12 @@ def smooth_sensitivity(
     Each candidate alone is a smooth upper bound of local sensitivity, so the least of them
     is one (PRIVACY.md section 4).  ``beta = 0`` is for constant bounds.
     """
+    from dpsql.core.polynomial import is_constant
     from dpsql.core.smooth import smooth_maximum
 
     best: tuple[float, int] | None = None
     for candidate in _candidates(shape, method, use_keys, values):
-        if beta == 0.0 and any(p.degree > 0 for p in candidate):
+        if beta == 0.0 and not all(is_constant(p) for p in candidate):
             continue
         bound = smooth_maximum(candidate, beta, shape.private_count)
         if best is None or bound.value < best[0]:
