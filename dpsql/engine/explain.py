@@ -41,10 +41,12 @@ def explain(
         name = f"expected error of dp_count {j + 1}" if len(quote.aggregates) > 1 else "expected error"
         rows.append((name, _error(aggregate, settings)))
     if services.catalog.owns(role.oid, tuple(r.oid for r in relations if r.private)):
-        from dpsql.statistics.counts import describe
+        from dpsql.query.counting_sql import counting_sql
+        from dpsql.query.elimination import make_plan
 
-        for query, aggregate in zip(question.aggregates, quote.aggregates, strict=True):
-            rows.append(("counting SQL", describe(query, aggregate.boundaries)))
+        for aggregate in quote.aggregates:
+            plan = make_plan(aggregate.query, aggregate.boundaries)
+            rows.append(("counting SQL", counting_sql(plan)))
     return rows
 
 
