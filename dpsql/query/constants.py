@@ -22,9 +22,9 @@ class Evaluator(Protocol):
 
 def fold(e: Expr, evaluator: Evaluator) -> Expr:
     """Replace an expression over constants by its value."""
-    if e.kind == "const" or not e.args or any(a.kind != "const" for a in e.args):
+    if e.kind == "const" or any(part.kind == "col" for part in e.walk()):
         return e
-    if e.kind == "cast":
+    if e.kind == "cast" and e.args[0].kind == "const":
         source = e.args[0]
         if source.data is None:
             return constant(e.type, None)

@@ -17,10 +17,23 @@ if TYPE_CHECKING:
 NAMES = frozenset(("extract", "date_part", "date_trunc", "timezone", "isfinite"))
 MAX_DAYS = 1_000_000  # 2738 years: from AD 200000 to far below the types' ends
 _DAY_FIELDS = frozenset(
-    """year month day quarter week dow isodow doy isoyear decade century millennium
-    epoch""".split()
+    [
+        "year",
+        "month",
+        "day",
+        "quarter",
+        "week",
+        "dow",
+        "isodow",
+        "doy",
+        "isoyear",
+        "decade",
+        "century",
+        "millennium",
+        "epoch",
+    ]
 )
-_TIME_FIELDS = frozenset("hour minute second milliseconds microseconds epoch".split())
+_TIME_FIELDS = frozenset(["hour", "minute", "second", "milliseconds", "microseconds", "epoch"])
 _FIELDS = {
     "date": _DAY_FIELDS,
     TIMESTAMP: _DAY_FIELDS | _TIME_FIELDS,
@@ -29,8 +42,21 @@ _FIELDS = {
     "interval": _TIME_FIELDS | {"day", "month", "year"},
 }
 _TRUNCATIONS = frozenset(
-    """microseconds milliseconds second minute hour day week month quarter year decade century
-    millennium""".split()
+    [
+        "microseconds",
+        "milliseconds",
+        "second",
+        "minute",
+        "hour",
+        "day",
+        "week",
+        "month",
+        "quarter",
+        "year",
+        "decade",
+        "century",
+        "millennium",
+    ]
 )
 
 

@@ -12,8 +12,23 @@ from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier
 
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _RESPECTFUL = frozenset(
-    """and or not is distinct in case coalesce greatest least nullif narrow guard attribute
-    const""".split()
+    [
+        "and",
+        "or",
+        "not",
+        "is",
+        "distinct",
+        "in",
+        "case",
+        "coalesce",
+        "greatest",
+        "least",
+        "nullif",
+        "narrow",
+        "guard",
+        "attribute",
+        "const",
+    ]
 )
 
 

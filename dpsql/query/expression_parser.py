@@ -21,10 +21,21 @@ from dpsql.query.lexer import Token
 from dpsql.query.syntax import Node
 
 _SQL_VALUES = frozenset(
-    """CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP CURRENT_ROLE
-    CURRENT_USER USER SESSION_USER CURRENT_CATALOG CURRENT_SCHEMA""".split()
+    [
+        "CURRENT_DATE",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "LOCALTIME",
+        "LOCALTIMESTAMP",
+        "CURRENT_ROLE",
+        "CURRENT_USER",
+        "USER",
+        "SESSION_USER",
+        "CURRENT_CATALOG",
+        "CURRENT_SCHEMA",
+    ]
 )
-_TIME_PRECISION = frozenset("CURRENT_TIME CURRENT_TIMESTAMP LOCALTIME LOCALTIMESTAMP".split())
+_TIME_PRECISION = frozenset(["CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"])
 _MULTIWORD = {
     "double": ("precision",),
     "character": ("varying",),
@@ -406,7 +417,9 @@ class ExpressionParser:
         self.refuse_here()
 
 
-_SPECIAL = frozenset("EXTRACT SUBSTRING TRIM POSITION COALESCE NULLIF GREATEST LEAST".split())
+_SPECIAL = frozenset(
+    ["EXTRACT", "SUBSTRING", "TRIM", "POSITION", "COALESCE", "NULLIF", "GREATEST", "LEAST"]
+)
 
 
 def _number_type(text: str) -> str:

@@ -14,7 +14,7 @@ from dpsql.query.catalog import Catalog
 from dpsql.query.constants import array_elements, check_pattern, fold, integer_value
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
 from dpsql.query.syntax import Node
-from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TIMESTAMPTZ, base
+from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TIMESTAMP, TIMESTAMPTZ, base
 
 Lookup = Callable[[Node], Expr]
 COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
@@ -155,7 +155,7 @@ class Builder:
     def operator(self, operator: str, args: tuple[Expr, ...], position: int) -> Expr:
         """Apply an operator totally."""
         if operator in COMPARISONS and len(args) == 2:
-            left, right = self._comparable(*args)
+            left, right = (fold(a, self.catalog) for a in self._comparable(*args))
             self._operator_result(operator, left, right, position)
             return Expr("op", "boolean", (left, right), operator)
         types = tuple(a.type for a in args)
@@ -177,19 +177,19 @@ class Builder:
 
     def _comparable(self, left: Expr, right: Expr) -> tuple[Expr, Expr]:
         """Fold the time zone into comparisons of timestamptz with date or timestamp."""
-        if TIMESTAMPTZ in (left.type, right.type) and left.type != right.type:
-            if {left.type, right.type} <= {"date", "timestamp without time zone", TIMESTAMPTZ}:
-                zone = self.catalog.time_zone
-                return totality.with_zone(left, zone), totality.with_zone(right, zone)
+        kinds = {left.type, right.type}
+        if TIMESTAMPTZ in kinds and kinds <= {"date", TIMESTAMP, TIMESTAMPTZ} and len(kinds) > 1:
+            zone = self.catalog.time_zone
+            return totality.with_zone(left, zone), totality.with_zone(right, zone)
         return left, right
 
     def _operator_result(self, operator: str, left: Expr, right: Expr, position: int) -> None:
-        if left.type == right.type and self.catalog.enum(left.type) is not None:
-            return
+        if left.type == right.type and left.type not in SIMPLE:
+            return  # an enum: type_of() admitted it
         functions.operator_result(operator, left.type, right.type, position)
 
     def _any(self, node: Node) -> Expr:
-        operator, quantifier = node.value  # type: ignore[misc]
+        operator, quantifier = node.pair()
         left = self.build(node.args[0])
         elements = self._elements(node.args[1])
         tests = [self.operator(operator, (left, e), node.position) for e in elements]
@@ -225,11 +225,11 @@ class Builder:
             return fold(totality.cast_node(e, full, type_), self.catalog) if e.type != full else e
         return totality.cast(
             e, full, type_, self.catalog.time_zone,
-            is_enum=self.catalog.enum(e.type) is not None, position=position,
+            is_enum=e.type not in SIMPLE, position=position,
         )  # fmt: skip
 
     def _call(self, node: Node) -> Expr:
-        schema, name = node.value  # type: ignore[misc]
+        schema, name = node.pair()
         if name == "dp_count":
             refusals.refuse("nested_count", node.position)
         if schema not in ("", "pg_catalog") or node.flags - {"special"}:
@@ -334,9 +334,9 @@ def _plain_call(name: str, args: tuple[Expr, ...], result: str, position: int) -
         return _width_bucket(args, result, position)
     if name in _COUNTED:
         _require_constant(args[1:], name, position)
-        if name.startswith("sub") and len(args) == 3 and args[2].data is not None:
-            if integer_value(args[2]) < 0:
-                raise functions.not_allowed("a negative substring length", position)
+        length = args[2] if name.startswith("sub") and len(args) == 3 else None
+        if length is not None and length.data is not None and integer_value(length) < 0:
+            raise functions.not_allowed("a negative substring length", position)
     if name in _RESIZING:
         _require_constant(args[1:], name, position)
         if any(len(str(a.data or "")) > 100 for a in args[1:]):

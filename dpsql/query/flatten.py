@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dpsql.errors import InternalError, UndeclaredRelation, UnsupportedConstruct
+from dpsql.errors import FunctionNotAllowed, InternalError, UndeclaredRelation, UnsupportedConstruct
 from dpsql.model import Relation
 from dpsql.query import refusals, types
 from dpsql.query.catalog import Catalog
@@ -23,7 +23,7 @@ from dpsql.query.parse import parse
 from dpsql.query.screen import screen
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, With
 
-SYSTEM_COLUMNS = frozenset("ctid xmin xmax cmin cmax tableoid".split())
+SYSTEM_COLUMNS = frozenset(["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
 MAX_OCCURRENCES = 64
 _MAX_VIEW_DEPTH = 32
 
@@ -162,8 +162,8 @@ class Flattener:
         try:
             screen(view, self.catalog)
             return self._derived(parse(str(view["sql"])), {})
-        except UnsupportedConstruct as error:
-            raise UnsupportedConstruct(
+        except (UnsupportedConstruct, FunctionNotAllowed) as error:
+            raise type(error)(
                 error.message,
                 detail=f'It is used in the definition of view "{shown}".',
                 hint=error.hint,

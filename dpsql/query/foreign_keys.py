@@ -17,7 +17,7 @@ row has the same answer.  T is therefore not among the roots that pay.
 from __future__ import annotations
 
 from dpsql.model import ForeignKey
-from dpsql.query.graph import AttributeClass, Graph, place, not_null
+from dpsql.query.graph import AttributeClass, Graph, not_null, place
 from dpsql.query.ir import Expr
 
 

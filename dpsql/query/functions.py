@@ -38,7 +38,7 @@ Signature = tuple[str, ...]
 @cache
 def operators() -> dict[Signature, tuple[int, str]]:
     """Map (operator, left, right) to (function OID, result type)."""
-    found = {}
+    found: dict[Signature, tuple[int, str]] = {}
     for line in oids.OPERATORS.splitlines():
         name, left, right, oid, result = line.split(" | ")
         found[name, left, right] = (int(oid), result)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from dpsql.model import quote_identifier
 
@@ -109,7 +110,7 @@ def renumber(expression: Expr, numbers: dict[int, int]) -> Expr:
     """Give occurrences new numbers."""
 
     def replace(col: Expr) -> Expr:
-        occurrence, *rest = col.data  # type: ignore[misc]
+        occurrence, *rest = cast("tuple[int, str, bool, str]", col.data)
         return Expr("col", col.type, data=(numbers[occurrence], *rest))
 
     return map_columns(expression, replace)
@@ -132,7 +133,7 @@ def render(expression: Expr) -> str:
 
 
 def _col(e: Expr) -> str:
-    occurrence, name, *_ = e.data  # type: ignore[misc]
+    occurrence, name = e.data[:2]  # type: ignore[index]
     return f"{alias_of(occurrence)}.{quote_identifier(name)}"
 
 
@@ -157,7 +158,7 @@ def _cast(e: Expr) -> str:
 
 
 def _narrow(e: Expr) -> str:
-    low, high = e.data  # type: ignore[misc]
+    low, high = cast("tuple[str, str]", e.data)
     inner = render(e.args[0])
     return f"CASE WHEN {inner} >= {low} AND {inner} <= {high} THEN CAST({inner} AS {e.type}) END"
 

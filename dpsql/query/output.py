@@ -46,16 +46,26 @@ def is_count(node: Node) -> bool:
 
 
 def separate(
-    query: Select, scope: Scope, catalog: Catalog, columns: tuple[OutputColumn, ...]
+    query: Select,
+    scope: Scope,
+    catalog: Catalog,
+    columns: tuple[OutputColumn, ...],
+    aggregates: frozenset[str] = frozenset(),
 ) -> Output:
-    """Read the outermost query's output clauses."""
-    return _Separator(query, scope, catalog, columns).run()
+    """Read the outermost query's output clauses; ``aggregates`` names those it also calls."""
+    return _Separator(query, scope, catalog, columns, aggregates).run()
 
 
 class _Separator:
     def __init__(
-        self, query: Select, scope: Scope, catalog: Catalog, columns: tuple[OutputColumn, ...]
+        self,
+        query: Select,
+        scope: Scope,
+        catalog: Catalog,
+        columns: tuple[OutputColumn, ...],
+        aggregates: frozenset[str],
     ) -> None:
+        self.aggregates = aggregates
         self.query = query
         self.scope = scope
         self.catalog = catalog
@@ -224,7 +234,7 @@ class _Separator:
         return f"({self.sql(node.args[0])} IS DISTINCT FROM {self.sql(node.args[1])})"
 
     def _any(self, node: Node) -> str:
-        operator, quantifier = node.value  # type: ignore[misc]
+        operator, quantifier = node.pair()
         return f"({self.sql(node.args[0])} {operator} {quantifier} ({self.sql(node.args[1])}))"
 
     def _array(self, node: Node) -> str:
@@ -241,12 +251,12 @@ class _Separator:
         return f"({self.sql(node.args[0])} COLLATE {'.'.join(map(quote_identifier, parts))})"
 
     def _call(self, node: Node) -> str:
-        schema, name = node.value  # type: ignore[misc]
+        schema, name = node.pair()
         if schema not in ("", "pg_catalog"):
             raise FunctionNotAllowed(
                 f"{schema}.{name}() is not allowed here", position=node.position
             )
-        if node.flags - {"special", "variadic"}:
+        if node.flags - {"special", "variadic"} or name in self.aggregates:
             refusals.refuse("other_aggregate", node.position)
         args = [self.sql(a) for a in node.args]
         if "variadic" in node.flags:

@@ -18,7 +18,21 @@ from dpsql.query.lexer import tokenize
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, SortKey, Table, Target, With
 
 _CLAUSE_ENDS = frozenset(
-    "FROM WHERE GROUP HAVING ORDER LIMIT OFFSET FETCH WINDOW UNION INTERSECT EXCEPT FOR".split()
+    [
+        "FROM",
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "ORDER",
+        "LIMIT",
+        "OFFSET",
+        "FETCH",
+        "WINDOW",
+        "UNION",
+        "INTERSECT",
+        "EXCEPT",
+        "FOR",
+    ]
 )
 
 

@@ -16,7 +16,7 @@ from dpsql.query.graph import Graph, build, settle
 from dpsql.query.ir import TRUE, Expr
 from dpsql.query.output import separate
 from dpsql.query.parse import parse
-from dpsql.query.screen import screen
+from dpsql.query.screen import aggregate_names, screen
 
 
 def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = True) -> Question:
@@ -42,13 +42,13 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
     NotAnswerable
         Names the construct and its position in ``analysis["sql"]``.  No private row was read.
     """
-    screen(analysis, catalog)
     query = parse(str(analysis["sql"]))
     flattener = Flattener(catalog)
     scope = flattener.top(query)
     block = flattener.block
     columns = tuple(OutputColumn(c["name"], c["type"]) for c in analysis["columns"])
-    output = separate(query, scope, catalog, columns)
+    output = separate(query, scope, catalog, columns, aggregate_names(analysis, catalog))
+    screen(analysis, catalog)
     base = _graph(flattener, block.conjuncts, output.keys, use_keys)
     domains = plan(base, catalog)
     counted: list[Emitted] = []
@@ -86,8 +86,8 @@ def describe(question: Question) -> list[str]:
     for number, query in enumerate(question.aggregates):
         prefix = f"dp_count {number + 1}: " if len(question.aggregates) > 1 else ""
         names = [
-            f"{o.relation.schema}.{o.relation.name} ({'private' if o.relation.private else 'public'})"
-            for o in query.occurrences
+            f"{r.schema}.{r.name} ({'private' if r.private else 'public'})"
+            for r in (o.relation for o in query.occurrences)
         ]
         lines.append(prefix + "counts " + ", ".join(names))
         for attribute in query.attributes:

@@ -10,8 +10,30 @@ from typing import NoReturn
 from dpsql.errors import UnsupportedConstruct
 
 AFTER_FROM_ITEM = frozenset(
-    """ON USING JOIN CROSS INNER LEFT RIGHT FULL NATURAL WHERE GROUP HAVING ORDER LIMIT OFFSET
-    FETCH FOR WINDOW UNION INTERSECT EXCEPT TABLESAMPLE""".split()
+    [
+        "ON",
+        "USING",
+        "JOIN",
+        "CROSS",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "NATURAL",
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "ORDER",
+        "LIMIT",
+        "OFFSET",
+        "FETCH",
+        "FOR",
+        "WINDOW",
+        "UNION",
+        "INTERSECT",
+        "EXCEPT",
+        "TABLESAMPLE",
+    ]
 )
 
 CONSTRUCTS: dict[str, tuple[str, str]] = {

@@ -15,10 +15,29 @@ from dpsql.query.catalog import Catalog, Function
 
 # Stable functions of released values: they read settings, no relation and no file.
 _STABLE_OUTPUT = frozenset(
-    """to_char date_trunc date_part extract timezone concat concat_ws format now
-    transaction_timestamp statement_timestamp age""".split()
+    [
+        "to_char",
+        "date_trunc",
+        "date_part",
+        "extract",
+        "timezone",
+        "concat",
+        "concat_ws",
+        "format",
+        "now",
+        "transaction_timestamp",
+        "statement_timestamp",
+        "age",
+    ]
 )
 _FORBIDDEN_OUTPUT = frozenset(("repeat", "lpad", "rpad"))  # gigabytes from a short statement
+
+
+def aggregate_names(analysis: Mapping[str, Any], catalog: Catalog) -> frozenset[str]:
+    """Name the aggregates that a statement calls, apart from the extension's."""
+    allowed = functions.allowed_oids()
+    facts = (catalog.function(oid) for oid in analysis.get("functions", ()) if oid not in allowed)
+    return frozenset(f.name for f in facts if f and f.kind == "a" and f.schema == "pg_catalog")
 
 
 def screen(analysis: Mapping[str, Any], catalog: Catalog) -> None:

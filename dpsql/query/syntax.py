@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Node:
     args: tuple[Node, ...] = ()
     type: str = ""
     flags: frozenset[str] = frozenset()
+
+    def pair(self) -> tuple[str, str]:
+        """Return ``value`` of the kinds that hold two strings."""
+        first, second = cast("tuple[str, str]", self.value)
+        return first, second
 
     def walk(self) -> Iterator[Node]:
         """Yield the node and everything below it."""

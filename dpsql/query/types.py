@@ -15,8 +15,19 @@ TIMESTAMP = "timestamp without time zone"
 TIMESTAMPTZ = "timestamp with time zone"
 TIME = "time without time zone"
 SIMPLE = frozenset(
-    ("boolean", *EXACT, *FLOATS, *TEXTS, "date", TIME, TIMESTAMP, TIMESTAMPTZ)
-    + ("interval", "uuid", "bytea")
+    (
+        "boolean",
+        *EXACT,
+        *FLOATS,
+        *TEXTS,
+        "date",
+        TIME,
+        TIMESTAMP,
+        TIMESTAMPTZ,
+        "interval",
+        "uuid",
+        "bytea",
+    )
 )
 
 _MODIFIER = re.compile(r"\(([\d,-]+)\)")
