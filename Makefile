@@ -1,0 +1,82 @@
+# Two commands for a fresh clone on a fresh machine (root or sudo): make demo, make test.
+# PG_MAJOR=nn chooses among several PostgreSQL majors, DPSQL_VENV=dir uses that virtual environment.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+ifneq ($(words $(CURDIR)),1)
+$(error PostgreSQL's build system cannot work below a folder whose name has spaces; move the clone)
+endif
+
+PYTHON := .dpsql/venv/bin/python
+DPSQL := $(PYTHON) -m dpsql.client.cli
+PYTEST := $(PYTHON) -m pytest --durations=15 $(PYTEST_ARGUMENTS)
+DB ?= postgres
+ROLE := $(if $(filter command line,$(origin USER)),$(USER),postgres)
+# At least so many server tests must pass: raise it with the suite.
+SERVER_FLOOR := 4
+export PYTHONPATH := $(CURDIR)
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+
+.PHONY: help packages venv up down dsn load demo test check lint format unit stat server-test \
+	bench core-suite build clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+		while IFS='|' read -r name text; do printf '  %-17s %s\n' "$$name" "$$text"; done
+
+packages: ## Install the Debian packages that are missing
+	@scripts/bootstrap.sh packages
+
+venv: packages
+	@scripts/bootstrap.sh venv demo test lint
+
+build: venv ## Build extension and hook into the private PostgreSQL tree
+	@$(DPSQL) build
+
+up: venv ## Start the private cluster with both demo databases (idempotent)
+	@$(DPSQL) up $(if $(SF),--sf $(SF))
+
+down: ## Stop the private cluster
+	@if [ -x $(PYTHON) ]; then $(DPSQL) down; fi
+
+dsn: ## Print a connection string; make -s dsn [DB=tpch] [USER=alice]
+	@$(DPSQL) dsn --db '$(DB)' --user '$(ROLE)'
+
+demo: venv ## From nothing to an analyst's session; make demo [SF=1] (TPC-H scale factor)
+	@$(DPSQL) demo $(if $(SF),--sf $(SF))
+
+test: venv lint ## Lint and every test but the slow ones
+	$(PYTEST) -m 'not slow' --server-floor $(SERVER_FLOOR) tests
+
+lint: venv ## ruff, mypy, import-linter
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	$(dir $(PYTHON))lint-imports --no-cache
+
+format: venv ## Let ruff format the sources
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+unit: venv ## Tests without a server
+	$(PYTEST) -m 'not server and not slow and not stat' tests
+
+stat: venv ## Statistical tests, the slow ones too
+	$(PYTEST) -m stat tests
+
+server-test: venv ## Tests on a throw-away server
+	$(PYTEST) -m 'server and not slow' --server-floor $(SERVER_FLOOR) tests
+
+check: test stat ## Everything but benchmarks and PostgreSQL's own suite
+
+bench: up ## make bench NAME=joins runs bench/joins.py on the private cluster
+	@test -f 'bench/$(NAME).py' || { echo 'make bench NAME=one of: $(basename $(notdir $(wildcard bench/*.py)))'; exit 2; }
+	@$(PYTHON) -m bench.$(NAME) $(BENCH_ARGUMENTS)
+
+core-suite: build ## PostgreSQL's own regression suite with the library loaded (slow)
+	sql/hook/core_suite.sh
+
+clean: down ## Remove .dpsql/ and caches
+	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis sql/build

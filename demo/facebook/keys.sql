@@ -1,0 +1,11 @@
+create index on edge1 (edge1_from);
+create index on edge1 (edge1_to);
+create index on edge2 (edge2_from);
+create index on edge2 (edge2_to);
+create index on edge3 (edge3_from);
+create index on edge3 (edge3_to);
+create index on edge4 (edge4_from);
+create index on edge4 (edge4_to);
+create index on edge5 (edge5_from);
+create index on edge5 (edge5_to);
+analyze;

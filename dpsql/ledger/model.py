@@ -1,0 +1,96 @@
+"""Records that go into and come out of a ledger, and the port itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A question with its quote, before anything private is read (PRIVACY.md section 7).
+
+    Attributes
+    ----------
+    role, role_name : int, str
+        OID and name of the role in effect at execution; it pays.
+    roots : tuple of int
+        Ledger roots of all private relations that the question reads; each pays.
+    epsilon, delta : Fraction
+        The quote, exact.
+    mechanism, method, label : str
+        What will answer; ``label`` is ``proved`` or ``heuristic``.
+    question : str
+        The text that the ledger shows to the role itself and to owners.
+    key : bytes
+        Identity of the question; everything that determines the law of its answer.
+    fresh : bool
+        Pay for a new answer even if one is stored.
+    text_key : bytes or None
+        Identity of the exact text, for `Ledger.peek`.
+    """
+
+    role: int
+    role_name: str
+    roots: tuple[int, ...]
+    epsilon: Fraction
+    delta: Fraction
+    mechanism: str
+    method: str
+    label: str
+    question: str
+    key: bytes
+    fresh: bool = False
+    text_key: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A stored answer that the role has paid for, now or before."""
+
+    spend: int
+    payload: str
+    taken_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A durable charge whose answer must now be computed, then finished or failed."""
+
+    spend: int
+
+
+class Ledger(Protocol):
+    """Budgets, spends and stored answers."""
+
+    def peek(self, role: int, text_key: bytes) -> Hit | None:
+        """Return the stored answer for an exact text that the role has paid for."""
+        ...
+
+    def open(self, charge: Charge) -> Hit | Charged:
+        """Return the stored answer of the question, or charge it durably.
+
+        Waits while another session computes the answer.
+
+        Raises
+        ------
+        NoBudget, BudgetExceeded
+            Refused; nothing was spent.
+        UndeclaredRelation
+            A root is not known to the ledger: its declaration is not committed.
+        LedgerRestored
+            The ledger came from a backup or a promoted standby.
+        LedgerUnavailable
+            It could not be reached in time.
+        """
+        ...
+
+    def finish(self, charged: Charged, payload: str) -> datetime | None:
+        """Store a perturbed answer; ``None`` if the charge is unknown or was given up."""
+        ...
+
+    def fail(self, charged: Charged) -> None:
+        """Note that the computation failed; the charge is kept.  Never raises."""
+        ...

@@ -1,0 +1,85 @@
+"""What a refused charge tells the asker: its own numbers, never those of other roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.errors import (
+    BudgetExceeded,
+    DpsqlError,
+    LedgerRestored,
+    LedgerUnavailable,
+    NoBudget,
+    UndeclaredRelation,
+)
+from dpsql.ledger.amounts import amount_text
+from dpsql.ledger.model import Charge
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the asking role may spend and has spent."""
+
+    budget_epsilon: Fraction
+    budget_delta: Fraction
+    spent_epsilon: Fraction
+    spent_delta: Fraction
+
+
+def refusal(status: str, charge: Charge, account: Account | None = None) -> DpsqlError:
+    """Return the error for a status of ``dp.ledger_open`` that refuses a charge."""
+    name = charge.role_name
+    if status == "no_budget":
+        return NoBudget(
+            f'role "{name}" has no privacy budget in this database',
+            detail="A budget counts once the transaction that granted it has committed.",
+        )
+    if status == "exceeded_role" and account is not None:
+        return BudgetExceeded(
+            f'privacy budget of role "{name}" exceeded',
+            detail=(
+                f"The question costs epsilon = {_short(charge.epsilon)} and"
+                f" delta = {_short(charge.delta)}; left are"
+                f" epsilon = {_left(account.budget_epsilon, account.spent_epsilon)} and"
+                f" delta = {_left(account.budget_delta, account.spent_delta)}."
+            ),
+            hint="Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget.",
+        )
+    if status == "exceeded_root":
+        return BudgetExceeded(
+            "privacy budget of a protected relation exceeded",
+            detail=(
+                f"The question costs epsilon = {_short(charge.epsilon)} and"
+                f" delta = {_short(charge.delta)}, more than its owner's cap leaves for all roles."
+            ),
+            hint="Ask with a smaller dp.epsilon or dp.delta, or ask the owner to raise the cap.",
+        )
+    if status == "unknown_root":
+        return UndeclaredRelation(
+            "a relation of the question is not declared",
+            detail="Its declaration is not committed, so the ledger cannot charge it.",
+            hint="Commit the transaction that declares the relation, then ask again.",
+        )
+    if status == "restored":
+        return LedgerRestored(
+            "the privacy ledger was restored or promoted and nobody acknowledged it",
+            detail="Spends that were made since the backup may be missing from it.",
+            hint="The owner of the data must run SELECT dp.acknowledge_restore('<what happened>').",
+        )
+    return unavailable(f'The ledger answered "{status}".')
+
+
+def unavailable(detail: str, hint: str | None = None) -> LedgerUnavailable:
+    """Return the error for a ledger that cannot be used now."""
+    return LedgerUnavailable("the privacy ledger is not available", detail=detail, hint=hint)
+
+
+def _left(budget: Fraction, spent: Fraction) -> str:
+    return _short(max(budget - spent, Fraction(0)))
+
+
+def _short(value: Fraction) -> str:
+    exact = Decimal(amount_text(value)).normalize()
+    return f"{exact:.6g}" if len(exact.as_tuple().digits) > 6 else f"{exact:g}"

@@ -1,0 +1,197 @@
+"""The ledger in the database, through its own connection (PRIVACY.md section 7)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import datetime, timedelta, timezone
+from fractions import Fraction
+
+from dpsql.errors import DpsqlError, LedgerUnavailable
+from dpsql.ledger.amounts import amount_text
+from dpsql.ledger.connection import ConnectionBroken, LedgerConnection, Row, StatementFailed
+from dpsql.ledger.model import Charge, Charged, Hit
+from dpsql.ledger.refusals import Account, refusal, unavailable
+
+_MICROSECONDS = "(extract(epoch from taken_at) * 1000000)::bigint"
+_PEEK = f"""
+select spend_id, payload, {_MICROSECONDS} from dp.ledger_peek($1::oid, $2::bytea)
+"""
+_OPEN = f"""
+select status, spend_id, payload, {_MICROSECONDS},
+       budget_epsilon, budget_delta, spent_epsilon, spent_delta
+  from dp.ledger_open($1::uuid, $2::oid, $3::integer[], $4::numeric, $5::numeric, $6::bytea,
+                      $7::bytea, $8::text, $9::text, $10::text, $11::text, $12::boolean,
+                      $13::timestamptz)
+"""
+_FINISH = """
+select (extract(epoch from
+            dp.ledger_finish($1::bigint, $2::text, $3::interval, $4::boolean)) * 1000000)::bigint
+"""
+_FAIL = "select dp.ledger_fail($1::bigint)"
+_ADOPT = "select dp.ledger_adopt($1::uuid, $2::timestamptz)"
+
+
+class LedgerStore:
+    """A `dpsql.ledger.model.Ledger` over a `LedgerConnection`.
+
+    Parameters
+    ----------
+    connection : LedgerConnection
+        Used by one backend only, which asks one question at a time.
+    lifetime : timedelta, optional
+        After which stored answers expire; ``None`` is never.
+    wait : float
+        Seconds to wait for another session that computes the same answer.
+    """
+
+    def __init__(
+        self,
+        connection: LedgerConnection,
+        *,
+        lifetime: timedelta | None = None,
+        wait: float = 600.0,
+    ) -> None:
+        self.connection = connection
+        self.lifetime = lifetime
+        self._wait = wait
+
+    def peek(self, role: int, text_key: bytes) -> Hit | None:
+        """See `dpsql.ledger.model.Ledger.peek`."""
+        rows = self._call("peek", _PEEK, (str(role), _bytea(text_key)))
+        return Hit(_int(rows[0][0]), _text(rows[0][1]), _time(rows[0][2])) if rows else None
+
+    def open(self, charge: Charge) -> Hit | Charged:
+        """See `dpsql.ledger.model.Ledger.open`."""
+        request = str(uuid.uuid4())
+        deadline = time.monotonic() + self._wait
+        pause = 0.002
+        while True:
+            try:
+                row = self._open_once(request, charge)
+            except ConnectionBroken:
+                return self._recover(request)
+            if row[0] == "hit":
+                return Hit(_int(row[1]), _text(row[2]), _time(row[3]))
+            if row[0] == "charged":
+                return Charged(_int(row[1]))
+            if row[0] != "pending":
+                raise refusal(_text(row[0]), charge, _account(row))
+            if time.monotonic() > deadline:
+                raise unavailable(
+                    "Another session has been computing this answer for too long.",
+                    "Ask again later.",
+                )
+            self._sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+
+    def finish(self, charged: Charged, payload: str) -> datetime | None:
+        """See `dpsql.ledger.model.Ledger.finish`.
+
+        The commit need not be durable: if a crash loses it, the charge remains and asking again
+        is charged again.
+        """
+        lifetime = None if self.lifetime is None else f"{self.lifetime.total_seconds():.6f} seconds"
+        rows = self._call("finish", _FINISH, (str(charged.spend), payload, lifetime, "false"))
+        return None if rows[0][0] is None else _time(rows[0][0])
+
+    def fail(self, charged: Charged) -> None:
+        """See `dpsql.ledger.model.Ledger.fail`.
+
+        Where the ledger cannot be told, the connection is closed, which gives up the question
+        just as well.
+        """
+        tick, self.connection.tick = self.connection.tick, _no_tick
+        try:
+            self._call("fail", _FAIL, (str(charged.spend),))
+        except DpsqlError:
+            self.connection.close()
+        finally:
+            self.connection.tick = tick
+
+    def _open_once(self, request: str, charge: Charge) -> Row:
+        self.connection.connect()
+        parameters = (
+            request,
+            str(charge.role),
+            "{" + ",".join(str(int(root)) for root in charge.roots) + "}",
+            amount_text(charge.epsilon),
+            amount_text(charge.delta),
+            _bytea(charge.key),
+            None if charge.text_key is None else _bytea(charge.text_key),
+            charge.mechanism,
+            charge.method,
+            charge.label,
+            charge.question,
+            "true" if charge.fresh else "false",
+            self.connection.backend_start,
+        )
+        try:
+            return self.connection.call("open", _OPEN, parameters)[0]
+        except StatementFailed as error:
+            raise _refused(error) from None
+
+    def _recover(self, request: str) -> Charged:
+        """Find out whether a charge whose connection broke was committed; never charge again."""
+        try:
+            self.connection.connect()
+            parameters = (request, self.connection.backend_start)
+            rows = self.connection.call("adopt", _ADOPT, parameters)
+        except (ConnectionBroken, StatementFailed, LedgerUnavailable):
+            rows = [(None,)]
+        if rows[0][0] is None:
+            raise unavailable(
+                "Its connection broke while the question was charged; the charge may have been"
+                " recorded.",
+                "SELECT * FROM dp.ledger shows whether it was. Ask again.",
+            )
+        return Charged(_int(rows[0][0]))
+
+    def _call(self, name: str, sql: str, parameters: tuple[str | None, ...]) -> list[Row]:
+        try:
+            return self.connection.call(name, sql, parameters)
+        except StatementFailed as error:
+            raise _refused(error) from None
+        except ConnectionBroken:
+            raise unavailable("Its connection broke.", "Ask again.") from None
+
+    def _sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.02))
+            self.connection.tick()
+
+
+def _no_tick() -> None:
+    """Wait without being cancelled: a charge that was given up is noted even after a cancel."""
+
+
+def _refused(error: StatementFailed) -> LedgerUnavailable:
+    return unavailable(
+        f"The ledger's statement failed with SQLSTATE {error.sqlstate}.", "Ask again later."
+    )
+
+
+def _account(row: Row) -> Account | None:
+    amounts = row[4:8]
+    if any(amount is None for amount in amounts):
+        return None
+    return Account(*(Fraction(_text(amount)) for amount in amounts))
+
+
+def _bytea(value: bytes) -> str:
+    return "\\x" + value.hex()
+
+
+def _text(value: str | None) -> str:
+    if value is None:
+        raise unavailable("The ledger answered with a null.")
+    return value
+
+
+def _int(value: str | None) -> int:
+    return int(_text(value))
+
+
+def _time(value: str | None) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=_int(value))

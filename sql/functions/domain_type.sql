@@ -1,0 +1,39 @@
+-- Internal: the type of a column whose domain may be declared, as SQL; refuses others.  Values are
+-- cast to it with the rights of the extension's owner: types whose input runs code that others
+-- wrote (domains with checks) or whose equality is not that of their texts are left out.
+create or replace function dp.domain_type(relation regclass, column_name name)
+returns text
+language plpgsql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    type_name text;
+    allowed boolean;
+begin
+    select format_type(a.atttypid, a.atttypmod),
+           t.typtype = 'e'
+           or a.atttypid in ('boolean'::regtype, 'smallint'::regtype, 'integer'::regtype,
+                             'bigint'::regtype, 'numeric'::regtype, 'text'::regtype,
+                             'varchar'::regtype, 'bpchar'::regtype, 'date'::regtype,
+                             'timestamp'::regtype, 'timestamptz'::regtype, 'uuid'::regtype)
+              and coalesce(c.collisdeterministic, true)
+      into type_name, allowed
+      from pg_catalog.pg_attribute as a
+      join pg_catalog.pg_type as t on t.oid = a.atttypid
+      left join pg_catalog.pg_collation as c on c.oid = a.attcollation
+     where a.attrelid = relation and a.attname = column_name and a.attnum > 0 and not a.attisdropped;
+    if not found then
+        raise exception using
+            errcode = 'PD040', message = format('column %I of relation %s does not exist', column_name, relation);
+    end if;
+    if not allowed then
+        raise exception using
+            errcode = 'PD040',
+            message = format('column %I of relation %s cannot have a domain', column_name, relation),
+            detail = format('Its type is %s, or its collation is not deterministic.', type_name),
+            hint = 'Domains are for boolean, integer, numeric, text, date, timestamp, uuid and enum columns.';
+    end if;
+    return type_name;
+end
+$$;
+comment on function dp.domain_type(regclass, name) is 'internal: type of a column that may have a domain';

@@ -1,0 +1,41 @@
+-- Sets what a role may spend in total in this database, now and in future; what it spent before
+-- counts.  Makes the role a member of dp_analyst.  A grant counts for questions that are asked
+-- after it was committed.  Callers: members of dp_owner.
+-- Security definer on purpose: writes the catalogue and grants membership.
+create or replace function dp.grant_budget(
+    role regrole,
+    epsilon numeric,
+    delta numeric default 1e-6)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    principal_id integer;
+begin
+    perform dp.require_administrator();
+    if role is null or epsilon is null or delta is null then
+        raise exception using errcode = 'PD040', message = 'parameters of dp.grant_budget must not be null';
+    end if;
+    perform dp.require_loss('dp.grant_budget', epsilon, delta);
+    if role::text in ('dp_owner', 'dp_analyst', 'dp_executor', 'dp_ledger') or role::oid = 0 then
+        raise exception using
+            errcode = 'PD040',
+            message = format('role %s cannot have a budget', role),
+            hint = 'Grant the budget to the role that asks.';
+    end if;
+    perform dp.require_ledger_in_place();
+    principal_id := dp.principal_of(role);
+    insert into dp.role_budget (principal, epsilon, delta, granted_by)
+    values (principal_id, epsilon, delta, (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()))
+    on conflict on constraint role_budget_pkey do update
+       set epsilon = excluded.epsilon, delta = excluded.delta,
+           granted_by = excluded.granted_by, granted_at = pg_catalog.clock_timestamp();
+    if not pg_has_role(role, 'dp_analyst', 'member') then
+        execute format('grant dp_analyst to %s', role);
+        raise notice using message = format('role %s is now a member of dp_analyst', role);
+    end if;
+    perform dp.touch_catalogue();
+end
+$$;
+comment on function dp.grant_budget(regrole, numeric, numeric) is 'set the total privacy budget of a role';

@@ -1,0 +1,18 @@
+-- Notes that a charged question will not be answered.  The charge stays: private rows may have
+-- been read (PRIVACY.md section 7).  Only dp_ledger may call it.
+create or replace function dp.ledger_fail(spend_id bigint)
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    update dp.spend as s set state = 'failed'
+     where s.id = ledger_fail.spend_id and s.state = 'charged';
+    update dp.answer as a
+       set pending_spend = null, holder_pid = null, holder_start = null
+     where a.pending_spend = ledger_fail.spend_id
+       and a.key = (select s.key from dp.spend as s where s.id = ledger_fail.spend_id);
+end
+$$;
+comment on function dp.ledger_fail(bigint) is 'internal: notes that a charged question failed';

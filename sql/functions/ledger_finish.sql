@@ -1,0 +1,34 @@
+-- Stores a computed (perturbed) answer; returns when it was taken.  With "durable" false the
+-- commit may be lost in a crash of the server: the charge stays and asking again is charged again,
+-- which the ledger shows as "charged" but never answered.  Only dp_ledger may call it.
+create or replace function dp.ledger_finish(
+    spend_id bigint,
+    payload text,
+    lifetime interval,
+    durable boolean)
+returns timestamptz
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    spent dp.spend;
+    now timestamptz := clock_timestamp();
+begin
+    if not durable then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    update dp.spend as s set state = 'answered'
+     where s.id = ledger_finish.spend_id and s.state = 'charged'
+    returning s.* into spent;
+    if not found then
+        return null;
+    end if;
+    update dp.answer as a
+       set spend = spent.id, payload = ledger_finish.payload, epsilon = spent.epsilon,
+           delta = spent.delta, taken_at = now, expires_at = now + ledger_finish.lifetime,
+           pending_spend = null, holder_pid = null, holder_start = null
+     where a.key = spent.key and a.pending_spend = spent.id;
+    return now;
+end
+$$;
+comment on function dp.ledger_finish(bigint, text, interval, boolean) is 'internal: stores a computed answer';

@@ -1,0 +1,194 @@
+-- Looks a question up and, if it must be computed, charges it: one statement, one durable commit,
+-- before any private row is read (PRIVACY.md section 7).  Only dp_ledger may call it.
+--
+-- "status" tells what happened:
+--   hit            the stored answer; the role has paid for it, now or before
+--   charged        the caller must compute, then call ledger_finish or ledger_fail
+--   pending        somebody else computes this answer; ask again
+--   restored, no_budget, unknown_root, exceeded_role, exceeded_root   refused, nothing spent
+--
+-- Amounts are exact; basic composition.  Locks are taken in one order everywhere: the role's
+-- total, the roots' totals by number, the answer.  Only dp_ledger can lock these rows, and only
+-- for the length of this statement.
+create or replace function dp.ledger_open(
+    request uuid,
+    role_oid oid,
+    roots integer[],
+    epsilon numeric,
+    delta numeric,
+    key bytea,
+    text_key bytea,
+    mechanism text,
+    method text,
+    label text,
+    question text,
+    fresh boolean,
+    holder_start timestamptz,
+    out status text,
+    out spend_id bigint,
+    out payload text,
+    out taken_at timestamptz,
+    out budget_epsilon numeric,
+    out budget_delta numeric,
+    out spent_epsilon numeric,
+    out spent_delta numeric,
+    out root integer)
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    me integer;
+    my_name name;
+    found_answer dp.answer;
+    cost_epsilon numeric := ledger_open.epsilon;
+    cost_delta numeric := ledger_open.delta;
+    charged_roots integer[] := array(select distinct r from unnest(ledger_open.roots) as r order by r);
+    stored boolean := false;
+begin
+    if not dp.ledger_in_place() then
+        status := 'restored';
+        return;
+    end if;
+    select p.id, r.rolname, b.epsilon, b.delta
+      into me, my_name, budget_epsilon, budget_delta
+      from dp.principal as p
+      join dp.role_budget as b on b.principal = p.id
+      join pg_catalog.pg_roles as r on r.oid = p.role_oid
+     where p.role_oid = ledger_open.role_oid;
+    if not found then
+        status := 'no_budget';
+        return;
+    end if;
+    select u.r into root
+      from unnest(charged_roots) as u(r)
+     where not exists (select from dp.root as known where known.id = u.r)
+     limit 1;
+    if found then
+        status := 'unknown_root';
+        return;
+    end if;
+
+    -- Without a lock first: a repeated question and a waiting one write nothing.
+    if not fresh then
+        select a.* into found_answer from dp.answer as a where a.key = ledger_open.key;
+        if found then
+            if dp.ledger_answer_valid(found_answer) then
+                if exists (select from dp.spend as s
+                            where s.source = found_answer.spend and s.principal = me) then
+                    status := 'hit';
+                    spend_id := found_answer.spend;
+                    payload := found_answer.payload;
+                    taken_at := found_answer.taken_at;
+                    perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
+                    return;
+                end if;
+            elsif dp.ledger_answer_awaited(found_answer) then
+                status := 'pending';
+                return;
+            end if;
+        end if;
+    end if;
+
+    insert into dp.role_total (principal, epsilon, delta, spends)
+    values (me, 0, 0, 0)
+    on conflict on constraint role_total_pkey do nothing;
+    perform from dp.role_total as t where t.principal = me for update;
+    insert into dp.root_total (root, epsilon, delta, spends)
+    select r, 0, 0, 0 from unnest(charged_roots) as r order by r
+    on conflict on constraint root_total_pkey do nothing;
+    perform from dp.root_total as t where t.root = any (charged_roots) order by t.root for update;
+    insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
+    select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
+
+    if not fresh then
+        if dp.ledger_answer_valid(found_answer) then
+            if exists (select from dp.spend as s
+                        where s.source = found_answer.spend and s.principal = me) then
+                status := 'hit';
+                spend_id := found_answer.spend;
+                payload := found_answer.payload;
+                taken_at := found_answer.taken_at;
+                perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
+                return;
+            end if;
+            -- New to this role: it pays, the roots do not.
+            stored := true;
+            charged_roots := '{}';
+            cost_epsilon := found_answer.epsilon;
+            cost_delta := found_answer.delta;
+        elsif dp.ledger_answer_awaited(found_answer) then
+            status := 'pending';
+            return;
+        end if;
+    end if;
+
+    select t.epsilon + coalesce(sum(l.epsilon), 0), t.delta + coalesce(sum(l.delta), 0)
+      into spent_epsilon, spent_delta
+      from dp.role_total as t
+      left join dp.loss as l on l.principal = t.principal
+     where t.principal = me
+     group by t.principal;
+    if spent_epsilon + cost_epsilon > budget_epsilon or spent_delta + cost_delta > budget_delta then
+        status := 'exceeded_role';
+    else
+        select r.id into root
+          from dp.root as r
+          join dp.root_total as t on t.root = r.id
+          left join dp.loss as l on l.root = r.id
+         where r.id = any (charged_roots)
+         group by r.id, t.root
+        having t.epsilon + coalesce(sum(l.epsilon), 0) + cost_epsilon > r.epsilon_cap
+            or t.delta + coalesce(sum(l.delta), 0) + cost_delta > r.delta_cap
+         order by r.id
+         limit 1;
+        if found then
+            status := 'exceeded_root';
+        end if;
+    end if;
+    if status is not null then
+        delete from dp.answer as a
+         where a.key = ledger_open.key and a.spend is null and a.pending_spend is null;
+        return;
+    end if;
+
+    spend_id := nextval('dp.spend_id_seq');
+    insert into dp.spend (id, request, principal, role_name, epsilon, delta, mechanism, method,
+                          label, question, key, roots, source, state)
+    overriding system value
+    values (spend_id, ledger_open.request, me, my_name, cost_epsilon, cost_delta,
+            ledger_open.mechanism, ledger_open.method, ledger_open.label, ledger_open.question,
+            ledger_open.key, charged_roots,
+            case when stored then found_answer.spend else spend_id end,
+            case when stored then 'answered' else 'charged' end);
+    update dp.role_total as t
+       set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta, spends = t.spends + 1
+     where t.principal = me;
+    update dp.root_total as t
+       set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta, spends = t.spends + 1
+     where t.root = any (charged_roots);
+    spent_epsilon := spent_epsilon + cost_epsilon;
+    spent_delta := spent_delta + cost_delta;
+    perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
+    if stored then
+        status := 'hit';
+        spend_id := found_answer.spend;
+        payload := found_answer.payload;
+        taken_at := found_answer.taken_at;
+        return;
+    end if;
+
+    -- Whoever held this question before is gone, or is overtaken by a fresh one: its spend stays.
+    update dp.spend as s set state = 'failed'
+     where s.id = found_answer.pending_spend and s.state = 'charged'
+       and not dp.ledger_answer_awaited(found_answer);
+    update dp.answer as a
+       set pending_spend = ledger_open.spend_id,
+           holder_pid = pg_backend_pid(),
+           holder_start = ledger_open.holder_start
+     where a.key = ledger_open.key;
+    status := 'charged';
+end
+$$;
+comment on function dp.ledger_open(
+    uuid, oid, integer[], numeric, numeric, bytea, bytea, text, text, text, text, boolean, timestamptz) is
+    'internal: looks up or charges one question';

@@ -1,0 +1,25 @@
+-- The stored answer for an exact text, if this role has paid for it: reads only, so that a
+-- repeated question costs one round trip and no commit.  No row: use ledger_open.
+-- Only dp_ledger may call it.
+create or replace function dp.ledger_peek(role_oid oid, text_key bytea)
+returns table (spend_id bigint, payload text, taken_at timestamptz)
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not dp.ledger_in_place() then
+        return;
+    end if;
+    return query
+    select a.spend, a.payload, a.taken_at
+      from dp.answer_text as t
+      join dp.answer as a on a.key = t.key
+      join dp.principal as p on p.role_oid = ledger_peek.role_oid
+      join dp.role_budget as b on b.principal = p.id
+     where t.text_key = ledger_peek.text_key
+       and a.payload is not null
+       and (a.expires_at is null or a.expires_at > clock_timestamp())
+       and exists (select from dp.spend as s where s.source = a.spend and s.principal = p.id);
+end
+$$;
+comment on function dp.ledger_peek(oid, bytea) is 'internal: stored answer for an exact text';

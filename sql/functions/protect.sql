@@ -1,0 +1,70 @@
+-- Declares a relation as protected: its rows are private, questions over it are answered with
+-- noise and charged to its root.  Callers: the relation's owner, if a member of dp_owner.
+-- "epsilon" and "delta" cap what all roles together may ever spend on it; NULL epsilon means no
+-- cap, NULL delta means the default of PRIVACY.md section 0.  Called again, it changes the caps
+-- that are given.  A relation that was protected before keeps its root with all losses.
+-- Security definer on purpose: writes the catalogue and lets dp_executor read the relation.
+create or replace function dp.protect(
+    relation regclass,
+    privacy_unit text default null,
+    epsilon numeric default null,
+    delta numeric default null)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_root integer;
+    found_kind text;
+    found_schema name;
+    found_name name;
+begin
+    if relation is null then
+        raise exception using errcode = 'PD040', message = 'parameter "relation" of dp.protect must not be null';
+    end if;
+    perform dp.require_ownership(relation);
+    if privacy_unit is not null then
+        raise exception using
+            errcode = 'PD040',
+            message = 'unit neighbours are not available yet',
+            detail = 'Only single rows can be protected; parameter "privacy_unit" must be null.',
+            hint = 'Leave out privacy_unit to protect rows.';
+    end if;
+    perform dp.require_loss('dp.protect', epsilon, delta);
+    perform dp.require_declarable(relation);
+    select n.nspname, c.relname into found_schema, found_name
+      from pg_catalog.pg_class as c
+      join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+     where c.oid = protect.relation;
+
+    perform dp.touch_catalogue();
+    select p.root, p.kind into found_root, found_kind from dp.policy as p where p.relation = protect.relation;
+    if found_root is null then
+        select r.id into found_root
+          from dp.root as r
+         where r.schema_name = found_schema
+           and r.relation_name = found_name
+           and not exists (select from dp.policy as p where p.root = r.id)
+         order by r.id desc
+         limit 1;
+    end if;
+    if found_root is null then
+        insert into dp.root (schema_name, relation_name, epsilon_cap, delta_cap)
+        values (found_schema, found_name, epsilon, coalesce(delta, 1e-6))
+        returning id into found_root;
+    else
+        update dp.root as r
+           set epsilon_cap = coalesce(protect.epsilon, r.epsilon_cap),
+               delta_cap = coalesce(protect.delta, r.delta_cap)
+         where r.id = found_root;
+    end if;
+    insert into dp.policy as p (relation, kind, root, declared_by)
+    values (relation, 'protected', found_root, (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()))
+    on conflict on constraint policy_pkey do update
+       set kind = excluded.kind, root = excluded.root,
+           declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
+    perform dp.let_executor_read(relation);
+end
+$$;
+comment on function dp.protect(regclass, text, numeric, numeric) is
+    'protect the rows of a relation; epsilon and delta cap its total loss';

@@ -1,0 +1,42 @@
+-- Enters a spend that the ledger does not know, because a backup was restored or the data was
+-- published elsewhere; it counts from commit on.  It is kept apart from the ledger's own tables,
+-- so that an open transaction cannot block a charge.  Callers: members of dp_owner.
+-- Security definer on purpose: writes the catalogue.
+create or replace function dp.record_loss(
+    role regrole,
+    relation regclass,
+    epsilon numeric,
+    delta numeric,
+    note text)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    root_id integer;
+begin
+    perform dp.require_administrator();
+    if role is null and relation is null or epsilon is null or delta is null or note is null then
+        raise exception using
+            errcode = 'PD040',
+            message = 'dp.record_loss needs a role or a relation, epsilon, delta and a note';
+    end if;
+    perform dp.require_loss('dp.record_loss', nullif(epsilon, 0), delta);
+    perform dp.require_ledger_in_place();
+    if relation is not null then
+        perform dp.require_ownership(relation);
+        select p.root into root_id from dp.policy as p
+         where p.relation = record_loss.relation and p.root is not null;
+        if not found then
+            raise exception using
+                errcode = 'PD040', message = format('relation %s was never protected', relation);
+        end if;
+    end if;
+    insert into dp.loss (principal, root, epsilon, delta, note, recorded_by)
+    values (case when role is not null then dp.principal_of(role) end, root_id, epsilon, delta, note,
+            (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()));
+    perform dp.touch_catalogue();
+end
+$$;
+comment on function dp.record_loss(regrole, regclass, numeric, numeric, text) is
+    'enter a spend that the ledger does not know';

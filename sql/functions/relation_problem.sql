@@ -1,0 +1,32 @@
+-- Why a relation cannot be (or stay) declared as a base relation, or NULL.  Looked at when it is
+-- declared and again when it is read, because row security can be enabled and partitions attached
+-- later.  A row that belongs to two declared relations would be one neighbour of both
+-- (PRIVACY.md section 1): parts of a relation are covered by their parent only.
+create or replace function dp.relation_problem(relation oid)
+returns text
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select case
+               when c.relnamespace in (select n.oid from pg_catalog.pg_namespace as n
+                                        where n.nspname in ('pg_catalog', 'information_schema',
+                                                            'pg_toast', 'dp', 'dpv'))
+                   then 'it is a system relation'
+               when c.relpersistence = 't' then 'it is a temporary table'
+               when c.relkind = 'v' then 'it is a view'
+               when c.relkind = 'm' then 'it is a materialized view'
+               when c.relkind not in ('r', 'p', 'f') then 'it is not a table'
+               when c.relispartition then 'it is a partition of another table'
+               when exists (select from pg_catalog.pg_inherits as i where i.inhrelid = c.oid)
+                   then 'it inherits from another table'
+               when c.relrowsecurity then 'it has row-level security'
+               when exists (select from pg_catalog.pg_class as part
+                             where part.relrowsecurity
+                               and part.oid in (select t.relid
+                                                  from pg_catalog.pg_partition_tree(c.oid) as t))
+                   then 'one of its partitions has row-level security'
+           end
+      from pg_catalog.pg_class as c
+     where c.oid = relation
+$$;
+comment on function dp.relation_problem(oid) is 'why a relation cannot be declared, or NULL';

@@ -1,0 +1,33 @@
+-- Sets the total loss that all roles together may ever cause on a protected relation; NULL
+-- epsilon removes its cap.  Callers: the relation's owner, if a member of dp_owner.
+-- Security definer on purpose: writes the catalogue.
+create or replace function dp.set_root_cap(
+    relation regclass,
+    epsilon numeric,
+    delta numeric default 1e-6)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if relation is null or delta is null then
+        raise exception using
+            errcode = 'PD040',
+            message = 'parameters "relation" and "delta" of dp.set_root_cap must not be null';
+    end if;
+    perform dp.require_ownership(relation);
+    perform dp.require_loss('dp.set_root_cap', epsilon, delta);
+    update dp.root as r
+       set epsilon_cap = set_root_cap.epsilon, delta_cap = set_root_cap.delta
+      from dp.policy as p
+     where p.root = r.id and p.relation = set_root_cap.relation and p.kind = 'protected';
+    if not found then
+        raise exception using
+            errcode = 'PD040',
+            message = format('relation %s is not protected', relation),
+            hint = format('SELECT dp.protect(%L);', relation);
+    end if;
+    perform dp.touch_catalogue();
+end
+$$;
+comment on function dp.set_root_cap(regclass, numeric, numeric) is 'cap the total loss of a protected relation';

@@ -1,0 +1,21 @@
+-- Internal: checks who asks and stores a domain in place of an older one.
+create or replace function dp.store_domain(domain dp.column_domain)
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from dp.policy as p
+                    where p.relation = domain.relation and p.kind in ('protected', 'public')) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('relation %s is not declared', domain.relation),
+            hint = format('SELECT dp.protect(%L);', domain.relation);
+    end if;
+    delete from dp.column_domain as d
+     where d.relation = domain.relation and d.column_name = domain.column_name;
+    insert into dp.column_domain select domain.*;
+    perform dp.touch_catalogue();
+end
+$$;
+comment on function dp.store_domain(dp.column_domain) is 'internal: stores the domain of a column';

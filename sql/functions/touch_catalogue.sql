@@ -1,0 +1,37 @@
+-- Internal: every administration function ends with it.  Forgets dropped relations, refreshes
+-- remembered names, and changes the token that cached answers depend on.
+create or replace function dp.touch_catalogue()
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    delete from dp.policy as p
+     where not exists (select from pg_catalog.pg_class as c where c.oid = p.relation);
+    delete from dp.column_domain as d
+     where not exists (select from pg_catalog.pg_class as c where c.oid = d.relation);
+    update dp.root as r
+       set schema_name = n.nspname, relation_name = c.relname
+      from dp.policy as p
+      join pg_catalog.pg_class as c on c.oid = p.relation
+      join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+     where p.root = r.id
+       and (r.schema_name, r.relation_name) is distinct from (n.nspname, c.relname);
+    if dp.ledger_in_place() then
+        update dp.principal as p
+           set role_name = r.rolname
+          from pg_catalog.pg_roles as r
+         where r.oid = p.role_oid
+           and p.role_name <> r.rolname;
+    end if;
+    update dp.catalog_version set version = pg_catalog.gen_random_uuid();
+    if not exists (select from dp.ledger_identity) then
+        insert into dp.ledger_identity (
+            incarnation, system_identifier, timeline, database, note, recorded_by)
+        select i.incarnation, i.system_identifier, i.timeline, i.database,
+               'first declaration', session_user
+          from dp.ledger_place() as i;
+    end if;
+end
+$$;
+comment on function dp.touch_catalogue() is 'internal: marks the catalogue as changed';

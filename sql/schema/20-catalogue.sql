@@ -1,0 +1,126 @@
+-- What owners declared.  Written by administration functions only.
+--
+-- Roles are kept as oid and name, not as regrole: a dump that names a role which the target
+-- cluster lacks would fail to load the whole table, and with it everyone's losses.  Relations
+-- are regclass, so that a dump carries their names; rows of dropped relations are not dumped,
+-- because a bare number would mean some other relation after the restore.
+
+create table dp.catalog_version (
+    singleton boolean primary key default true check (singleton),
+    version uuid not null default pg_catalog.gen_random_uuid()
+);
+comment on table dp.catalog_version is
+    'one row; changes with every declaration and is fresh after a restore (not dumped)';
+insert into dp.catalog_version default values;
+
+create table dp.principal (
+    id integer generated always as identity primary key,
+    role_oid oid unique,
+    role_name name not null
+);
+comment on table dp.principal is 'stable ledger identity of a role, surviving renames';
+
+create table dp.role_budget (
+    principal integer primary key,
+    epsilon numeric not null check (epsilon > 0 and epsilon < 'Infinity'),
+    delta numeric not null check (delta >= 0 and delta <= 1),
+    granted_by name not null,
+    granted_at timestamptz not null default pg_catalog.clock_timestamp()
+);
+comment on table dp.role_budget is 'lifetime budget of a role';
+
+create table dp.root (
+    id integer generated always as identity primary key,
+    schema_name name not null,
+    relation_name name not null,
+    neighbours text not null default 'row' check (neighbours in ('row', 'unit')),
+    epsilon_cap numeric check (epsilon_cap > 0 and epsilon_cap < 'Infinity'),
+    delta_cap numeric check (delta_cap >= 0 and delta_cap <= 1),
+    created_at timestamptz not null default pg_catalog.clock_timestamp()
+);
+comment on table dp.root is
+    'stable ledger identity of a protected relation, surviving unprotect, rename and drop';
+
+create table dp.policy (
+    relation regclass primary key,
+    kind text not null check (kind in ('protected', 'public', 'view', 'withdrawn')),
+    root integer unique,
+    privacy_unit text,
+    declared_by name not null,
+    declared_at timestamptz not null default pg_catalog.clock_timestamp(),
+    check (kind <> 'protected' or root is not null)
+);
+comment on table dp.policy is 'declared relations; withdrawn ones keep their root';
+
+create table dp.column_domain (
+    relation regclass not null,
+    column_name name not null,
+    kind text not null check (kind in ('values', 'range', 'reference')),
+    type_name text not null,
+    members text[],
+    lower text,
+    upper text,
+    step text,
+    reference regclass,
+    reference_column name,
+    includes_null boolean not null default false,
+    primary key (relation, column_name),
+    check (
+        case kind
+            when 'values' then members is not null
+            when 'range' then lower is not null and upper is not null and step is not null
+            else reference is not null and reference_column is not null
+        end
+    )
+);
+comment on table dp.column_domain is 'public domains of columns';
+
+create table dp.loss (
+    id bigint generated always as identity primary key,
+    principal integer,
+    root integer,
+    epsilon numeric not null check (epsilon >= 0 and epsilon < 'Infinity'),
+    delta numeric not null check (delta >= 0 and delta <= 1),
+    note text not null,
+    recorded_by name not null,
+    recorded_at timestamptz not null default pg_catalog.clock_timestamp(),
+    check (principal is not null or root is not null)
+);
+comment on table dp.loss is 'spends that a restored backup does not know, entered by an owner';
+
+create table dp.ledger_incarnation (
+    singleton boolean primary key default true check (singleton),
+    token uuid not null default pg_catalog.gen_random_uuid()
+);
+comment on table dp.ledger_incarnation is
+    'one row, drawn at CREATE EXTENSION and never dumped: tells a restored ledger from the original';
+insert into dp.ledger_incarnation default values;
+
+create table dp.ledger_identity (
+    id integer generated always as identity primary key,
+    incarnation uuid not null,
+    system_identifier bigint not null,
+    timeline bigint not null,
+    database oid not null,
+    note text not null,
+    recorded_by name not null,
+    recorded_at timestamptz not null default pg_catalog.clock_timestamp()
+);
+comment on table dp.ledger_identity is
+    'where the ledger lived; the last row must describe this database or nothing is charged';
+
+select pg_catalog.pg_extension_config_dump('dp.principal', '');
+select pg_catalog.pg_extension_config_dump('dp.principal_id_seq', '');
+select pg_catalog.pg_extension_config_dump('dp.role_budget', '');
+select pg_catalog.pg_extension_config_dump('dp.root', '');
+select pg_catalog.pg_extension_config_dump('dp.root_id_seq', '');
+select pg_catalog.pg_extension_config_dump(
+    'dp.policy', 'where relation::oid in (select c.oid from pg_catalog.pg_class as c)');
+select pg_catalog.pg_extension_config_dump(
+    'dp.column_domain',
+    'where relation::oid in (select c.oid from pg_catalog.pg_class as c)'
+    ' and (reference is null or reference::oid in (select c.oid from pg_catalog.pg_class as c))');
+select pg_catalog.pg_extension_config_dump('dp.loss', '');
+select pg_catalog.pg_extension_config_dump('dp.loss_id_seq', '');
+select pg_catalog.pg_extension_config_dump('dp.ledger_identity', '');
+select pg_catalog.pg_extension_config_dump('dp.ledger_identity_id_seq', '');

@@ -1,0 +1,76 @@
+-- What was spent (PRIVACY.md section 7).  Owned and written by dp_ledger only, on a connection
+-- of its own.  No foreign keys to the catalogue: a check would wait for the locks of an
+-- administration function that the asker's own open transaction holds.
+
+create table dp.spend (
+    id bigint generated always as identity primary key,
+    request uuid not null unique,
+    at timestamptz not null default pg_catalog.clock_timestamp(),
+    principal integer not null,
+    role_name name not null,
+    epsilon numeric not null check (epsilon >= 0 and epsilon < 'Infinity'),
+    delta numeric not null check (delta >= 0 and delta <= 1),
+    mechanism text not null,
+    method text not null,
+    label text not null check (label in ('proved', 'heuristic')),
+    question text not null,
+    key bytea not null,
+    roots integer[] not null,
+    source bigint not null,
+    state text not null check (state in ('charged', 'answered', 'failed'))
+);
+comment on table dp.spend is
+    'one row per spend, never deleted; roots is empty where a role was shown a stored answer, '
+    'which source names';
+create index spend_source on dp.spend (source, principal);
+create index spend_principal on dp.spend (principal, id);
+
+create table dp.role_total (
+    principal integer primary key,
+    epsilon numeric not null,
+    delta numeric not null,
+    spends bigint not null
+) with (fillfactor = 50);
+comment on table dp.role_total is 'sum of the spends of each role';
+
+create table dp.root_total (
+    root integer primary key,
+    epsilon numeric not null,
+    delta numeric not null,
+    spends bigint not null
+) with (fillfactor = 50);
+comment on table dp.root_total is 'sum of the spends on each root';
+
+create table dp.answer (
+    key bytea primary key,
+    spend bigint,
+    payload text,
+    epsilon numeric,
+    delta numeric,
+    taken_at timestamptz,
+    expires_at timestamptz,
+    pending_spend bigint,
+    holder_pid integer,
+    holder_start timestamptz,
+    check ((spend is null) = (payload is null))
+) with (fillfactor = 70);
+comment on table dp.answer is
+    'stored answers by question, and who computes one now; not dumped, since questions name '
+    'relations by oid';
+
+create table dp.answer_text (
+    text_key bytea primary key,
+    key bytea not null
+);
+comment on table dp.answer_text is 'exact texts of questions that were answered before';
+
+alter table dp.spend owner to dp_ledger;
+alter table dp.role_total owner to dp_ledger;
+alter table dp.root_total owner to dp_ledger;
+alter table dp.answer owner to dp_ledger;
+alter table dp.answer_text owner to dp_ledger;
+
+select pg_catalog.pg_extension_config_dump('dp.spend', '');
+select pg_catalog.pg_extension_config_dump('dp.spend_id_seq', '');
+select pg_catalog.pg_extension_config_dump('dp.role_total', '');
+select pg_catalog.pg_extension_config_dump('dp.root_total', '');

@@ -1,0 +1,84 @@
+-- The only file with GRANT and REVOKE.  Runs last in the install script and in every update.
+-- Nothing is granted to anybody unless a line here says so.
+
+revoke all on schema dp, dpv from public;
+revoke all on all tables in schema dp from public, dp_owner, dp_analyst, dp_executor;
+revoke all on all sequences in schema dp from public, dp_owner, dp_analyst, dp_executor;
+revoke all on all functions in schema dp from public, dp_owner, dp_analyst, dp_executor, dp_ledger;
+
+-- Names resolve for everyone, so that refusals say what is missing.
+grant usage on schema dp to public;
+grant usage on schema dpv to dp_analyst, dp_owner;
+
+-- Views show each role its own part.  The functions that they call run as the reader.
+grant select on dp.relations, dp.domains, dp.budgets, dp.ledger to dp_analyst, dp_owner;
+grant select on dp.ledger_status to dp_owner;
+grant execute on function
+    dp.caller(),
+    dp.caller_administers(),
+    dp.relation_problem(oid)
+to dp_analyst, dp_owner, dp_executor, dp_ledger;
+
+-- Administration.
+grant execute on function
+    dp.protect(regclass, text, numeric, numeric),
+    dp.unprotect(regclass),
+    dp.declare_public(regclass),
+    dp.undeclare_public(regclass),
+    dp.declare_view(regclass),
+    dp.undeclare_view(regclass),
+    dp.set_domain(regclass, name, anyarray, boolean),
+    dp.set_domain(regclass, name, text, text, text, boolean),
+    dp.set_domain(regclass, name, bigint, bigint, bigint, boolean),
+    dp.set_domain(regclass, name, date, date, interval, boolean),
+    dp.set_domain(regclass, name, regclass, name, boolean),
+    dp.drop_domain(regclass, name),
+    dp.set_root_cap(regclass, numeric, numeric),
+    dp.grant_budget(regrole, numeric, numeric),
+    dp.revoke_budget(regrole),
+    dp.record_loss(regrole, regclass, numeric, numeric, text),
+    dp.acknowledge_restore(text)
+to dp_owner;
+
+-- Whoever answers questions reads the declarations; base relations are granted by dp.protect.
+grant select on dp.catalog_version, dp.policy, dp.root, dp.column_domain to dp_executor;
+grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner;
+grant execute on function dp.ledger_in_place() to dp_owner;
+
+-- The ledger's own connection: its tables belong to dp_ledger, the declarations it only reads.
+grant select on dp.principal, dp.role_budget, dp.root, dp.loss, dp.ledger_identity,
+    dp.ledger_incarnation to dp_ledger;
+grant execute on function
+    dp.ledger_place(),
+    dp.ledger_in_place(),
+    dp.ledger_answer_valid(dp.answer),
+    dp.ledger_answer_awaited(dp.answer),
+    dp.ledger_remember_text(bytea, bytea),
+    dp.ledger_peek(oid, bytea),
+    dp.ledger_open(uuid, oid, integer[], numeric, numeric, bytea, bytea, text, text, text, text,
+                   boolean, timestamptz),
+    dp.ledger_finish(bigint, text, interval, boolean),
+    dp.ledger_fail(bigint),
+    dp.ledger_adopt(uuid, timestamptz)
+to dp_ledger;
+
+-- Asking questions.
+do $grants$
+declare
+    wanted record;
+begin
+    for wanted in
+        values ('dp.run(text, text[])', 'dp_analyst, dp_owner'),
+               ('dp.query(text)', 'dp_analyst, dp_owner'),
+               ('dp.explain(text)', 'dp_analyst, dp_owner'),
+               ('dp.deparse(text)', 'dp_analyst, dp_owner'),
+               ('dp.parameters("any")', 'dp_analyst, dp_owner'),
+               ('dp.analyze(text)', 'dp_executor'),
+               ('dp.server_log(text)', 'dp_executor')
+    loop
+        if pg_catalog.to_regprocedure(wanted.column1) is not null then
+            execute pg_catalog.format('grant execute on function %s to %s', wanted.column1, wanted.column2);
+        end if;
+    end loop;
+end
+$grants$;

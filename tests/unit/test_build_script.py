@@ -1,0 +1,94 @@
+"""The install script: order, OR REPLACE, the boot lines, and what the build refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BODY = """create or replace function dp.f() returns int
+language plpython3u set search_path = pg_catalog, pg_temp
+as $$
+#!boot
+return GD["dpsql"].call(plpy, GD, "f")
+$$;
+"""
+
+
+@pytest.fixture
+def build():
+    spec = importlib.util.spec_from_file_location("build_script", ROOT / "sql/build_script.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def tree(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    for path, text in {
+        "dpsql/_version.py": '__version__ = "1.0"\n',
+        "dpsql/server/handlers.py": "def f(plpy, session):\n    return 1\n",
+        "plpython/boot.in": (ROOT / "plpython/boot.in").read_text(),
+        "plpython/f.sql": BODY,
+        "sql/schema/10-a.sql": "create schema dp;\n",
+        "sql/schema/99-grants.sql": "grant usage on schema dp to public;\n",
+        "sql/functions/g.sql": "create or replace function dp.g() ...\n  'create or replace view'",
+        "sql/views/v.sql": "CREATE OR REPLACE VIEW dp.v as select 1;\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def test_parts_come_in_order_with_grants_last(build, tree):
+    text = build.build("1.0", ["/p"])
+    places = [text.index(s) for s in ("\\echo", "create schema", "dp.g", "dp.f", "dp.v", "grant")]
+    assert places == sorted(places)
+
+
+def test_or_replace_is_stripped_from_statements_only(build, tree):
+    text = build.build("1.0", ["/p"])
+    assert "create function dp.g()" in text
+    assert "create VIEW dp.v" in text
+    assert "'create or replace view'" in text
+
+
+def test_two_versions_are_refused(build, tree):
+    with pytest.raises(build.BuildError, match=r"_version\.py"):
+        build.build("1.1", ["/p"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("#!boot\n", "", "lacks the line #!boot"),
+        ("set search_path = pg_catalog, pg_temp", "", "search_path"),
+        ('"f")', '"unknown")', "defines no unknown"),
+        ("return GD", "x = 1\n" * 6 + "return GD", "lines in the body"),
+        ("plpython3u", "plpgsql", "no function in language plpython3u"),
+    ],
+)
+def test_bodies_that_break_the_convention_are_refused(build, tree, old, new, message):
+    (tree / "plpython/f.sql").write_text(BODY.replace(old, new))
+    with pytest.raises(build.BuildError, match=message):
+        build.build("1.0", ["/p"])
+
+
+def test_boot_lines_ask_for_a_new_session_when_versions_differ(build):
+    class PlpyError(Exception):
+        pass
+
+    code = compile(build.boot("1.0", ["/p"]), "boot", "exec")
+    plpy = SimpleNamespace(Error=PlpyError)
+    exec(code, {"plpy": plpy, "GD": {"dpsql": SimpleNamespace(__version__="1.0")}})
+    with pytest.raises(PlpyError) as caught:
+        exec(code, {"plpy": plpy, "GD": {"dpsql": SimpleNamespace(__version__="0.9")}})
+    assert caught.value.sqlstate == "PD030"
+    assert caught.value.hint == "Start a new session."
+    assert "1.0" in caught.value.detail
+    assert "0.9" in caught.value.detail
