@@ -4,7 +4,8 @@ Group keys and the arguments of ``dp_count`` are conditions on protected rows an
 through the allow-list.  Everything else in SELECT, HAVING, ORDER BY and LIMIT is a
 function of released values (PRIVACY.md section 2 (b)): any immutable built-in function
 may be used there, and an error there tells nothing that was not released.  It becomes a
-query over the relation ``noisy(g0, g1, ..., a0, a1, ...)``.
+query over the relation ``noisy(g0, g1, ..., a0, a1, ..., l0, h0, ...)``: group keys, counts,
+ends of intervals.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dpsql.query.ir import TRUE, Expr, literal
 from dpsql.query.syntax import Node, Select
 
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
+_INTERVALS = {("public", "dp_interval_low"): "l", ("public", "dp_interval_high"): "h"}
 _CLOCK = frozenset(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "LOCALTIME"))
 
 
@@ -162,6 +164,8 @@ class _Separator:
             return self.by_node[node]
         if is_count(node):
             return self._count(node)
+        if node.kind == "call" and node.value in _INTERVALS:
+            return self._interval(node)
         method = getattr(self, f"_{node.kind}", None)
         if method is None:
             refusals.refuse("expression", node.position)
@@ -182,6 +186,16 @@ class _Separator:
         if condition not in self.output.counts:
             self.output.counts.append(condition)
         return f"a{self.output.counts.index(condition)}"
+
+    def _interval(self, node: Node) -> str:
+        """Write an end of the interval around a count: a column ``l<j>`` or ``h<j>``."""
+        if len(node.args) != 1 or not is_count(node.args[0]):
+            raise UnsupportedConstruct(
+                f"{node.pair()[1]} needs a dp_count as its argument",
+                hint="Use dp_interval_low(dp_count(*)).",
+                position=node.position,
+            )
+        return _INTERVALS[node.pair()] + self._count(node.args[0])[1:]
 
     def _name(self, node: Node) -> str:
         built = self.scope.lookup(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
     flattener = Flattener(catalog)
     scope = flattener.top(query)
     block = flattener.block
-    columns = tuple(OutputColumn(c["name"], c["type"]) for c in analysis["columns"])
+    columns = _columns(analysis, catalog)
     output = separate(query, scope, catalog, columns, aggregate_names(analysis, catalog))
     screen(analysis, catalog)
     base = _graph(flattener, block.conjuncts, output.keys, use_keys)
@@ -70,6 +71,18 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
         columns=columns,
         post_sql=output.post_sql,
     )
+
+
+def _columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColumn, ...]:
+    """Name the output columns' types, which ``dp.analyze`` gives by OID and modifier."""
+    listed = analysis["columns"]
+    calls = ", ".join(
+        f"pg_catalog.format_type({int(c['type'])}, {int(c['typmod'])})" for c in listed
+    )
+    names = json.loads(
+        catalog.evaluate(f"SELECT pg_catalog.to_json(ARRAY[{calls}]::text[])::text") or "[]"
+    )
+    return tuple(OutputColumn(c["name"], t) for c, t in zip(listed, names, strict=True))
 
 
 def _graph(flattener: Flattener, conditions: list[Expr], keys: list[Expr], use_keys: bool) -> Graph:
