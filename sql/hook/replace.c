@@ -8,6 +8,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
@@ -227,6 +228,12 @@ replace_query(ParseState *pstate, Query *query, int location)
 	RangeTblFunction *call;
 	ListCell   *cell;
 
+	if (IsInParallelMode())
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+				 errmsg("a private aggregate cannot be computed during a parallel operation"),
+				 errhint("Mark the function that holds the query PARALLEL UNSAFE."),
+				 parser_errposition(pstate, location)));
 	check_self_contained(pstate, query, location);
 	renumber_parameters((Node *) asked, &parameters);
 	collect_relations((Node *) query, &relations);
