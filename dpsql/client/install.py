@@ -216,7 +216,7 @@ def _make_environment(folder: Path, report: Callable[[str], None]) -> Path:
 
 def _purelib(environment: Path) -> Path:
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return Path(run([environment / "bin/python", "-c", code]).strip())
+    return Path(run([environment / "bin/python", "-c", code]).strip()).resolve()
 
 
 def _authenticate_ledger(
