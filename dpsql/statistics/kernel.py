@@ -152,8 +152,11 @@ class _Run:
         return table, int(table.weight.max(initial=0))
 
     def _any(self, rows: Rows) -> bool:
-        ends = rows.ends()
-        return rows.left.rows > 0 if ends is None else bool(len(ends)) and int(ends[-1]) > 0
+        if rows.right is None:
+            return rows.left.rows > 0
+        any_column = tuple(rows.left.columns)[:1]
+        rows.prepare()
+        return any(len(rows.block(lo, hi, any_column)[0][any_column[0]]) for lo, hi in rows.blocks())
 
     def _group_texts(
         self, n: int, table: Table | None
