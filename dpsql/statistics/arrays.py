@@ -135,7 +135,7 @@ class Engine:
             return known
         size = self.size(attributes)
         dense = size <= max(1 << 16, 8 * table.rows)
-        self.memory.need(table.rows * 24 + (8 * size if dense else 16 * table.rows))
+        self.memory.need(table.rows * 12 + (4 * size if dense else 24 * table.rows))
         key = self.key(table.columns, attributes)
         order: Ints | None = None
         if table.rows > 1 and bool((key[1:] < key[:-1]).any()):
@@ -145,10 +145,12 @@ class Engine:
                 key = key[order]
             order = order.astype(np.int32) if table.rows < 2**31 else order
         if dense:
-            counts = np.bincount(key, minlength=size)
-            unique = bool(counts.max(initial=0) <= 1)
             start = np.zeros(size + 1, dtype=np.int32 if table.rows < 2**31 else np.int64)
-            np.cumsum(counts, out=start[1:])
+            for lo in range(0, table.rows, BLOCK):
+                np.add.at(start[1:], key[lo : lo + BLOCK], 1)
+                self.tick()
+            unique = bool(start.max(initial=0) <= 1)
+            np.cumsum(start, out=start)
             index = Index(order, start, None, unique)
         else:
             edges = np.flatnonzero(key[1:] != key[:-1]) + 1 if table.rows else np.zeros(0, int)
@@ -322,6 +324,50 @@ def total(rows: Rows) -> int:
         result += len(next(iter(columns.values()))) if weight is None else int(weight.sum())
         rows.engine.tick()
     return result
+
+
+def top(rows: Rows) -> int:
+    """Return the maximum of a product that sums nothing, by common values, without forming it."""
+    if rows.right is None:
+        raise NotInArrays("not a product")
+    left, right = (_best(rows.engine, table, rows.shared) for table in (rows.left, rows.right))
+    largest = float(left[1].max(initial=0)) * float(right[1].max(initial=0))
+    if not largest < _LIMIT:
+        raise NotInArrays("counts past 2^62")
+    if not len(left[0]) or not len(right[0]):
+        return 0
+    _, il, ir = np.intersect1d(left[0], right[0], assume_unique=True, return_indices=True)
+    rows.engine.tick()
+    return int((left[1][il] * right[1][ir]).max(initial=0))
+
+
+def _best(engine: Engine, table: Table, shared: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """Return the keys of ``shared`` that occur and the largest weight of each."""
+    if not shared:
+        most = 1 if table.weight is None else int(table.weight.max(initial=0))
+        return np.zeros(min(1, table.rows), dtype=np.int64), np.array([most][: table.rows])
+    size = engine.size(shared)
+    if size <= max(1 << 16, 8 * table.rows):
+        engine.memory.need(size * 24 + BLOCK * 24)
+        best = np.zeros(size, dtype=np.int64)
+        for lo in range(0, table.rows, BLOCK):
+            key = engine.key({a: table.columns[a][lo : lo + BLOCK] for a in shared}, shared)
+            if table.weight is None:
+                best[key] = 1
+            else:
+                np.maximum.at(best, key, table.weight[lo : lo + BLOCK])
+            engine.tick()
+        keys = np.flatnonzero(best)
+        return keys, best[keys]
+    engine.memory.need(table.rows * 40)
+    key = engine.key(table.columns, shared)
+    order = np.argsort(key)
+    engine.tick()
+    key = key[order].astype(np.int64)
+    edges = _edges(key)
+    if table.weight is None:
+        return key[edges], np.ones(len(edges), dtype=np.int64)
+    return key[edges], np.maximum.reduceat(table.weight[order].astype(np.int64), edges)
 
 
 def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | None, int]:
@@ -558,6 +604,9 @@ def _reduce(keys: list[Ints], weights: list[Ints | None]) -> tuple[Ints, Ints | 
 
 
 def _edges(key: Ints) -> Ints:
+    """Return the positions where a sorted key changes."""
+    if not len(key):
+        return np.zeros(0, dtype=np.int64)
     change = np.empty(len(key), dtype=bool)
     change[0] = True
     np.not_equal(key[1:], key[:-1], out=change[1:])
