@@ -13,7 +13,6 @@ below comes out in one of three ways:
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from typing import Any
 
@@ -91,4 +90,5 @@ def _log(plpy: Any, error: BaseException) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     place = " <- ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(frames[-8:]))
     state = getattr(error, "sqlstate", "")
-    print(f"dpsql: {type(error).__name__} {state} at {place}", file=sys.stderr, flush=True)  # noqa: T201
+    line = f"dpsql: {type(error).__name__} {state} at {place}"
+    plpy.execute(plpy.prepare("select dp.server_log($1)", ["text"]), [line])
