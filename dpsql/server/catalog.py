@@ -69,7 +69,7 @@ select concat_ws('|', (select version from dp.catalog_version),
      from pg_index i where i.indrelid = any ($1::oid[])),
   (select string_agg(k.oid || ':' || k.xmin, ',' order by k.oid)
      from pg_constraint k where k.conrelid = any ($1::oid[])),
-  (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled, ',' order by t.oid)
+  (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
      from pg_trigger t where t.tgrelid = any ($1::oid[])),
   (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid)
      from pg_rewrite r where r.ev_class = any ($1::oid[]))) as token

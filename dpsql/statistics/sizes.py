@@ -11,10 +11,11 @@ from dpsql.query.decomposition import Sizes
 _FILTER_SELECTIVITY = 0.4
 
 _FACTS = """
-SELECT c.oid::bigint, greatest(c.reltuples, 0)::float8, greatest(c.relpages, 0),
+SELECT c.oid::bigint AS oid, greatest(c.reltuples, 0)::float8 AS tuples,
+       greatest(c.relpages, 0) AS analysed,
        CASE WHEN c.relkind IN ('r', 'm') THEN pg_catalog.pg_relation_size(c.oid) ELSE 0 END
-         / pg_catalog.current_setting('block_size')::bigint,
-       s.attname::text, s.n_distinct::float8
+         / pg_catalog.current_setting('block_size')::bigint AS blocks,
+       s.attname::text AS name, s.n_distinct::float8 AS number
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_stats s

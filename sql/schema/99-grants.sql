@@ -42,7 +42,7 @@ to dp_owner;
 
 -- Whoever answers questions reads the declarations; base relations are granted by dp.protect.
 grant select on dp.catalog_version, dp.policy, dp.root, dp.column_domain to dp_executor;
-grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner;
+grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner, dp_executor;
 grant execute on function dp.ledger_in_place() to dp_owner;
 
 -- The ledger's own connection: its tables belong to dp_ledger, the declarations it only reads.
@@ -80,6 +80,7 @@ grant execute on function
     dp.analyze(text),
     dp.analyze(text, text[]),
     dp.server_log(text),
+    dp.ledger_socket(),
     dp.pack(bigint, bigint),
     dp.pack(bigint, bigint, bigint),
     dp.pack(bigint, bigint, bigint, bigint),
