@@ -145,7 +145,11 @@ class Flattener:
         relation = self.catalog.relation(schema, item.name)
         if relation is not None:
             if item.only:
-                raise UnsupportedConstruct("ONLY is not supported", position=item.position)
+                raise UnsupportedConstruct(
+                    "ONLY is not supported",
+                    hint="Name the relation without ONLY; a declared relation covers its parts.",
+                    position=item.position,
+                )
             return self._occurrence(relation, item)
         view = self.catalog.view(schema, item.name)
         shown = f"{schema}.{item.name}"

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import SyntaxInvalid, UndeclaredRelation
+from dpsql.errors import BY_SQLSTATE, SyntaxInvalid, UndeclaredRelation
 from dpsql.model import Column, Domain, ForeignKey, Relation
 from dpsql.query.catalog import Function
 
@@ -233,8 +233,12 @@ def _analysis_error(error: Exception) -> Exception:
     caller cannot see, so they lose their text.  Cancellation passes.
     """
     state = str(getattr(error, "sqlstate", None) or "")
-    if state.startswith(("57", "40", "PD")) or not state:
+    if state.startswith(("57", "40")) or not state:
         return error
+    if state in BY_SQLSTATE:
+        return BY_SQLSTATE[state](
+            str(error), detail=getattr(error, "detail", None), hint=getattr(error, "hint", None)
+        )
     if state == "42501":
         return UndeclaredRelation(
             "the statement names something that was not declared for private queries",

@@ -45,13 +45,12 @@ def refuse(shop: Any, sql: str, *states: str, user: str = "alice") -> psycopg.Er
 
 
 def spent(shop: Any) -> float:
-    return float(shop.sql("select coalesce(sum(epsilon), 0) from dp.spend")[0][0])
+    return float(shop.sql("select coalesce(sum(epsilon), 0) from dp.ledger")[0][0])
 
 
 REFUSED = [
     ("select dp_count(*) from hidden.raw", ("42501", "PD012")),
     ("select dp_count(*) from pg_catalog.pg_class", ("PD012", "PD011")),
-    ("select dp_count(*) from client where 1 / (c_id - 777) > 0", ("PD013", "PD011")),
     ("select dp_count(*) from client where c_kind::int > 0", ("PD013",)),
     ("select dp_count(*) from client where pg_sleep(1) is null", ("PD013", "PD011")),
     ("select dp_count(*) from client where random() < 0.5", ("PD013",)),
@@ -109,6 +108,15 @@ def test_refused_without_spending_or_telling(
     assert spent(planted) == 0.0
 
 
+def test_division_by_zero_is_no_error_on_any_row(planted: Any) -> None:
+    with planted.connect(user="alice") as alice:
+        alice.execute("set dp.epsilon = 50")
+        value = alice.execute(
+            "select dp_count(*) from client where 1000 / (c_id - 777) < 0"
+        ).fetchone()[0]
+    assert abs(value - 200) <= 10
+
+
 def test_an_operator_of_the_analyst_is_not_used(planted: Any) -> None:
     planted.sql("create schema evil authorization mallory")
     planted.sql("grant create on database " + planted.name + " to mallory")
@@ -127,7 +135,7 @@ def test_an_operator_of_the_analyst_is_not_used(planted: Any) -> None:
     connection.execute("set search_path = evil, pg_catalog, public")
     with pytest.raises(psycopg.Error) as caught:
         connection.execute("select dp_count(*) from client where c_id = 777")
-    assert caught.value.sqlstate == "PD013"
+    assert caught.value.sqlstate in ("PD012", "PD013")
     assert not any("LEAK" in h for h in heard)
 
 
@@ -210,7 +218,7 @@ def test_row_security_refuses_the_relation(planted: Any) -> None:
 def test_dropping_and_recreating_a_relation_keeps_its_losses(planted: Any) -> None:
     with planted.connect(user="alice") as alice:
         alice.execute("select dp_count(*) from purchase")
-    before = planted.sql("select epsilon_spent from dp.root_total")[0][0]
+    before = planted.sql("select max(epsilon_spent) from dp.budgets where role is null")[0][0]
     planted.sql("drop table purchase")
     planted.sql("create table purchase (p_client int)")
     planted.sql("alter table purchase owner to owner1")
@@ -218,7 +226,7 @@ def test_dropping_and_recreating_a_relation_keeps_its_losses(planted: Any) -> No
         owner.execute("select dp.protect('purchase')")
     with planted.connect(user="alice") as alice:
         alice.execute("select dp_count(*) from purchase")
-    after = planted.sql("select epsilon_spent from dp.root_total")[0][0]
+    after = planted.sql("select max(epsilon_spent) from dp.budgets where role is null")[0][0]
     assert before > 0
     assert after == 2 * before
 
