@@ -7,7 +7,6 @@ from typing import Any
 import psycopg
 import pytest
 
-
 QUOTED = '"Ünï ""quoted"""'
 
 
@@ -18,7 +17,7 @@ def owner(database: Any) -> Any:
     connection = database.connect("owner1")
     connection.execute("set search_path = own")
     connection.execute(
-        """
+        f"""
         create table plain (id integer primary key, name text);
         create table parent (id integer) partition by range (id);
         create table part partition of parent for values from (0) to (10);
@@ -29,7 +28,7 @@ def owner(database: Any) -> Any:
         create temporary table passing (id integer);
         create materialized view stored as select 1 as id;
         create view shown as select id from plain;
-        create table "Ünï ""quoted""" ("Çol umn" text);
+        create table {QUOTED} ("Çol umn" text);
         """
     )
     return connection
@@ -64,7 +63,9 @@ def test_relations_that_cannot_be_declared_are_refused_with_a_hint(
 
 @pytest.mark.parametrize("relation", ["pg_catalog.pg_class", "dp.spend"])
 def test_system_relations_are_refused_even_to_superusers(database: Any, relation: str) -> None:
-    assert refusal(database.connect(), f"select dp.declare_public('{relation}')").sqlstate == "PD040"
+    assert (
+        refusal(database.connect(), f"select dp.declare_public('{relation}')").sqlstate == "PD040"
+    )
 
 
 def test_partitioned_and_quoted_relations_are_declared(owner: Any) -> None:
@@ -128,7 +129,7 @@ def test_executor_reads_declared_relations_only(owner: Any, database: Any) -> No
     [
         "select 1",
         "alter table plain rename to renamed; alter table renamed rename to plain",
-        "drop table plain; create table plain (id integer)",
+        "drop table plain cascade; create table plain (id integer)",
     ],
 )
 def test_a_root_survives_unprotect_rename_and_drop(owner: Any, database: Any, between: str) -> None:

@@ -13,7 +13,7 @@ from tests.contract.ledger_backend import install
 
 KEPT = {
     "policies": "select relation::text, kind, root from dp.policy order by 1",
-    "domains": "select relation::text, column_name, members, lower from dp.column_domain order by 1, 2",
+    "domains": "select relation::text, column_name, members from dp.column_domain order by 1, 2",
     "budgets": "select role, relation, epsilon_budget, epsilon_spent, delta_remaining"
     " from dp.budgets order by role, relation",
     "ledger": "select id, role, epsilon, state, question, relations from dp.ledger order by id",

@@ -187,7 +187,9 @@ def test_set_role_behind_a_pooler_decides_who_pays(bank: Bank) -> None:
     pooled.execute("set role bob")
     bank.ask(pooled, "q2")
     bank.ask(pooled, "q3")
-    rows = bank.database.sql("select role::text, epsilon_spent from dp.budgets where relation is null")
+    rows = bank.database.sql(
+        "select role::text, epsilon_spent from dp.budgets where relation is null"
+    )
     assert dict(rows) == {"alice": 1, "bob": 2}
     bank.database.sql("revoke alice, bob from mallory")
 
