@@ -287,8 +287,9 @@ class Question:
 
     ``aggregates[j]`` counts for the j-th distinct ``dp_count``; all share ``groups``.
     ``post_sql`` selects the output columns ``c1 ... cn`` from a relation named ``noisy`` with
-    columns ``g0, g1, ...`` (group keys, typed) and ``a0, a1, ...`` (bigint), and carries HAVING,
-    ORDER BY, DISTINCT and LIMIT; it reads nothing else.
+    columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (bigint) and ``l0, h0, ...`` (bigint,
+    bounds of an interval around ``a0, ...``), and carries HAVING, ORDER BY, DISTINCT and LIMIT; it
+    reads nothing else.  ``wants_interval`` says that it uses an ``l`` or ``h`` column.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``canonical`` is equal for equivalent texts (aliases, order of conjuncts, join syntax) and
@@ -302,6 +303,21 @@ class Question:
     undeclared_domain_hint: str | None
     columns: tuple[OutputColumn, ...]
     post_sql: str
+    wants_interval: bool = False
+
+    @property
+    def relations(self) -> tuple[int, ...]:
+        """OIDs of all private relations that are read, sorted."""
+        return tuple(
+            sorted(
+                {
+                    o.relation.oid
+                    for q in self.aggregates
+                    for o in q.occurrences
+                    if o.relation.private
+                }
+            )
+        )
 
     @property
     def roots(self) -> tuple[int, ...]:

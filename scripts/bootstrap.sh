@@ -46,15 +46,8 @@ home() {
     (cd "$clone/.dpsql" && pwd -P)
 }
 
-major() {
-    if [ -n "${PG_MAJOR:-}" ]; then
-        case " $supported " in
-        *" $PG_MAJOR "*) echo "$PG_MAJOR" ;;
-        *) fail "PostgreSQL $PG_MAJOR is not supported" "set PG_MAJOR to one of: $supported" ;;
-        esac
-        return
-    fi
-    # An installed server with PL/Python wins, then any installed server, then the one apt offers.
+# An installed server with PL/Python wins, then any installed server.
+installed_major() {
     for part in lib/plpython3.so bin/postgres; do
         for version in 18 17 16 15; do
             if [ -e "/usr/lib/postgresql/$version/$part" ]; then
@@ -63,6 +56,21 @@ major() {
             fi
         done
     done
+}
+
+major() {
+    if [ -n "${PG_MAJOR:-}" ]; then
+        case " $supported " in
+        *" $PG_MAJOR "*) echo "$PG_MAJOR" ;;
+        *) fail "PostgreSQL $PG_MAJOR is not supported" "set PG_MAJOR to one of: $supported" ;;
+        esac
+        return
+    fi
+    version=$(installed_major)
+    if [ -n "$version" ]; then
+        echo "$version"
+        return
+    fi
     version=$(apt-cache depends postgresql 2>/dev/null | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p')
     case " $supported " in
     *" ${version:-none} "*) echo "$version" ;;
@@ -85,6 +93,10 @@ missing_packages() {
 }
 
 packages() {
+    sudo=
+    if [ "$(id -u)" != 0 ]; then
+        if command -v sudo >/dev/null; then sudo=sudo; else sudo=none; fi
+    fi
     if ! command -v apt-get >/dev/null; then
         version=$(major)
         missing=$(missing_packages "$version" | tr '\n' ' ')
@@ -92,12 +104,10 @@ packages() {
             "install PostgreSQL $version with PL/Python 3 and its server headers below /usr/lib/postgresql/$version, gcc, make and Python's venv module"
         return
     fi
-    sudo=
-    if [ "$(id -u)" != 0 ]; then
-        if command -v sudo >/dev/null; then sudo=sudo; else sudo=none; fi
+    # A fresh machine's package lists are empty: without them nothing tells the major.
+    if [ -z "$(installed_major)" ] && [ "$sudo" != none ]; then
+        apt-cache show postgresql >/dev/null 2>&1 || $sudo apt-get -q update
     fi
-    [ -n "$(apt-cache madison postgresql-common 2>/dev/null)" ] || [ "$sudo" = none ] ||
-        $sudo apt-get -q update
     version=$(major)
     missing=$(missing_packages "$version" | tr '\n' ' ')
     [ -n "$missing" ] || return 0
@@ -158,7 +168,7 @@ venv() {
     [ -x "$directory/bin/python" ] || $python -m venv "$directory"
     extras=$(echo "$*" | tr ' ' ',')
     echo "dpsql: installing Python packages into $directory"
-    "$directory/bin/python" -m pip install -q --disable-pip-version-check -e "$clone${extras:+[$extras]}" ||
+    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -e "$clone${extras:+[$extras]}" ||
         fail "pip could not install the Python packages" "look at the message above; then run the command again"
     touch "$stamp"
 }

@@ -42,7 +42,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.server)
 
 
-@dataclass(slots=True)
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"hypothesis seed: {config.getoption('hypothesis_seed')}"
+
+
+@dataclass(slots=True, eq=False)
 class ServerTests:
     """Outcomes of the tests that need a server; a silent skip must not look like success."""
 
@@ -99,13 +103,16 @@ class Database:
         return connection
 
     def sql(self, text: str, *parameters: object, user: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run one statement on a new connection, return its rows (none: an empty list).
+        """Run statements on a new connection, return the last one's rows (none: an empty list).
 
-        ``%s`` stands for a parameter; without parameters ``%`` is an ordinary character.
+        ``%s`` stands for a parameter; without parameters ``%`` is an ordinary character, and
+        several statements may be separated by semicolons.
         """
         connection = self.connect(user)
         try:
             cursor = connection.execute(text, parameters or None)  # type: ignore[arg-type]
+            while cursor.nextset():
+                pass
             return cursor.fetchall() if cursor.description else []
         finally:
             connection.close()
@@ -132,12 +139,12 @@ class Server:
         postgres.sql(f"create database {TEMPLATE}")
         Database(self.cluster, TEMPLATE).sql("create extension dpsql cascade")
 
-    def create_database(self, template: str = TEMPLATE) -> Database:
-        """Clone a database (about 0.1 s) and tell its ledger that the copy is meant."""
+    def create_database(self, template: str = TEMPLATE, acknowledge: bool = True) -> Database:
+        """Clone a database (about 0.1 s) and tell its ledger, if it has one, that this is meant."""
         name = f"test{next(self._numbers)}"
         Database(self.cluster, "postgres").sql(f"create database {name} template {template}")
         database = Database(self.cluster, name)
-        if database.sql("select to_regprocedure('dp.acknowledge_restore(text)') is not null")[0][0]:
+        if acknowledge:
             database.sql("select dp.acknowledge_restore('a clone for one test')")
         return database
 

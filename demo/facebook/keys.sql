@@ -8,4 +8,4 @@ create index on edge4 (edge4_from);
 create index on edge4 (edge4_to);
 create index on edge5 (edge5_from);
 create index on edge5 (edge5_to);
-analyze;
+analyze edge1, edge2, edge3, edge4, edge5;

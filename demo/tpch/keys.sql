@@ -15,4 +15,4 @@ alter table customer add foreign key (c_nationkey) references nation;
 alter table orders add foreign key (o_custkey) references customer;
 alter table lineitem add foreign key (l_orderkey) references orders;
 alter table lineitem add foreign key (l_partkey, l_suppkey) references partsupp;
-analyze;
+analyze region, nation, part, supplier, partsupp, customer, orders, lineitem;

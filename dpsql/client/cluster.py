@@ -90,9 +90,8 @@ class Cluster:
             "max_connections": "100",
             "logging_collector": "off",
             "log_line_prefix": "'%m [%p] %q%u@%d '",
+            "shared_preload_libraries": f"'{LIBRARY}'",
         }
-        if (self._pkglibdir() / f"{LIBRARY}.so").exists():
-            defaults["shared_preload_libraries"] = f"'{LIBRARY}'"
         lines = [f"{name} = {value}" for name, value in (defaults | self.settings).items()]
         self._write("dpsql.conf", "\n".join([*lines, ""]))
         main = self.data / "postgresql.conf"
@@ -152,9 +151,6 @@ class Cluster:
         except SetupError:
             return 1
         return 0
-
-    def _pkglibdir(self) -> Path:
-        return Path(run([self.bin / "pg_config", "--pkglibdir"]).strip())
 
     def _as_server(self, *command: str | Path) -> str:
         user = server_user()

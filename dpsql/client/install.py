@@ -208,7 +208,7 @@ def _make_environment(folder: Path, report: Callable[[str], None]) -> Path:
     if stamp.exists() and stamp.read_text() == wanted:
         return folder
     run([SYSTEM_PYTHON, "-m", "venv", folder])
-    run([folder / "bin/python", "-m", "pip", "install", "-q", *requirements])
+    run([folder / "bin/python", "-m", "pip", "install", "-qq", *requirements])
     stamp.write_text(wanted)
     report(f"installed the dependencies into {folder}")
     return folder
@@ -216,7 +216,7 @@ def _make_environment(folder: Path, report: Callable[[str], None]) -> Path:
 
 def _purelib(environment: Path) -> Path:
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return Path(run([environment / "bin/python", "-c", code]).strip())
+    return Path(run([environment / "bin/python", "-c", code]).strip()).resolve()
 
 
 def _authenticate_ledger(

@@ -205,5 +205,8 @@ def _link_files(source: Path, target: Path) -> None:
 
 
 def site_packages() -> Path:
-    """Return the folder of third-party packages of the running interpreter."""
-    return Path(sysconfig.get_path("purelib"))
+    """Return the folder of third-party packages of the running interpreter.
+
+    Its real path: the server's OS user may not be able to follow the clone's link to it.
+    """
+    return Path(sysconfig.get_path("purelib")).resolve()

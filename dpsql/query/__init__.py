@@ -1,1 +1,1 @@
-"""SQL in, counting SQL out: parse, validate, canonicalise, query graph, elimination; knows no noise."""
+"""SQL in, counting SQL out: parse, validate, query graph, elimination; knows no noise."""

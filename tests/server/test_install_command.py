@@ -25,7 +25,8 @@ def foreign():
     folder.chmod(0o755)
     layout = replace(Layout.discover(), home=folder)
     make_tree(layout)
-    cluster = Cluster(layout.bin, folder / "data", folder / "run", folder / "log" / "log", {})
+    settings = {"shared_preload_libraries": "''", "fsync": "off"}
+    cluster = Cluster(layout.bin, folder / "data", folder / "run", folder / "log" / "log", settings)
     try:
         cluster.create(sync=False)
         cluster.configure()

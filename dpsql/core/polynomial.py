@@ -1,0 +1,131 @@
+"""Polynomials in the distances ``s_1 ... s_m``, with non-negative integer coefficients.
+
+A monomial is a tuple with one *power* per variable: ``a >= 1`` stands for ``s**a``,
+``0`` for the factor 1 and ``CAPPED`` for ``min(s, 1)`` (an inserted row that a key
+makes unique; docs/proofs/residual.md).  On integers ``s >= 0`` every factor is
+non-decreasing and ``min(s, 1) * s**a == s**a``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+CAPPED = -1
+
+Powers = tuple[int, ...]
+Polynomial = Mapping[Powers, int]
+
+
+def multiply_powers(left: Powers, right: Powers) -> Powers:
+    """Multiply two monomials."""
+    return tuple(_join(a, b) for a, b in zip(left, right, strict=True))
+
+
+def _join(a: int, b: int) -> int:
+    if a == CAPPED or b == CAPPED:
+        return max(a, b) if max(a, b) > 0 else CAPPED
+    return a + b
+
+
+def add_term(polynomial: dict[Powers, int], powers: Powers, coefficient: int) -> None:
+    """Add one term in place; zero coefficients are not stored."""
+    if coefficient:
+        polynomial[powers] = polynomial.get(powers, 0) + coefficient
+
+
+def evaluate(polynomial: Polynomial, point: Sequence[int]) -> int:
+    """Evaluate exactly at an integer point."""
+    total = 0
+    for powers, coefficient in polynomial.items():
+        value = coefficient
+        for a, s in zip(powers, point, strict=True):
+            if a:
+                value *= min(s, 1) if a == CAPPED else s**a
+        total += value
+    return total
+
+
+def variables(polynomial: Polynomial) -> tuple[int, ...]:
+    """Indices of the variables that occur."""
+    return tuple(sorted({i for powers in polynomial for i, a in enumerate(powers) if a}))
+
+
+def is_constant(polynomial: Polynomial) -> bool:
+    """Tell whether no variable occurs."""
+    return not variables(polynomial)
+
+
+def dominated(left: Polynomial, right: Polynomial) -> bool:
+    """Tell whether ``left <= right`` term by term."""
+    return all(coefficient <= right.get(powers, 0) for powers, coefficient in left.items())
+
+
+def without_caps(
+    polynomial: Polynomial, size: int
+) -> Iterator[tuple[dict[Powers, int], tuple[int, ...]]]:
+    """Split on ``s_i = 0`` or ``s_i >= 1`` for every capped variable.
+
+    Yields pairs (ordinary polynomial, lower bounds): on each region the capped factors
+    are constants.  The regions cover all integer points; where a variable occurs only
+    capped, its region ``s_i >= 1`` is reduced to ``s_i = 1``, which is optimal.
+    """
+    capped = sorted({i for powers in polynomial for i, a in enumerate(powers) if a == CAPPED})
+    for count in range(len(capped) + 1):
+        for ones in combinations(capped, count):
+            zeros = set(capped) - set(ones)
+            part: dict[Powers, int] = {}
+            for powers, coefficient in polynomial.items():
+                if not any(powers[i] for i in zeros):
+                    add_term(part, tuple(max(a, 0) for a in powers), coefficient)
+            if part:
+                yield part, tuple(1 if i in ones else 0 for i in range(size))
+
+
+def factor(polynomial: Polynomial, used: Sequence[int]) -> tuple[list[dict[Powers, int]], int]:
+    """Split an ordinary polynomial into factors over disjoint variables.
+
+    Returns the factors and a divisor: their product is ``divisor`` times the polynomial.
+    Only partitions that hold exactly (integer cross products) are used.
+    """
+    if 1 < len(used) <= 8:
+        pivot = min(polynomial)
+        first, rest = used[0], list(used[1:])
+        for count in range(len(rest)):
+            for others in combinations(rest, count):
+                inside = frozenset((first, *others))
+                pair = _split(polynomial, pivot, inside)
+                if pair is not None:
+                    factors, divisor = factor(pair[1], [i for i in used if i not in inside])
+                    return [pair[0], *factors], divisor * polynomial[pivot]
+    return [dict(polynomial)], 1
+
+
+def _split(
+    polynomial: Polynomial, pivot: Powers, inside: frozenset[int]
+) -> tuple[dict[Powers, int], dict[Powers, int]] | None:
+    def mix(a: Powers, b: Powers) -> Powers:
+        return tuple(a[i] if i in inside else b[i] for i in range(len(a)))
+
+    zero = (0,) * len(pivot)
+    heads = {mix(powers, zero) for powers in polynomial}
+    tails = {mix(zero, powers) for powers in polynomial}
+    if len(heads) * len(tails) != len(polynomial):
+        return None
+    base = polynomial[pivot]
+    left = {head: polynomial.get(mix(head, pivot), 0) for head in heads}
+    right = {tail: polynomial.get(mix(pivot, tail), 0) for tail in tails}
+    for head, a in left.items():
+        for tail, b in right.items():
+            if polynomial.get(mix(head, tail), 0) * base != a * b:
+                return None
+    return left, right
+
+
+def total(polynomials: Iterable[Polynomial]) -> dict[Powers, int]:
+    """Add polynomials."""
+    result: dict[Powers, int] = {}
+    for polynomial in polynomials:
+        for powers, coefficient in polynomial.items():
+            add_term(result, powers, coefficient)
+    return result

@@ -1,0 +1,145 @@
+"""The one random source (PRIVACY.md section 3): exact integer samplers over OS entropy.
+
+Both samplers use integers only, so they are exact for every rational scale, also
+beyond 2**63, and no floating-point artefact can leak the input (Mironov 2012).
+
+The project prefers OpenDP's samplers for answers.  They are not used here because
+importing ``opendp`` in a fresh backend costs 0.17 to 0.22 s (measured; 0.002 s for
+this module), because its discrete Laplace takes a floating-point scale (an exact
+rational one would have to be rounded) and because it saturates at 64-bit integers.
+The discrete Laplace sampler below is Algorithm 2 of Canonne, Kamath and Steinke,
+"The Discrete Gaussian for Differential Privacy" (2020), which OpenDP implements too;
+the tests compare the two.  There is no seed, and no other source can be selected.
+"""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+
+from dpsql.errors import InternalError
+
+_CHUNK = 512
+
+
+class SystemNoise:
+    """Noise from the operating system's cryptographic generator.
+
+    Implements ``ports.NoiseSource``.  Unused entropy is kept between draws of one
+    process and thrown away in a forked child.
+    """
+
+    __slots__ = ("_left", "_pid", "_pool")
+
+    def __init__(self) -> None:
+        self._pool = 0
+        self._left = 0
+        self._pid = os.getpid()
+
+    def discrete_laplace(self, scale: Fraction) -> int:
+        """Draw from ``P(x) proportional to exp(-|x|/scale)``, exactly.
+
+        Parameters
+        ----------
+        scale : Fraction, > 0
+            Scale of the law; any size, any denominator.
+
+        Returns
+        -------
+        int
+            The draw; unbounded.
+        """
+        top, bottom = _ratio(scale)
+        while True:
+            remainder = self._below(top)
+            if not self._bernoulli_exp(remainder, top):
+                continue
+            quotient = 0
+            while self._bernoulli_exp(1, 1):
+                quotient += 1
+            magnitude = (remainder + top * quotient) // bottom
+            negative = self._bits(1)
+            if negative and magnitude == 0:
+                continue
+            return -magnitude if negative else magnitude
+
+    def discrete_cauchy(self, scale: Fraction) -> int:
+        """Draw from ``P(x) proportional to 1/(1 + (x/scale)**4)``, exactly.
+
+        Rejection from ``|x|`` in block ``j`` of width ``B = ceil(scale)`` with
+        probability ``1/((j+1)(j+2))``; see docs/proofs/samplers.md.
+
+        Parameters
+        ----------
+        scale : Fraction, > 0
+            Scale of the law.
+
+        Returns
+        -------
+        int
+            The draw; unbounded, heavy-tailed.
+        """
+        top, bottom = _ratio(scale)
+        width = -(-top // bottom)
+        fourth = top**4
+        while True:
+            block = self._block()
+            magnitude = block * width + self._below(width)
+            # accept with t(x) (j+1)(j+2)/3, t = fourth/(fourth + (x*bottom)**4)
+            numerator = fourth * (block + 1) * (block + 2)
+            if not self._bernoulli(numerator, 3 * (fourth + (magnitude * bottom) ** 4)):
+                continue
+            negative = self._bits(1)
+            if negative and magnitude == 0:
+                continue
+            return -magnitude if negative else magnitude
+
+    def _block(self) -> int:
+        """Draw ``j >= 0`` with probability ``1/((j+1)(j+2))``."""
+        level = 0
+        while self._bits(1):
+            level += 1
+        size = 1 << level
+        while True:
+            block = size - 1 + self._bits(level)
+            if self._bernoulli(size * (size + 1), (block + 1) * (block + 2)):
+                return block
+
+    def _bernoulli_exp(self, numerator: int, denominator: int) -> bool:
+        """Be true with probability ``exp(-numerator/denominator)``, for a ratio in [0, 1]."""
+        k = 1
+        while self._bernoulli(numerator, denominator * k):
+            k += 1
+        return k % 2 == 1
+
+    def _bernoulli(self, numerator: int, denominator: int) -> bool:
+        """Be true with probability ``numerator/denominator``, for a ratio in [0, 1]."""
+        return self._below(denominator) < numerator
+
+    def _below(self, limit: int) -> int:
+        """Draw uniformly from ``0 .. limit - 1`` (``limit > 0``)."""
+        count = (limit - 1).bit_length()
+        while True:
+            value = self._bits(count)
+            if value < limit:
+                return value
+
+    def _bits(self, count: int) -> int:
+        """Take ``count`` fresh random bits."""
+        pid = os.getpid()
+        if pid != self._pid:
+            self._pool, self._left, self._pid = 0, 0, pid
+        if self._left < count:
+            size = max(_CHUNK, (count + 7) // 8)
+            self._pool |= int.from_bytes(os.urandom(size), "big") << self._left
+            self._left += 8 * size
+        value = self._pool & ((1 << count) - 1)
+        self._pool >>= count
+        self._left -= count
+        return value
+
+
+def _ratio(scale: Fraction) -> tuple[int, int]:
+    if scale <= 0:
+        raise InternalError("noise scale must be greater than 0")
+    return scale.numerator, scale.denominator

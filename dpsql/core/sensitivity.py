@@ -1,0 +1,77 @@
+"""One door to the sensitivity bounds: what to measure, and the smooth bound of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpsql.core import elastic, residual
+from dpsql.core.smooth import SmoothBound, smooth_maximum
+from dpsql.errors import InvalidParameter
+from dpsql.model import Boundary, Shape
+
+METHODS = ("residual", "elastic")
+
+
+def required(shape: Shape, method: str = "residual", use_keys: bool = True) -> frozenset[Boundary]:
+    """List the boundaries that ``bound`` needs; depends on public facts only.
+
+    Parameters
+    ----------
+    shape : Shape
+        The query's hypergraph.
+    method : {"residual", "elastic"}
+        Which bound.
+    use_keys : bool
+        Whether trusted keys may sharpen the residual bound.
+    """
+    _check(method)
+    if is_public(shape, method, use_keys):
+        return residual.required(shape, use_keys)
+    return elastic.required(shape) if method == "elastic" else residual.required(shape, use_keys)
+
+
+def is_public(shape: Shape, method: str = "residual", use_keys: bool = True) -> bool:
+    """Tell whether the sensitivity is a public constant: ``beta`` may be 0, the scale shown."""
+    _check(method)
+    return residual.is_public(shape, use_keys)
+
+
+def bound(
+    shape: Shape,
+    values: Mapping[Boundary, int],
+    beta: float,
+    method: str = "residual",
+    use_keys: bool = True,
+) -> SmoothBound:
+    """Bound the sensitivity smoothly: at least ``LS``, and it changes by at most ``e**beta``.
+
+    The mechanisms use ``max(bound, 1)`` themselves.  The relative error of the search is
+    covered by the mechanisms' plans (``smooth.ERROR``).
+
+    Parameters
+    ----------
+    shape : Shape
+        The query's hypergraph.
+    values : mapping of Boundary to int
+        At least ``required(shape, method, use_keys)``.
+    beta : float, >= 0
+        The plan's; 0 only if ``is_public``.
+    method : {"residual", "elastic"}
+        Which bound.
+    use_keys : bool
+        Whether trusted keys may sharpen the residual bound.
+    """
+    _check(method)
+    if method == "elastic" and not is_public(shape, method, use_keys):
+        candidates, size = elastic.polynomials(shape, values), 1
+    else:
+        candidates, size = residual.polynomials(shape, values, use_keys), shape.private_count
+    return min((smooth_maximum(c, beta, size) for c in candidates), key=lambda b: b.exact)
+
+
+def _check(method: str) -> None:
+    if method not in METHODS:
+        raise InvalidParameter(
+            "unknown sensitivity method",
+            hint=f"Use one of {', '.join(METHODS)}.",
+        )

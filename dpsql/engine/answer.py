@@ -1,0 +1,125 @@
+"""One request from text to answer.
+
+Reads like the sentence *admit, analyse, bound, price, debit, run, noise, finish*.
+The charge is durable before any private row is read and is kept whatever happens
+afterwards (PRIVACY.md section 7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpsql.engine.compute import compute
+from dpsql.engine.finish import finish
+from dpsql.engine.groups import Key, public_groups
+from dpsql.engine.payload import Payload
+from dpsql.engine.prepare import Prepared, prepare
+from dpsql.engine.price import Quote, price
+from dpsql.engine.request import Role, Settings, substitute
+from dpsql.ledger.model import Charge, Hit
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+
+
+def answer(
+    text: str,
+    parameters: Sequence[str | None] | None,
+    role: Role,
+    settings: Settings,
+    services: Services,
+) -> tuple[Prepared, list[tuple[object, ...]]]:
+    """Answer one statement privately.
+
+    Parameters
+    ----------
+    text : str
+        One SELECT statement with ``dp_count`` aggregates, as the hook deparsed it.
+    parameters : sequence of str or None
+        Literals for ``$1 ...``.
+    role : Role
+        Who pays: the role in effect at execution.
+    settings : Settings
+        Privacy parameters of this query.
+    services : Services
+        The ports.
+
+    Returns
+    -------
+    prepared : Prepared
+        The question that was answered (for its output columns).
+    rows : list of tuple
+        The result rows, in order.
+
+    Raises
+    ------
+    DpsqlError
+        Of a class that says what is wrong; nothing is spent unless it is `ReleaseFailed`.
+    """
+    prepared = prepare(substitute(text, parameters), services)
+    groups = public_groups(prepared.question, services.database)
+    quote = price(prepared.question, groups, settings, want_interval=wants_interval(prepared))
+    payload = _debit_and_run(quote, prepared, groups, role, settings, services)
+    return prepared, finish(prepared.question, payload, services.database, settings.confidence)
+
+
+def _debit_and_run(
+    quote: Quote,
+    prepared: Prepared,
+    groups: list[Key] | None,
+    role: Role,
+    settings: Settings,
+    services: Services,
+) -> Payload:
+    if not quote.question.roots:
+        return compute(quote, settings, services)
+    opened = services.ledger.open(
+        Charge(
+            role=role.oid,
+            role_name=role.name,
+            roots=quote.question.roots,
+            epsilon=quote.guarantee.epsilon,
+            delta=quote.guarantee.delta,
+            mechanism=quote.mechanism,
+            method=quote.method,
+            label=quote.label,
+            question=prepared.text,
+            key=cache_key(quote, groups, settings),
+            fresh=settings.fresh,
+        )
+    )
+    if isinstance(opened, Hit):
+        return Payload.load(opened.payload)
+    try:
+        payload = compute(quote, settings, services)
+    except BaseException:
+        services.ledger.fail(opened)
+        raise
+    services.ledger.finish(opened, payload.dump())
+    return payload
+
+
+def cache_key(quote: Quote, groups: list[Key] | None, settings: Settings) -> bytes:
+    """Return the identity of a question: everything that determines the law of its answer.
+
+    The canonical text holds relation OIDs and folded constants; the groups stand for the
+    domains' version; then method, mechanism and the privacy parameters.
+    """
+    parts = (
+        quote.question.canonical,
+        repr(groups),
+        quote.method,
+        quote.mechanism,
+        str(settings.use_keys),
+        str(quote.guarantee.epsilon),
+        str(quote.guarantee.delta),
+        repr(quote.question.roots),
+    )
+    return hashlib.sha256("\x1f".join(parts).encode()).digest()
+
+
+def wants_interval(prepared: Prepared) -> bool:
+    """Whether the statement shows an interval, which needs a public scale."""
+    return prepared.question.wants_interval

@@ -1,0 +1,115 @@
+"""Explain a statement before paying: public facts only, no protected row is read."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.engine.groups import public_groups
+from dpsql.engine.prepare import prepare
+from dpsql.engine.price import AggregateQuote, Quote, price
+from dpsql.engine.request import Role, Settings
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+
+
+def explain(
+    text: str, role: Role, settings: Settings, services: Services
+) -> list[tuple[str, str]]:
+    """Return (item, value) rows: relations, method, guarantee, cost, expected error.
+
+    The counting SQL is shown to owners of all private relations only.
+    """
+    prepared = prepare(text, services)
+    question = prepared.question
+    groups = public_groups(question, services.database)
+    quote = price(question, groups, settings, want_interval=question.wants_interval)
+    relations = [o.relation for q in question.aggregates for o in q.occurrences]
+    rows = [
+        ("private relations", _names({r.sql for r in relations if r.private})),
+        ("public relations", _names({r.sql for r in relations if not r.private})),
+        ("neighbours", "one row of one private relation more or less"),
+        ("method", f"{quote.method}: {_why_method(quote, settings)}"),
+        ("mechanism", f"{quote.mechanism}: {_why_mechanism(quote, settings)}"),
+        ("guarantee", f"{_guarantee(quote)} ({quote.label})"),
+        ("cost epsilon", _decimal(quote.guarantee.epsilon)),
+        ("cost delta", _decimal(quote.guarantee.delta)),
+        ("groups", _groups(quote)),
+    ]
+    for j, aggregate in enumerate(quote.aggregates):
+        name = f"expected error of dp_count {j + 1}" if len(quote.aggregates) > 1 else "expected error"
+        rows.append((name, _error(aggregate, settings)))
+    if services.catalog.owns(role.oid, tuple(r.oid for r in relations if r.private)):
+        from dpsql.query.counting_sql import counting_sql
+        from dpsql.query.elimination import make_plan
+
+        for aggregate in quote.aggregates:
+            plan = make_plan(aggregate.query, aggregate.boundaries)
+            rows.append(("counting SQL", counting_sql(plan)))
+    return rows
+
+
+def _names(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+def _decimal(value: Fraction) -> str:
+    return f"{float(value):.12g}"
+
+
+def _guarantee(quote: Quote) -> str:
+    if not quote.question.roots:
+        return "exact: no private relation is read"
+    if quote.guarantee.delta == 0:
+        return f"pure {_decimal(quote.guarantee.epsilon)}-differential privacy"
+    return (
+        f"({_decimal(quote.guarantee.epsilon)}, {_decimal(quote.guarantee.delta)})"
+        "-differential privacy"
+    )
+
+
+def _why_method(quote: Quote, settings: Settings) -> str:
+    if not quote.question.roots:
+        return "nothing to protect"
+    if settings.method != "auto":
+        return "as dp.method says"
+    if quote.method == "elastic":
+        return "the join is too wide for residual sensitivity"
+    return "the tightest bound that is proved"
+
+
+def _why_mechanism(quote: Quote, settings: Settings) -> str:
+    if not quote.question.roots:
+        return "nothing to protect"
+    if settings.mechanism != "auto":
+        return "as dp.mechanism says"
+    if all(a.constant for a in quote.aggregates):
+        return "the sensitivity is a public constant, so no delta is spent"
+    return "chosen by the number of groups and by whether an interval is asked for"
+
+
+def _groups(quote: Quote) -> str:
+    if not quote.question.group_keys:
+        return "no GROUP BY: one row"
+    if quote.groups is not None:
+        return f"{len(quote.groups)}, all reported: their domains are public"
+    hint = quote.question.undeclared_domain_hint or ""
+    return (
+        "unknown: only groups whose noisy count passes a private threshold are shown, "
+        f"usually few or none. Declare the domain instead: {hint}"
+    )
+
+
+def _error(aggregate: AggregateQuote, settings: Settings) -> str:
+    if aggregate.plan.name == "exact":
+        return "0"
+    if aggregate.constant and not aggregate.boundaries:
+        from dpsql.core.interval import half_width
+
+        scale = 1 / aggregate.plan.guarantee.epsilon
+        return (
+            f"within ±{half_width(scale, settings.confidence)} with probability "
+            f"{_decimal(settings.confidence)} (noise scale {_decimal(scale)})"
+        )
+    return "depends on protected rows; it cannot be told without paying"

@@ -1,0 +1,55 @@
+"""The groups that an answer reports: products of public domains (PRIVACY.md section 6)."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+from dpsql.errors import NotAnswerable
+from dpsql.model import Question
+
+if TYPE_CHECKING:
+    from dpsql.ports import Database
+
+MAX_GROUPS = 1_000_000
+
+Key = tuple[str | None, ...]
+
+
+def public_groups(question: Question, database: Database) -> list[Key] | None:
+    """List every group of the declared or public domains, sorted by domain order.
+
+    Reads public relations and declared domains only, so it may run before the charge.
+
+    Returns
+    -------
+    list of tuple or None
+        One tuple of texts per group, ``[()]`` without GROUP BY; ``None`` when some key's
+        domain is not public (groups then need private thresholding).
+
+    Raises
+    ------
+    NotAnswerable
+        When the product has more than ``MAX_GROUPS`` groups.
+    """
+    if not question.group_keys:
+        return [()]
+    if question.group_domains is None:
+        return None
+    parts = [database.execute(domain.sql) for domain in question.group_domains]
+    size = prod(len(part) for part in parts)
+    if size > MAX_GROUPS:
+        raise NotAnswerable(
+            "the query has too many groups",
+            detail=f"The domains of its group keys have {size} combinations; at most {MAX_GROUPS} are reported.",
+            hint="Group by fewer or coarser keys.",
+        )
+    groups: list[Key] = []
+    for combination in product(*parts):
+        key: list[str | None] = [None] * len(question.group_keys)
+        for domain, row in zip(question.group_domains, combination, strict=True):
+            for position, value in zip(domain.positions, row, strict=True):
+                key[position] = None if value is None else str(value)
+        groups.append(tuple(key))
+    return groups

@@ -1,0 +1,136 @@
+"""What one call asks for: text, parameters, who asks, and the settings, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from dpsql.errors import InvalidParameter
+
+METHODS = ("auto", "residual", "elastic")
+MECHANISMS = ("auto", "laplace", "cauchy", "calibrated")
+MAX_EPSILON = Fraction(100)
+MAX_DELTA = Fraction(1, 1000)
+
+_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The role in effect for the caller, evaluated at execution (PRIVACY.md section 7)."""
+
+    oid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a query: privacy parameters exact, choices from closed lists.
+
+    Raises
+    ------
+    InvalidParameter
+        From `from_texts`, when a setting is outside its range.
+    """
+
+    epsilon: Fraction = Fraction(1)
+    delta: Fraction = Fraction(1, 10**8)
+    method: str = "auto"
+    mechanism: str = "auto"
+    max_epsilon_per_query: Fraction | None = None
+    fresh: bool = False
+    confidence: Fraction = Fraction(95, 100)
+    use_keys: bool = True
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, str | None]) -> Settings:
+        """Read settings as ``current_setting`` returns them; absent ones keep their default.
+
+        Settings are user input even when a module checks their ranges: without the module
+        any role can set a placeholder of any name (STYLE.md 5.2).
+        """
+        values: dict[str, object] = {}
+        for name in ("epsilon", "delta", "max_epsilon_per_query", "confidence"):
+            if texts.get(name):
+                values[name] = exact(f"dp.{name}", str(texts[name]))
+        for name, choices in (("method", METHODS), ("mechanism", MECHANISMS)):
+            if texts.get(name):
+                values[name] = _choice(f"dp.{name}", str(texts[name]), choices)
+        if texts.get("fresh"):
+            values["fresh"] = str(texts["fresh"]).lower() in ("on", "true", "yes", "1")
+        if values.get("max_epsilon_per_query") == -1:
+            values["max_epsilon_per_query"] = None
+        settings = cls(**values)  # type: ignore[arg-type]
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Check ranges and the caller's own cap."""
+        if not 0 < self.epsilon <= MAX_EPSILON:
+            _refuse("dp.epsilon", f"greater than 0 and at most {MAX_EPSILON}", self.epsilon)
+        if not 0 <= self.delta <= MAX_DELTA:
+            _refuse("dp.delta", f"between 0 and {float(MAX_DELTA):g}", self.delta)
+        if not 0 < self.confidence < 1:
+            _refuse("dp.confidence", "strictly between 0 and 1", self.confidence)
+        cap = self.max_epsilon_per_query
+        if cap is not None and cap < 0:
+            _refuse("dp.max_epsilon_per_query", "-1 (none) or at least 0", cap)
+        if cap is not None and self.epsilon > cap:
+            raise InvalidParameter(
+                "the query would spend more than dp.max_epsilon_per_query allows",
+                detail=f"dp.epsilon is {float(self.epsilon):g}, the cap is {float(cap):g}.",
+                hint="Lower dp.epsilon or raise dp.max_epsilon_per_query.",
+            )
+
+
+def exact(name: str, text: str) -> Fraction:
+    """Read a decimal number exactly, naming the parameter when it is not one."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite():
+        raise InvalidParameter(
+            f'parameter "{name}" must be a finite number', detail=f"Got {text!r}."
+        )
+    return Fraction(number)
+
+
+def _choice(name: str, text: str, choices: Sequence[str]) -> str:
+    if text.lower() not in choices:
+        _refuse(name, "one of " + ", ".join(choices), text)
+    return text.lower()
+
+
+def _refuse(name: str, what: str, got: object) -> None:
+    shown = f"{float(got):g}" if isinstance(got, Fraction) else str(got)
+    raise InvalidParameter(f'parameter "{name}" must be {what}', detail=f"Got {shown}.")
+
+
+def substitute(text: str, parameters: Sequence[str | None] | None) -> str:
+    """Put literals in place of ``$1 ...``; strings and quoted names are left alone.
+
+    The result is analysed afresh by the server, so nothing here has to be trusted.
+
+    Raises
+    ------
+    InvalidParameter
+        When a placeholder has no value.
+    """
+
+    def literal(match: re.Match[str]) -> str:
+        number = match.group(1)
+        if number is None:
+            return match.group(0)
+        values = parameters or ()
+        if not 1 <= int(number) <= len(values):
+            raise InvalidParameter(
+                f"there is no value for parameter ${number}",
+                detail=f"{len(values)} values were given.",
+            )
+        return f"({values[int(number) - 1] or 'NULL'})"
+
+    return _TOKEN.sub(literal, text)

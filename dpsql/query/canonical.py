@@ -1,0 +1,115 @@
+"""The text that identifies a question: equal for equivalent texts, never for different ones.
+
+It is a complete description of what is counted (relations by OID, join attributes,
+filters, predicates, group keys and their domains), so two questions with one text are the
+same function of the data.  Equivalent texts meet because aliases, join syntax and the
+order of conjuncts are gone already, and because occurrences are sorted by what is said
+about them; ties (self-joins) are broken by trying the permutations.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import permutations, product
+from math import factorial, prod
+
+from dpsql.model import GroupDomain, JoinQuery
+from dpsql.query.emit import Emitted
+from dpsql.query.ir import Expr, render
+from dpsql.query.normalise import normalise
+
+_VERSION = "1"
+_MAX_PERMUTATIONS = 120
+_ALIAS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|\br\d+(?=\.)")
+
+
+def canonical(counted: list[Emitted], domains: tuple[GroupDomain, ...] | None) -> str:
+    """Write the canonical text of a question."""
+    parts = [_VERSION, *(_describe(e) for e in counted)]
+    if domains is None:
+        parts.append("domains unknown")
+    else:
+        parts.extend(f"{d.positions} {d.sql}" for d in domains)
+    return "\n".join(parts)
+
+
+def _neutral(sql: str) -> str:
+    """Write ``r`` for an occurrence's alias outside of quotes."""
+    return _ALIAS.sub(lambda m: "r" if m[0][0] not in "'\"" else m[0], sql)
+
+
+def _describe(emitted: Emitted) -> str:
+    query = emitted.query
+    best: str | None = None
+    for order in _orders(query):
+        text = _text(emitted, order)
+        if best is None or text < best:
+            best = text
+    return best or ""
+
+
+def _colours(query: JoinQuery) -> list[str]:
+    """Refine what is known of each occurrence by what it is joined to."""
+    own = []
+    for o in query.occurrences:
+        groups = [
+            (query.groups.index(u.attribute), u.sql) for u in o.uses if u.attribute in query.groups
+        ]
+        own.append(repr((o.relation.oid, [_neutral(f) for f in o.filters], sorted(groups))))
+    colours = own
+    for _ in range(2):
+        refined = []
+        for o in query.occurrences:
+            around = sorted(
+                (_neutral(u.sql), colours[p.index], _neutral(v.sql))
+                for u in o.uses
+                for p in query.occurrences
+                if p is not o
+                for v in p.uses
+                if v.attribute == u.attribute
+            )
+            refined.append(repr((own[o.index], around)))
+        ranks = {c: i for i, c in enumerate(sorted(set(refined)))}
+        colours = [f"{ranks[c]:04}" for c in refined]
+    return colours
+
+
+def _orders(query: JoinQuery) -> list[tuple[int, ...]]:
+    colours = _colours(query)
+    cells: dict[str, list[int]] = {}
+    for index, colour in enumerate(colours):
+        cells.setdefault(colour, []).append(index)
+    sorted_cells = [cells[c] for c in sorted(cells)]
+    if prod(factorial(len(cell)) for cell in sorted_cells) > _MAX_PERMUTATIONS:
+        return [tuple(i for cell in sorted_cells for i in cell)]
+    arrangements = product(*(permutations(cell) for cell in sorted_cells))
+    return [tuple(i for cell in cells_ for i in cell) for cells_ in arrangements]
+
+
+def _text(emitted: Emitted, order: tuple[int, ...]) -> str:
+    query = emitted.query
+    numbers: dict[int, int] = {}
+    lines = []
+    for index in order:
+        o = query.occurrences[index]
+        uses = []
+        known = sorted(
+            o.uses,
+            key=lambda u: (numbers.get(u.attribute, len(query.attributes)), _neutral(u.sql)),
+        )
+        for use in known:
+            number = numbers.setdefault(use.attribute, len(numbers))
+            attribute = query.attributes[use.attribute]
+            uses.append(f"a{number}={_neutral(use.sql)}::{attribute.type_name}")
+        filters = sorted(_neutral(f) for f in o.filters)
+        lines.append(f"{o.relation.oid} [{', '.join(uses)}] [{' & '.join(filters)}]")
+    predicates = sorted(render(normalise(_renumber(p, numbers))) for p in emitted.predicates)
+    groups = [numbers[g] for g in query.groups]
+    return "; ".join([*lines, f"where {predicates}", f"by {groups}"])
+
+
+def _renumber(e: Expr, numbers: dict[int, int]) -> Expr:
+    if e.kind == "attribute":
+        return Expr("attribute", e.type, data=numbers[int(e.data)])  # type: ignore[call-overload]
+    args = tuple(_renumber(a, numbers) for a in e.args)
+    return Expr(e.kind, e.type, args, e.data)

@@ -1,0 +1,77 @@
+"""Constants: folding in the server, array literals, LIKE patterns."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from dpsql.errors import InternalError, UnsupportedConstruct
+from dpsql.query.ir import Expr, constant, literal, render
+from dpsql.query.types import INTEGERS, TEXTS
+
+_SAME_TEXT = (*INTEGERS, "numeric")
+
+
+class Evaluator(Protocol):
+    """Evaluates one constant expression in the server, without any relation."""
+
+    def evaluate(self, sql: str) -> str | None:
+        """Run ``SELECT (...)::text`` under pinned settings."""
+        ...
+
+
+def fold(e: Expr, evaluator: Evaluator) -> Expr:
+    """Replace an expression over constants by its value."""
+    if e.kind == "const" or any(part.kind == "col" for part in e.walk()):
+        return e
+    if e.kind == "cast" and e.args[0].kind == "const":
+        source = e.args[0]
+        if source.data is None:
+            return constant(e.type, None)
+        widened = source.type in INTEGERS and e.type in _SAME_TEXT and e.data == e.type
+        if widened and _SAME_TEXT.index(e.type) >= _SAME_TEXT.index(source.type):
+            return constant(e.type, str(source.data))
+        if source.type in TEXTS[:2] and e.type in TEXTS[:2] and e.data == e.type:
+            return constant(e.type, str(source.data))
+    return constant(e.type, evaluator.evaluate(f"SELECT ({render(e)})::text"))
+
+
+def array_elements(type_name: str, text: str, evaluator: Evaluator) -> list[Expr]:
+    """Take an array constant such as ``'{1,2}'::integer[]`` apart."""
+    element = type_name.removesuffix("[]")
+    if element.endswith("[]"):
+        raise UnsupportedConstruct("arrays of more than one dimension are not supported")
+    sql = f"SELECT pg_catalog.to_json(({literal(text)}::{type_name})::text[])::text"
+    found = json.loads(evaluator.evaluate(sql) or "null")
+    if not isinstance(found, list) or any(isinstance(v, list) for v in found):
+        raise UnsupportedConstruct("arrays of more than one dimension are not supported")
+    return [constant(element, v) for v in found]
+
+
+def check_pattern(pattern: Expr, position: int) -> None:
+    """Refuse a LIKE pattern that ends in a lone escape character.
+
+    That is the only pattern on which LIKE raises an error, and it does so only on rows
+    that match as far as the end: a data-dependent error (PRIVACY.md section 2).
+    """
+    if pattern.kind != "const":
+        raise UnsupportedConstruct(
+            "LIKE with a pattern that is not constant is not supported",
+            hint="Write the pattern as a constant: name LIKE 'a%'.",
+            position=position,
+        )
+    text = "" if pattern.data is None else str(pattern.data)
+    trailing = len(text) - len(text.rstrip("\\"))
+    if trailing % 2:
+        raise UnsupportedConstruct(
+            "a LIKE pattern must not end with an escape character",
+            hint="Double the backslash to match one.",
+            position=position,
+        )
+
+
+def integer_value(e: Expr) -> int:
+    """Return the value of an integer constant."""
+    if e.kind != "const" or e.data is None or e.type not in INTEGERS:
+        raise InternalError("an integer constant was expected")
+    return int(str(e.data))

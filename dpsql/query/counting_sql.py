@@ -1,0 +1,221 @@
+"""A counting plan as one SQL statement.
+
+Shared factors are MATERIALIZED CTEs: one statement is one snapshot, and nothing is
+created, so it runs in a read-only, STABLE context.  Factors read once and bags of base
+rows are written in place, where the planner sees statistics and indexes.
+
+Counts are ``bigint`` while they fit: every sum is cast back and every product checked by
+PostgreSQL, so a count past 2^63 is error 22003 and never a wrong number; the same plan
+is then written in ``numeric``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dpsql.model import Attribute, AttributeUse, Counts, JoinQuery, Occurrence
+from dpsql.query.elimination import Base, Plan, Product
+
+
+def counting_sql(plan: Plan, *, numeric: bool = False) -> str:
+    """Write the statement that evaluates ``plan``.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    numeric : bool
+        Count in ``numeric`` rather than in ``bigint`` that fails with 22003.
+
+    Returns
+    -------
+    str
+        A statement with columns ``label, value, k1 ... kg``, all text but the label.  Rows
+        labelled with a factor's number hold its maximum (NULL: no rows); rows labelled
+        ``-1 - j`` are those of the j-th factor of the answer, keys by position in ``groups``.
+    """
+    return _Writer(plan, "numeric" if numeric else "bigint").statement()
+
+
+def read_counts(plan: Plan, rows: Iterable[Sequence[object]]) -> Counts:
+    """Assemble ``Counts`` from the rows of ``counting_sql``."""
+    maxima: dict[int, int] = {}
+    parts: dict[int, dict[tuple[str | None, ...], int]] = {}
+    for label, value, *keys in rows:
+        number = int(str(label))
+        count = 0 if value is None else int(str(value))
+        if number >= 0:
+            maxima[number] = count
+        elif count:
+            key = tuple(None if k is None else str(k) for k in keys)
+            part = parts.setdefault(-1 - number, {})
+            part[key] = part.get(key, 0) + count
+    return assemble(plan, maxima, parts)
+
+
+def assemble(
+    plan: Plan,
+    maxima: dict[int, int],
+    parts: dict[int, dict[tuple[str | None, ...], int]],
+) -> Counts:
+    """Multiply independent factors: maxima of boundaries, groups of the answer."""
+    boundaries = {}
+    for boundary, numbers in plan.boundaries:
+        value = 1
+        for number in numbers:
+            value *= maxima[number]
+        boundaries[boundary] = value
+    groups: dict[tuple[str | None, ...], int] = {}
+    if plan.answer is not None:
+        groups = {(None,) * len(plan.query.groups): 1}
+        for j, number in enumerate(plan.answer):
+            inside = set(plan.factors[number].output)
+            take = [attribute in inside for attribute in plan.query.groups]
+            groups = {
+                tuple(k if t else g for t, k, g in zip(take, key, group, strict=True)): n * m
+                for group, n in groups.items()
+                for key, m in parts.get(j, {}).items()
+            }
+        if not plan.query.groups and not groups:
+            groups = {(): 0}
+    return Counts(boundaries=boundaries, groups=groups)
+
+
+def value_sql(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> str:
+    """Write an attribute over its occurrence's alias, in the attribute's type."""
+    for column in occurrence.relation.columns:
+        if column.name == use.column and column.type_name == attribute.type_name:
+            return use.sql
+    return f"CAST({use.sql} AS {attribute.type_name})"
+
+
+def source_sql(
+    query: JoinQuery, base: Base, conditions: tuple[str, ...] = ()
+) -> tuple[dict[int, str], str]:
+    """Return each attribute's expression and the FROM and WHERE clauses of a base factor.
+
+    ``conditions`` over the alias are added to the occurrence's own filters.
+    Rows with a NULL join attribute take part in no result and are left out everywhere.
+    """
+    occurrence = query.occurrences[base.occurrence]
+    columns = {column.name: column for column in occurrence.relation.columns}
+    expressions: dict[int, str] = {}
+    tests = [*conditions, *(f"({condition})" for condition in occurrence.filters)]
+    for use in occurrence.uses:
+        attribute = query.attributes[use.attribute]
+        value = value_sql(use, attribute, occurrence)
+        if use.attribute in expressions:
+            tests.append(f"{expressions[use.attribute]} = {value}")
+        else:
+            expressions[use.attribute] = value
+        if attribute.join and not (use.column in columns and columns[use.column].not_null):
+            tests.append(f"{use.sql} IS NOT NULL")
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
+    source = f"{occurrence.relation.sql} AS {occurrence.alias}{where}"
+    if base.predicates:
+        inner = ", ".join(f"{sql} AS a{a}" for a, sql in expressions.items()) or "1"
+        spanning = " AND ".join(f"({query.predicates[n].sql})" for n in base.predicates)
+        source = f"(SELECT {inner} FROM {source}) AS {occurrence.alias} WHERE {spanning}"
+        expressions = {a: f"{occurrence.alias}.a{a}" for a in expressions}
+    return expressions, source
+
+
+class _Writer:
+    """Writes one plan in one number type."""
+
+    def __init__(self, plan: Plan, number: str) -> None:
+        self.plan = plan
+        self.number = number
+        self.references = plan.references()
+        self.written: dict[int, str] = {}
+
+    def statement(self) -> str:
+        ctes = []
+        for n in range(len(self.plan.factors)):
+            if self._stored(n):
+                ctes.append(f"f{n} AS MATERIALIZED ({self._body(n)})")
+        rows = [self._maximum_row(n) for n in self.plan.maxima()]
+        rows += [self._answer_rows(j, n) for j, n in enumerate(self.plan.answer or ())]
+        if not rows:
+            rows = ["SELECT 0 AS label, NULL::text AS value WHERE false"]
+        head = f"WITH {', '.join(ctes)} " if ctes else ""
+        return head + " UNION ALL ".join(rows)
+
+    def _stored(self, n: int) -> bool:
+        factor = self.plan.factors[n]
+        plain = isinstance(factor, Base) and not factor.grouped
+        return self.references[n] > 1 and not plain
+
+    def _source(self, n: int) -> str:
+        """Write the factor for a FROM clause, without its alias."""
+        return f"f{n}" if self._stored(n) else f"({self._body(n)})"
+
+    def _body(self, n: int) -> str:
+        if n not in self.written:
+            factor = self.plan.factors[n]
+            self.written[n] = (
+                self._base(factor) if isinstance(factor, Base) else self._product(factor)
+            )
+        return self.written[n]
+
+    def _base(self, base: Base) -> str:
+        expressions, source = source_sql(self.plan.query, base)
+        columns = [f"{expressions[a]} AS a{a}" for a in base.output]
+        if base.grouped:
+            columns.append(f"count(*)::{self.number} AS n")
+        text = f"SELECT {', '.join(columns) or '1'} FROM {source}"
+        return text + self._group_by(base)
+
+    def _product(self, product: Product) -> str:
+        left, right = self.plan.factors[product.left], self.plan.factors[product.right]
+        origin = {a: f"r.a{a}" for a in right.output} | {a: f"l.a{a}" for a in left.output}
+        shared = sorted(set(left.output) & set(right.output))
+        count = " * ".join(f"{s}.n" for s, f in (("l", left), ("r", right)) if not f.unit)
+        on = " AND ".join(f"l.a{a} = r.a{a}" for a in shared)
+        source = f"{self._source(product.left)} AS l " + (
+            f"JOIN {self._source(product.right)} AS r ON {on}"
+            if shared
+            else f"CROSS JOIN {self._source(product.right)} AS r"
+        )
+        if product.predicates:
+            tests = " AND ".join(
+                f"({self.plan.query.predicates[n].sql})" for n in product.predicates
+            )
+            inner = [f"{sql} AS a{a}" for a, sql in sorted(origin.items())]
+            if count:
+                inner.append(f"{count} AS n")
+            source = f"(SELECT {', '.join(inner)} FROM {source}) AS s WHERE {tests}"
+            origin = {a: f"s.a{a}" for a in origin}
+            count = "s.n" if count else ""
+        columns = [f"{origin[a]} AS a{a}" for a in product.output]
+        if product.grouped:
+            total = f"coalesce(sum({count}), 0)" if count else "count(*)"
+            columns.append(f"{total}::{self.number} AS n")
+        elif count:
+            columns.append(f"{count} AS n")
+        return f"SELECT {', '.join(columns) or '1'} FROM {source}" + self._group_by(product)
+
+    def _group_by(self, factor: Base | Product) -> str:
+        if not factor.grouped or not factor.output:
+            return ""
+        return " GROUP BY " + ", ".join(str(i + 1) for i in range(len(factor.output)))
+
+    def _maximum_row(self, n: int) -> str:
+        value = "max(1)" if self.plan.factors[n].unit else "max(n)"
+        keys = "".join(f", NULL::text AS k{i + 1}" for i in range(len(self.plan.query.groups)))
+        limit = " LIMIT 1" if self.plan.factors[n].unit else ""
+        source = f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f" if limit else (
+            f"{self._source(n)} AS f"
+        )
+        return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
+
+    def _answer_rows(self, j: int, n: int) -> str:
+        factor = self.plan.factors[n]
+        value = "1" if factor.unit else "f.n"
+        keys = "".join(
+            f", {f'f.a{a}::text' if a in factor.output else 'NULL::text'} AS k{i + 1}"
+            for i, a in enumerate(self.plan.query.groups)
+        )
+        return (
+            f"SELECT {-1 - j} AS label, {value}::text AS value{keys} FROM {self._source(n)} AS f"
+        )

@@ -1,0 +1,157 @@
+"""Date and time functions: constant fields, safe ranges, the time zone folded in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpsql.query import functions, totality
+from dpsql.query.ir import Expr, constant, render
+from dpsql.query.types import TIME, TIMESTAMP, TIMESTAMPTZ
+
+if TYPE_CHECKING:
+    from dpsql.query.catalog import Catalog
+    from dpsql.query.expressions import Builder
+    from dpsql.query.syntax import Node
+
+NAMES = frozenset(("extract", "date_part", "date_trunc", "timezone", "isfinite"))
+MAX_DAYS = 1_000_000  # 2738 years: from AD 200000 to far below the types' ends
+_DAY_FIELDS = frozenset(
+    [
+        "year",
+        "month",
+        "day",
+        "quarter",
+        "week",
+        "dow",
+        "isodow",
+        "doy",
+        "isoyear",
+        "decade",
+        "century",
+        "millennium",
+        "epoch",
+    ]
+)
+_TIME_FIELDS = frozenset(["hour", "minute", "second", "milliseconds", "microseconds", "epoch"])
+_FIELDS = {
+    "date": _DAY_FIELDS,
+    TIMESTAMP: _DAY_FIELDS | _TIME_FIELDS,
+    TIMESTAMPTZ: _DAY_FIELDS | _TIME_FIELDS,
+    TIME: _TIME_FIELDS,
+    "interval": _TIME_FIELDS | {"day", "month", "year"},
+}
+_TRUNCATIONS = frozenset(
+    [
+        "microseconds",
+        "milliseconds",
+        "second",
+        "minute",
+        "hour",
+        "day",
+        "week",
+        "month",
+        "quarter",
+        "year",
+        "decade",
+        "century",
+        "millennium",
+    ]
+)
+
+
+def arithmetic(
+    operator: str, args: tuple[Expr, ...], result: str, catalog: Catalog, position: int
+) -> Expr:
+    """Apply ``+`` or ``-`` to dates and timestamps within the safe range."""
+    left, right = args
+    if operator == "+" and left.type in ("integer", "interval"):
+        left, right = right, left
+    value = Expr("op", result, args, operator)
+    if right.type == "integer":
+        days = functions.between(right, str(-MAX_DAYS), str(MAX_DAYS))
+        condition = functions.between(left, *totality.safe_range(left.type))
+        if right.kind != "const":
+            condition = Expr("and", "boolean", (condition, days))
+        elif right.data is None or abs(int(str(right.data))) > MAX_DAYS:
+            raise functions.not_allowed("that many days", position)
+        return functions.guard(condition, value)
+    if right.type == "interval":
+        _require_small(right, catalog, position)
+        return functions.guard(functions.between(left, *totality.safe_range(left.type)), value)
+    both = tuple(functions.between(a, *totality.safe_range(a.type)) for a in args)
+    return functions.guard(Expr("and", "boolean", both), value)
+
+
+def _require_small(interval: Expr, catalog: Catalog, position: int) -> None:
+    """Check that each field of a constant interval stays within 1000 years."""
+    if interval.kind != "const" or interval.data is None:
+        raise functions.not_allowed(
+            "an interval that is not constant", position, "Use interval '1 month'."
+        )
+    text = render(interval)
+    sql = (
+        f"SELECT (pg_catalog.abs(EXTRACT(year FROM {text})) < 1000"
+        f" AND pg_catalog.abs(EXTRACT(day FROM {text})) < 365000"
+        f" AND pg_catalog.abs(EXTRACT(hour FROM {text})) < 8760000)::text"
+    )
+    if catalog.evaluate(sql) != "true":
+        raise functions.not_allowed("an interval of more than 1000 years", position)
+
+
+def call(name: str, args: Sequence[Expr], builder: Builder, node: Node) -> Expr:
+    """Build ``extract``, ``date_part``, ``date_trunc``, ``timezone`` or ``isfinite``."""
+    zone = builder.catalog.time_zone
+    result = functions.result_of(name, args, node.position)
+    if name == "isfinite":
+        return Expr("fn", result, tuple(args), name)
+    if args[0].kind != "const" or args[0].data is None:
+        raise functions.not_allowed(
+            f"{name} with a field or zone that is not constant", node.position
+        )
+    constant_part = str(args[0].data)
+    operand = args[1]
+    if name == "timezone":
+        return _at_time_zone(constant_part, operand, builder)
+    field = constant_part.lower()
+    if name == "date_trunc":
+        if field not in _TRUNCATIONS:
+            raise functions.not_allowed(f"date_trunc to {field}", node.position)
+        return _truncate(field, operand, zone)
+    if field not in _FIELDS[operand.type]:
+        raise functions.not_allowed(f"{name} of {field} from {operand.type}", node.position)
+    if operand.type == TIMESTAMPTZ and field != "epoch":
+        operand = totality.at_zone(operand, zone)
+    extracted = Expr("extract", "numeric", (operand,), field)
+    if name == "extract":
+        return extracted
+    return totality.cast_node(extracted, result, result)
+
+
+def _at_time_zone(zone: str, operand: Expr, builder: Builder) -> Expr:
+    name = render(constant("text", zone))
+    # an unknown zone is an error about the analyst's own text, raised here and not on a row
+    builder.catalog.evaluate(f"SELECT (pg_catalog.timezone({name}, '2000-01-01'::timestamp))::text")
+    return totality.at_zone(operand, zone)
+
+
+def _truncate(field: str, operand: Expr, zone: str) -> Expr:
+    """Truncate; a date converted to timestamptz is truncated before the zone is applied.
+
+    ``date_trunc(field, date)`` is deparsed as ``date_trunc(field, (date)::timestamptz)``,
+    which :func:`dpsql.query.totality.with_zone` has already turned into
+    ``timezone(zone, date::timestamp)``: truncating local time and then applying the zone
+    is what PostgreSQL does for a timestamptz.
+    """
+    if operand.type == TIMESTAMP:
+        return _truncate_local(field, operand)
+    local = totality.at_zone(operand, zone)
+    if operand.kind == "fn" and operand.data == "timezone" and operand.args[0].data == zone:
+        local = operand.args[1]
+    parts = (constant("text", zone), _truncate_local(field, local))  # stays far from the ends
+    return Expr("fn", TIMESTAMPTZ, parts, "timezone")
+
+
+def _truncate_local(field: str, operand: Expr) -> Expr:
+    parts = (constant("text", field), totality.in_range(operand))
+    return Expr("fn", TIMESTAMP, parts, "date_trunc")

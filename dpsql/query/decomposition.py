@@ -1,0 +1,230 @@
+"""Where to cut a set of occurrences in two, by estimated cost.
+
+Estimates use public shape and optional size facts of the catalogue.  They choose
+between plans with identical results (PRIVACY.md section 2), so nothing here needs
+to be right, only finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dpsql.model import JoinQuery
+
+_DEFAULT_ROWS = 100_000.0
+_PREDICATE_SELECTIVITY = 0.33
+#: Above this many occurrences only single occurrences are cut off (3^n cuts otherwise).
+_EXHAUSTIVE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Estimated rows of each filtered occurrence and distinct values of its attributes."""
+
+    rows: tuple[float, ...]
+    distinct: Mapping[tuple[int, int], float]
+
+    @classmethod
+    def guess(cls, query: JoinQuery) -> Sizes:
+        """Guess from the query alone: equal sizes, keys distinct."""
+        distinct: dict[tuple[int, int], float] = {}
+        for occurrence in query.occurrences:
+            keys = occurrence.key_attributes()
+            for attribute in occurrence.attributes:
+                unique = frozenset({attribute}) in keys
+                distinct[occurrence.index, attribute] = (
+                    _DEFAULT_ROWS if unique else _DEFAULT_ROWS**0.75
+                )
+        return cls(rows=(_DEFAULT_ROWS,) * len(query.occurrences), distinct=distinct)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A cut: both sides with the attributes they must keep, and the predicates applied."""
+
+    left: frozenset[int]
+    left_output: frozenset[int]
+    right: frozenset[int]
+    right_output: frozenset[int]
+    predicates: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Decomposer:
+    """Finds the cheapest cut of ``(occurrences, output)``; ``built`` factors cost nothing more."""
+
+    query: JoinQuery
+    sizes: Sizes
+    built: set[tuple[frozenset[int], frozenset[int]]] = field(default_factory=set)
+    _attributes: tuple[frozenset[int], ...] = field(init=False)
+    _rows: dict[tuple[frozenset[int], frozenset[int], bool], float] = field(default_factory=dict)
+    _costs: dict[tuple[frozenset[int], frozenset[int]], tuple[float, Split | None]] = field(
+        default_factory=dict
+    )
+    _costs_for: int = 0
+    _connected: dict[frozenset[int], bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._attributes = tuple(o.attributes for o in self.query.occurrences)
+
+    def inside(self, occurrences: frozenset[int]) -> frozenset[int]:
+        """All attributes of the occurrences."""
+        return frozenset().union(*(self._attributes[i] for i in occurrences))
+
+    def parts(self, occurrences: frozenset[int]) -> tuple[frozenset[int], ...]:
+        """Split into parts that neither an attribute nor a predicate inside links."""
+        links = [self._attributes[i] for i in range(len(self._attributes))]
+        spans = [p.occurrences for p in self.query.predicates if p.occurrences <= occurrences]
+        left = set(occurrences)
+        found = []
+        while left:
+            part = {min(left)}
+            grown = True
+            while grown:
+                near = {i for i in left - part if any(links[i] & links[j] for j in part)}
+                near |= {i for span in spans if span & part for i in span}
+                grown = not near <= part
+                part |= near
+            found.append(frozenset(part))
+            left -= part
+        return tuple(found)
+
+    def split(self, occurrences: frozenset[int], output: frozenset[int]) -> Split:
+        """Return the cheapest cut of at least two occurrences."""
+        if self._costs_for != len(self.built):
+            self._costs.clear()
+            self._costs_for = len(self.built)
+        split = self._cheapest(occurrences, output, top=True)[1]
+        if split is None:
+            raise ValueError("a single occurrence cannot be split")
+        return split
+
+    def rows(self, occurrences: frozenset[int], output: frozenset[int], *, grouped: bool) -> float:
+        """Estimate the rows of a factor."""
+        known = self._rows.get((occurrences, output, grouped))
+        if known is not None:
+            return known
+        size = 1.0
+        for i in occurrences:
+            size *= max(self.sizes.rows[i], 1.0)
+        for attribute in self.inside(occurrences):
+            numbers = sorted(
+                self._distinct(i, attribute)
+                for i in occurrences
+                if attribute in self._attributes[i]
+            )
+            for number in numbers[1:]:
+                size /= number
+        for predicate in self.query.predicates:
+            if predicate.occurrences <= occurrences:
+                size *= _PREDICATE_SELECTIVITY
+        size = max(size, 1.0)
+        if grouped:
+            groups = math.prod(self._least(occurrences, attribute) for attribute in output)
+            # n draws from g groups hit about g (1 - exp(-n/g)) of them
+            size = groups * -math.expm1(-size / groups)
+        self._rows[occurrences, output, grouped] = size
+        return size
+
+    def _distinct(self, index: int, attribute: int) -> float:
+        number = self.sizes.distinct.get((index, attribute), _DEFAULT_ROWS**0.75)
+        return max(1.0, min(number, self.sizes.rows[index]))
+
+    def _least(self, occurrences: frozenset[int], attribute: int) -> float:
+        return min(
+            self._distinct(i, attribute) for i in occurrences if attribute in self._attributes[i]
+        )
+
+    def _cheapest(
+        self, occurrences: frozenset[int], output: frozenset[int], *, top: bool = False
+    ) -> tuple[float, Split | None]:
+        if not top and (occurrences, output) in self.built:
+            return 0.0, None
+        known = self._costs.get((occurrences, output))
+        if known is not None:
+            return known
+        if len(occurrences) == 1:
+            (index,) = occurrences
+            best: tuple[float, Split | None] = (max(self.sizes.rows[index], 1.0), None)
+        else:
+            best = (math.inf, None)
+            for left, right in self._cuts(occurrences):
+                split = self._split(occurrences, output, left, right)
+                cost = self._product_cost(occurrences, output, split)
+                if cost < best[0]:
+                    cost += self._cheapest(split.left, split.left_output)[0]
+                    cost += self._cheapest(split.right, split.right_output)[0]
+                if cost < best[0] or best[1] is None:
+                    best = (cost, split)
+        self._costs[occurrences, output] = best
+        return best
+
+    def _split(
+        self,
+        occurrences: frozenset[int],
+        output: frozenset[int],
+        left: frozenset[int],
+        right: frozenset[int],
+    ) -> Split:
+        """Keep on each side what the result, the other side or a later predicate needs."""
+        crossing = tuple(
+            n
+            for n, p in enumerate(self.query.predicates)
+            if p.occurrences <= occurrences
+            and p.occurrences
+            and not p.occurrences <= left
+            and not p.occurrences <= right
+        )
+        needed = output.union(*(self.query.predicates[n].attributes for n in crossing))
+        mine, theirs = self.inside(left), self.inside(right)
+        return Split(
+            left, mine & (needed | theirs), right, theirs & (needed | mine), crossing
+        )
+
+    def _product_cost(
+        self, occurrences: frozenset[int], output: frozenset[int], split: Split
+    ) -> float:
+        """Rows read, pairs formed and rows kept, weighted alike."""
+        a = self.rows(split.left, split.left_output, grouped=True)
+        b = self.rows(split.right, split.right_output, grouped=True)
+        pairs = a * b
+        for attribute in split.left_output & split.right_output:
+            pairs /= max(
+                min(a, self._least(split.left, attribute)),
+                min(b, self._least(split.right, attribute)),
+            )
+        return a + b + pairs + self.rows(occurrences, output, grouped=True)
+
+    def _cuts(self, occurrences: frozenset[int]) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
+        """Cuts into two linked halves; any cut of one occurrence when there is none."""
+        members = sorted(occurrences)
+        found = False
+        for left in _subsets(members):
+            right = occurrences - left
+            if self._linked(left) and self._linked(right):
+                found = True
+                yield left, right
+        if not found:
+            for i in members:
+                yield occurrences - {i}, frozenset({i})
+
+    def _linked(self, occurrences: frozenset[int]) -> bool:
+        known = self._connected.get(occurrences)
+        if known is None:
+            known = len(self.parts(occurrences)) == 1
+            self._connected[occurrences] = known
+        return known
+
+
+def _subsets(members: list[int]) -> Iterator[frozenset[int]]:
+    """Non-empty proper subsets, one of each complementary pair when exhaustive."""
+    if len(members) > _EXHAUSTIVE:
+        for i in members:
+            yield frozenset(members) - {i}
+        return
+    first, others = members[0], members[1:]
+    for bits in range(2 ** len(others) - 1):
+        chosen = {others[k] for k in range(len(others)) if bits >> k & 1}
+        yield frozenset({first} | chosen)

@@ -1,0 +1,264 @@
+"""Which groups are reported: public domains of group keys (PRIVACY.md section 6).
+
+A domain is public when it follows from the query's text, the schema, an owner's
+declaration or a public relation.  In order of preference: the declared domain of the
+key's own columns, mapped through the key's expression; the key's type (boolean, enum) or
+form (CASE over constants, width_bucket, some EXTRACT fields); a public relation that the
+key is a column of or is joined to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from dpsql.errors import UnsupportedConstruct
+from dpsql.model import Domain, GroupDomain, Relation, quote_identifier
+from dpsql.query.catalog import Catalog
+from dpsql.query.emit import canonical_key, has_identity_equality
+from dpsql.query.graph import Graph, as_type, bare, not_null
+from dpsql.query.ir import TRUE, Expr, column, constant, literal, render, renumber
+from dpsql.query.types import INTEGERS, base
+
+MAX_GROUPS = 1_000_000
+MAX_FILTER_VALUES = 10_000
+_FIELDS = {
+    "month": range(1, 13),
+    "quarter": range(1, 5),
+    "dow": range(7),
+    "isodow": range(1, 8),
+    "hour": range(24),
+    "minute": range(60),
+    "day": range(1, 32),
+    "week": range(1, 54),
+    "doy": range(1, 367),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """``conditions`` drop rows whose key lies outside a declared domain."""
+
+    group_domains: tuple[GroupDomain, ...] | None
+    conditions: tuple[Expr, ...]
+    hint: str | None
+
+
+def plan(graph: Graph, catalog: Catalog) -> Domains:
+    """Find the domain of every group key of a settled graph."""
+    planner = _Planner(graph, catalog)
+    for position, key in enumerate(graph.keys):
+        planner.key(position, key)
+    return planner.finish()
+
+
+class _Planner:
+    def __init__(self, graph: Graph, catalog: Catalog) -> None:
+        self.graph = graph
+        self.catalog = catalog
+        self.found: list[GroupDomain] = []
+        self.public: dict[int, list[tuple[int, Expr]]] = {}
+        self.declared: dict[int, list[int]] = {}
+        self.conditions: dict[Expr, None] = {}
+        self.missing: list[str] = []
+
+    def key(self, position: int, key: Expr) -> None:
+        (occurrence,) = key.occurrences()
+        relation = self.graph.relations[occurrence]
+        if not relation.private:
+            self.public.setdefault(occurrence, []).append((position, key))
+            return
+        columns = _columns(key)
+        domains = [_domain(relation, name) for name in columns]
+        if all(d is not None for d in domains):
+            self.declared.setdefault(occurrence, []).append(position)
+            for name in columns:
+                self._restrict(columns[name], _domain(relation, name))
+            return
+        values = self._finite(key)
+        if values is not None:
+            self.found.append(_listed(position, key, values))
+            return
+        if self._joined_public(position, key):
+            return
+        name = next(n for n, d in zip(columns, domains, strict=True) if d is None)
+        self.missing.append(
+            f"SELECT dp.set_domain({literal(relation.sql)}, {literal(name)}, ARRAY['value', ...])"
+        )
+
+    def finish(self) -> Domains:
+        conditions = tuple(self.conditions)
+        if self.missing:
+            return Domains(None, conditions, "; ".join(dict.fromkeys(self.missing)))
+        for occurrence, keys in self.public.items():
+            self.found.append(self._public(occurrence, keys))
+        for occurrence, positions in self.declared.items():
+            for together in self._sharing(positions):
+                self.found.append(self._declared(occurrence, together))
+        return Domains(tuple(sorted(self.found, key=lambda d: d.positions)), conditions, None)
+
+    # -- declared -----------------------------------------------------------------
+
+    def _restrict(self, col: Expr, domain: Domain | None) -> None:
+        """Drop rows outside a declared domain.
+
+        Beyond ``MAX_FILTER_VALUES`` values the condition is left out: it only keeps rows
+        out of groups that are never reported.
+        """
+        if domain is None or len(domain.values) > MAX_FILTER_VALUES:
+            return
+        values = tuple(constant(col.type, v) for v in domain.values)
+        inside = Expr("in", "boolean", (col, *values), data=False)
+        if not values:
+            inside = constant("boolean", "f")
+        if domain.includes_null:
+            inside = Expr("or", "boolean", (inside, Expr("is", "boolean", (col,), "NULL")))
+        self.conditions[inside] = None
+
+    def _sharing(self, positions: list[int]) -> list[list[int]]:
+        """Put keys that share columns together: their values depend on each other."""
+        together: list[tuple[set[str], list[int]]] = []
+        for position in positions:
+            names = set(_columns(self.graph.keys[position]))
+            members = [position]
+            rest = []
+            for other_names, other in together:
+                if other_names & names:
+                    names |= other_names
+                    members = other + members
+                else:
+                    rest.append((other_names, other))
+            together = [*rest, (names, members)]
+        return [sorted(members) for _, members in together]
+
+    def _declared(self, occurrence: int, positions: list[int]) -> GroupDomain:
+        relation = self.graph.relations[occurrence]
+        names = sorted({n for p in positions for n in _columns(self.graph.keys[p])})
+        domains = [_domain(relation, n) for n in names]
+        sizes = [len(d.values) + d.includes_null for d in domains if d is not None]
+        if prod(sizes) > MAX_GROUPS:
+            raise UnsupportedConstruct(
+                "the group keys' domains have too many combinations",
+                hint="Group by fewer columns.",
+            )
+        types = {c.name: c.type_name for c in relation.columns}
+        sources = []
+        for number, (name, domain) in enumerate(zip(names, domains, strict=True)):
+            if domain is None:
+                continue
+            values = [literal(v) for v in domain.values] + ["NULL"] * domain.includes_null
+            sources.append(
+                f"(SELECT CAST(v AS {types[name]}) AS {quote_identifier(name)} FROM"
+                f" pg_catalog.unnest(ARRAY[{', '.join(values)}]::text[]) AS u(v)) AS d{number}"
+            )
+        inner = f"(SELECT * FROM {' CROSS JOIN '.join(sources)}) AS r0"
+        applicable = [
+            f
+            for f in self.graph.filters.get(occurrence, ())
+            if f.occurrences() and {n for _, n in f.columns()} <= set(names)
+        ]
+        keys = [(p, self.graph.keys[p]) for p in positions]
+        return _select(keys, occurrence, inner, applicable)
+
+    # -- public relations -----------------------------------------------------------
+
+    def _public(self, occurrence: int, keys: list[tuple[int, Expr]]) -> GroupDomain:
+        relation = self.graph.relations[occurrence]
+        conditions = list(self.graph.filters.get(occurrence, ()))
+        for _, key in keys:
+            if self._joins(occurrence, key):
+                conditions.append(not_null(key))
+        source = f"{relation.sql} AS r0"
+        return _select(keys, occurrence, source, [c for c in conditions if c != TRUE])
+
+    def _joins(self, occurrence: int, key: Expr) -> bool:
+        return self.graph.class_of(occurrence, bare(key)) is not None
+
+    def _joined_public(self, position: int, key: Expr) -> bool:
+        """Use a public relation that the key is joined to on equality."""
+        (occurrence,) = key.occurrences()
+        found = self.graph.class_of(occurrence, bare(key))
+        if found is None:
+            return False
+        for other, member in found.members:
+            same = member.type == key.type or {member.type, key.type} <= set(INTEGERS)
+            if not self.graph.relations[other].private and same:
+                self.public.setdefault(other, []).append((position, member))
+                return True
+        return False
+
+    # -- types and forms ------------------------------------------------------------
+
+    def _finite(self, e: Expr) -> list[Expr] | None:
+        """List a superset of an expression's values when its form tells."""
+        null = constant(e.type, None)
+        values: list[Expr] | None = None
+        if e.kind == "const":
+            return [e]
+        if e.type == "boolean":
+            values = [constant("boolean", "f"), constant("boolean", "t")]
+        elif e.kind == "case":
+            return self._united([*e.args[1:-1:2], e.args[-1]], e.type)
+        elif e.kind in ("coalesce", "greatest", "least"):
+            return self._united(list(e.args), e.type)
+        elif e.kind == "guard" and (inner := self._finite(e.args[1])) is not None:
+            return list(dict.fromkeys([*inner, null]))
+        elif e.kind == "fn" and e.data == "width_bucket":
+            values = [constant("integer", str(i)) for i in range(int(str(e.args[3].data)) + 2)]
+        elif e.kind == "extract" and e.data in _FIELDS and e.args[0].type != "interval":
+            values = [constant("numeric", str(i)) for i in _FIELDS[str(e.data)]]
+        elif e.kind == "cast" and e.args[0].kind == "extract" and e.data == e.type:
+            inner = self._finite(e.args[0])
+            values = inner and [constant(e.type, v.data) for v in inner if v.data is not None]  # type: ignore[arg-type]
+        else:
+            labels = self.catalog.enum(e.type)
+            if labels is not None:
+                values = [constant(e.type, label) for label in labels]
+        if values is None:
+            return None
+        nullable = not (e.kind == "col" and e.data[2])  # type: ignore[index]
+        return [*values, null] if nullable else values
+
+    def _united(self, parts: list[Expr], type_: str) -> list[Expr] | None:
+        united: dict[Expr, None] = {}
+        for part in parts:
+            values = self._finite(part)
+            if values is None:
+                return None
+            united.update(dict.fromkeys(as_type(v, type_) for v in values))
+        return list(united)
+
+
+def _columns(key: Expr) -> dict[str, Expr]:
+    """Columns that a key reads, by name, sorted."""
+    found = {str(e.data[1]): e for e in key.walk() if e.kind == "col"}  # type: ignore[index]
+    return dict(sorted(found.items()))
+
+
+def _domain(relation: Relation, name: str) -> Domain | None:
+    return next((d for d in relation.domains if d.column == name), None)
+
+
+def _listed(position: int, key: Expr, values: list[Expr]) -> GroupDomain:
+    shown = column(0, "v", key.type, key.type, False)
+    rows = ", ".join(render(v) for v in values)
+    source = f"(SELECT v FROM pg_catalog.unnest(ARRAY[{rows}]) AS u(v)) AS r0"
+    return _select([(position, shown)], 0, source, [])
+
+
+def _select(
+    keys: list[tuple[int, Expr]], occurrence: int, source: str, conditions: list[Expr]
+) -> GroupDomain:
+    """Write the domain query; ``occurrence`` is called ``r0`` in it."""
+    numbers = {occurrence: 0}
+    keys = sorted(keys, key=lambda item: item[0])
+    shown = []
+    for index, (_, key) in enumerate(keys):
+        text = render(renumber(canonical_key(key), numbers))
+        shown.append(f"CAST({text} AS text) AS k{index}")
+    where = " AND ".join(render(renumber(c, numbers)) for c in conditions)
+    sql = f"SELECT DISTINCT {', '.join(shown)} FROM {source}"
+    return GroupDomain(tuple(p for p, _ in keys), f"{sql} WHERE {where}" if where else sql)
+
+
+__all__ = ["MAX_GROUPS", "Domains", "base", "has_identity_equality", "plan"]

@@ -1,0 +1,298 @@
+"""The plan of a counting run: factors that are counted, joined and summed out.
+
+A *factor* ``(C, B)`` maps each value of the attributes ``B`` to the number of
+results of the occurrences ``C`` that have it.  It is built from base factors
+(one occurrence, grouped) by products (join two factors, sum out what nobody
+needs any more), so no join result is ever enumerated.  Every predicate applies
+exactly where all its occurrences come together; until then its attributes are
+carried.  The maximum boundaries of residual sensitivity and the answer are
+factors of one plan and share their parts (DESIGN.md, "The idea that makes it
+fast"; papers/sensitivity-estimation.txt, Definition 4).
+
+Which plan is chosen changes time, never a count: ``Sizes`` may be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from dpsql.model import Boundary, JoinQuery, Occurrence
+from dpsql.query.decomposition import Decomposer, Sizes
+
+#: Grouping that keeps more than this share of the rows is left to the next product.
+_WORTH_GROUPING = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Rows of one filtered occurrence, with ``output`` attributes.
+
+    ``grouped`` factors have one row per value of ``output`` and its count; the others
+    are bags whose every row counts 1.  ``unit`` says that all counts are known to be 1.
+    """
+
+    occurrence: int
+    output: tuple[int, ...]
+    predicates: tuple[int, ...]
+    grouped: bool
+    unit: bool
+    keys: tuple[frozenset[int], ...] = ()
+
+    @property
+    def occurrences(self) -> frozenset[int]:
+        """The occurrences inside."""
+        return frozenset({self.occurrence})
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Join of the factors ``left`` and ``right`` on their common attributes.
+
+    ``predicates`` are those that become checkable here.  Without ``grouped`` nothing is
+    summed: a bag (or, when a key says so, already one row per value of ``output``).
+    """
+
+    left: int
+    right: int
+    occurrences: frozenset[int]
+    output: tuple[int, ...]
+    predicates: tuple[int, ...]
+    grouped: bool
+    unit: bool
+    keys: tuple[frozenset[int], ...] = ()
+
+
+Factor = Base | Product
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Factors in an order in which each uses earlier ones, and what is wanted of them.
+
+    A boundary is the product of the maxima of its (independent) factors; the answer is
+    the cross product of its factors, ``None`` when it is not wanted.
+    """
+
+    query: JoinQuery
+    factors: tuple[Factor, ...]
+    boundaries: tuple[tuple[Boundary, tuple[int, ...]], ...]
+    answer: tuple[int, ...] | None
+    rows: tuple[float, ...] = ()
+
+    def references(self) -> list[int]:
+        """How often each factor is read, by products, boundaries and the answer."""
+        counts = [0] * len(self.factors)
+        for factor in self.factors:
+            if isinstance(factor, Product):
+                counts[factor.left] += 1
+                counts[factor.right] += 1
+        for number in self.maxima():
+            counts[number] += 1
+        for number in self.answer or ():
+            counts[number] += 1
+        return counts
+
+    def maxima(self) -> tuple[int, ...]:
+        """Numbers of the factors whose maximum is wanted, each once, ascending."""
+        return tuple(sorted({n for _, numbers in self.boundaries for n in numbers}))
+
+
+def make_plan(
+    query: JoinQuery,
+    boundaries: Iterable[Boundary],
+    *,
+    answer: bool = True,
+    sizes: Sizes | None = None,
+) -> Plan:
+    """Plan the boundaries and, if wanted, the grouped answer of ``query``.
+
+    Parameters
+    ----------
+    query : JoinQuery
+        The counting query.
+    boundaries : iterable of Boundary
+        Wanted maxima; occurrence sets are not empty, attributes belong to them.
+    answer : bool
+        Whether the grouped count of the whole query is wanted too.
+    sizes : Sizes, optional
+        Cost facts; guessed from the query alone when absent.
+
+    Returns
+    -------
+    Plan
+    """
+    builder = _Builder(query, sizes or Sizes.guess(query))
+    wanted = sorted(
+        set(boundaries), key=lambda b: (len(b.occurrences), sorted(b.occurrences), sorted(b.attributes))
+    )
+    found = tuple(
+        (b, tuple(builder.target(part, b.attributes) for part in builder.parts(b.occurrences)))
+        for b in wanted
+    )
+    total: tuple[int, ...] | None = None
+    if answer:
+        everything = frozenset(range(len(query.occurrences)))
+        groups = frozenset(query.groups)
+        total = tuple(builder.target(part, groups) for part in builder.parts(everything))
+    return builder.finish(found, total)
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Collects factors; equal factors are built once."""
+
+    query: JoinQuery
+    sizes: Sizes
+    factors: list[Factor] = field(default_factory=list)
+    known: dict[tuple[frozenset[int], frozenset[int], bool], int] = field(default_factory=dict)
+    rows: list[float] = field(default_factory=list)
+    decomposer: Decomposer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.decomposer = Decomposer(self.query, self.sizes)
+
+    def parts(self, occurrences: frozenset[int]) -> tuple[frozenset[int], ...]:
+        """Split into parts that neither an attribute nor a predicate links."""
+        return self.decomposer.parts(occurrences)
+
+    def target(self, occurrences: frozenset[int], attributes: frozenset[int]) -> int:
+        """Return the factor with one row per value of the attributes inside."""
+        return self._factor(occurrences, attributes & self.decomposer.inside(occurrences), True)
+
+    def finish(
+        self,
+        boundaries: tuple[tuple[Boundary, tuple[int, ...]], ...],
+        answer: tuple[int, ...] | None,
+    ) -> Plan:
+        """Close the plan."""
+        return Plan(self.query, tuple(self.factors), boundaries, answer, tuple(self.rows))
+
+    def _factor(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> int:
+        """Number of the factor, built when it is new."""
+        for form in (True, False) if not grouped else (True,):
+            number = self.known.get((occurrences, output, form))
+            if number is not None and (grouped or self._shared(occurrences, output, form)):
+                return number
+        if len(occurrences) == 1:
+            factor: Factor = self._base(next(iter(occurrences)), output, grouped)
+        else:
+            factor = self._product(occurrences, output, grouped)
+        self.factors.append(factor)
+        self.rows.append(self.decomposer.rows(occurrences, output, grouped=grouped))
+        number = len(self.factors) - 1
+        self.known[occurrences, output, grouped] = number
+        if not factor.grouped and any(key <= output for key in factor.keys):
+            # a key makes bag and grouped form the same thing
+            self.known[occurrences, output, True] = number
+            self.known[occurrences, output, False] = number
+        if grouped:
+            self.decomposer.built.add((occurrences, output))
+        return number
+
+    def _shared(self, occurrences: frozenset[int], output: frozenset[int], form: bool) -> bool:
+        """Whether a product that accepts a bag should read this existing form.
+
+        A grouped single relation that hardly shrank is cheaper read again than stored.
+        """
+        return not form or len(occurrences) > 1 or self._worth_grouping(occurrences, output)
+
+    def _worth_grouping(self, occurrences: frozenset[int], output: frozenset[int]) -> bool:
+        bag = self.decomposer.rows(occurrences, output, grouped=False)
+        return self.decomposer.rows(occurrences, output, grouped=True) < _WORTH_GROUPING * bag
+
+    def _child(self, occurrences: frozenset[int], output: frozenset[int]) -> int:
+        """Return the cheaper form of a factor that a product will sum anyway."""
+        grouped = not output or self._worth_grouping(occurrences, output)
+        return self._factor(occurrences, output, grouped)
+
+    def _base(self, index: int, output: frozenset[int], grouped: bool) -> Base:
+        occurrence = self.query.occurrences[index]
+        keys = tuple(key for key in _identifying_keys(self.query, occurrence) if key <= output)
+        here = tuple(
+            n for n, p in enumerate(self.query.predicates) if p.occurrences <= {index}
+        )
+        return Base(
+            occurrence=index,
+            output=tuple(sorted(output)),
+            predicates=here,
+            grouped=grouped and not keys,
+            unit=bool(keys) or not grouped,
+            keys=keys,
+        )
+
+    def _product(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> Product:
+        split = self.decomposer.split(occurrences, output)
+        left = self._child(split.left, split.left_output)
+        right = self._child(split.right, split.right_output)
+        a, b = self.factors[left], self.factors[right]
+        keys = tuple(key for key in _joined_keys(a, b) if key <= output)
+        product = Product(
+            left=left,
+            right=right,
+            occurrences=occurrences,
+            output=tuple(sorted(output)),
+            predicates=split.predicates,
+            grouped=grouped and not keys,
+            unit=False,
+            keys=keys,
+        )
+        return replace(product, unit=a.unit and b.unit and not product.grouped)
+
+
+def _identifying_keys(query: JoinQuery, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
+    """Trusted keys whose attributes really identify a row.
+
+    A cast may merge values (bigint joined as double precision) unless it keeps the type
+    or widens an integer; NULLs of a carried column repeat under a unique index.
+    """
+    columns = {column.name: column for column in occurrence.relation.columns}
+    by_name: dict[str, int] = {}
+    for use in occurrence.uses:
+        if use.column is None or use.column not in columns:
+            continue
+        column, attribute = columns[use.column], query.attributes[use.attribute]
+        if same_values(column.type_name, attribute.type_name) and (
+            column.not_null or attribute.join
+        ):
+            by_name[use.column] = use.attribute
+    return tuple(
+        frozenset(by_name[name] for name in key)
+        for key in occurrence.relation.keys
+        if key and all(name in by_name for name in key)
+    )
+
+
+def same_values(source: str, target: str) -> bool:
+    """Whether casting ``source`` to ``target`` keeps distinct values distinct, for certain."""
+    if source == target:
+        return True
+    widths = {"smallint": 2, "integer": 4, "bigint": 8}
+    return source in widths and widths[source] <= widths.get(target, 0)
+
+
+def _joined_keys(left: Factor, right: Factor) -> tuple[frozenset[int], ...]:
+    """Keys of the join of two factors: trusted keys and ``output`` of grouped ones.
+
+    A key of one side survives when the other side matches each row at most once;
+    otherwise the union of two keys is a key.
+    """
+    mine = _unique(left)
+    theirs = _unique(right)
+    found: set[frozenset[int]] = set()
+    for key in theirs:
+        if key <= frozenset(left.output):
+            found.update(mine)
+    for key in mine:
+        if key <= frozenset(right.output):
+            found.update(theirs)
+    if not found:
+        found = {a | b for a in mine for b in theirs}
+    return tuple(key for key in found if not any(other < key for other in found))
+
+
+def _unique(factor: Factor) -> tuple[frozenset[int], ...]:
+    """Attribute sets that identify a row of the factor."""
+    if factor.grouped:
+        return (*factor.keys, frozenset(factor.output))
+    return factor.keys

@@ -1,0 +1,212 @@
+"""From the query graph to a :class:`dpsql.model.JoinQuery`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql.errors import UnsupportedConstruct
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate
+from dpsql.query.graph import AttributeClass, Graph, as_type, bare
+from dpsql.query.ir import Expr, constant, render, renumber
+from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier
+
+_COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
+_RESPECTFUL = frozenset(
+    [
+        "and",
+        "or",
+        "not",
+        "is",
+        "distinct",
+        "in",
+        "case",
+        "coalesce",
+        "greatest",
+        "least",
+        "nullif",
+        "narrow",
+        "guard",
+        "attribute",
+        "const",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A join query together with its predicates as expressions (for the canonical text)."""
+
+    query: JoinQuery
+    predicates: tuple[Expr, ...]
+
+
+def has_identity_equality(e: Expr) -> bool:
+    """Tell whether equal values of an expression are indistinguishable.
+
+    1.0 = 1.00, 0 = -0, 'a' = 'a ' (bpchar) and 1 mon = 30 days are equal and differ in
+    text or under some function, so grouping keeps an arbitrary one of them.
+    """
+    if e.type == "numeric":
+        source = bare(e)
+        if source.type in INTEGERS:
+            return True
+        return source.kind == "col" and len(modifier(str(source.data[3]))) == 2  # type: ignore[index]
+    return e.type not in (*FLOATS, "bpchar", "interval")
+
+
+def canonical_key(e: Expr) -> Expr:
+    """Make equal values of a group key identical, so that its text tells nothing more.
+
+    Otherwise the shown representative (1.0 or 1.00) would be chosen by the data
+    (PRIVACY.md section 2).
+    """
+    if has_identity_equality(e):
+        return e
+    if e.type == "numeric":
+        return Expr("fn", "numeric", (e,), "trim_scale")
+    if e.type in FLOATS:
+        zero = constant(e.type, "0")
+        is_zero = Expr("op", "boolean", (e, zero), "=")
+        return Expr("case", e.type, (is_zero, zero, e))
+    if e.type == "bpchar":
+        return Expr("cast", "text", (e,), "text")
+    raise UnsupportedConstruct(
+        "GROUP BY an interval is not supported",
+        hint="Use EXTRACT(epoch FROM interval).",
+    )
+
+
+class _Emitter:
+    """Numbers occurrences and attributes."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.numbers = {old: new for new, old in enumerate(graph.alive)}
+        self.attributes: list[Attribute] = []
+        self.uses: dict[int, list[AttributeUse]] = {o: [] for o in graph.alive}
+        self.carried: dict[Expr, int] = {}
+        self.joins: list[tuple[AttributeClass, int]] = []
+
+    def _sql(self, e: Expr) -> str:
+        return render(renumber(e, self.numbers))
+
+    def join_attributes(self) -> None:
+        for c in self.graph.classes:
+            number = len(self.attributes)
+            self.attributes.append(Attribute(number, c.type, join=True))
+            self.joins.append((c, number))
+            for occurrence in sorted(c.occurrences):
+                member = c.of(occurrence)[0]
+                name = str(member.data[1]) if member.kind == "col" else None  # type: ignore[index]
+                self.uses[occurrence].append(AttributeUse(number, self._sql(member), name))
+
+    def joined(self, e: Expr, *, exact: bool) -> int | None:
+        """Find the join attribute that stands for an expression."""
+        source = bare(e)
+        for c, number in self.joins:
+            if not any(member == source for _, member in c.members):
+                continue
+            if c.type == e.type:
+                return number
+            if not exact and {c.type, e.type} <= set(INTEGERS):
+                return number
+        return None
+
+    def carry(self, e: Expr) -> int:
+        """Carry an expression of one occurrence."""
+        found = self.carried.get(e)
+        if found is not None:
+            return found
+        number = len(self.attributes)
+        self.carried[e] = number
+        self.attributes.append(Attribute(number, e.type, join=False))
+        (occurrence,) = e.occurrences()
+        name = str(e.data[1]) if e.kind == "col" else None  # type: ignore[index]
+        self.uses[occurrence].append(AttributeUse(number, self._sql(e), name))
+        return number
+
+    def predicate(self, e: Expr) -> Expr:
+        """Replace maximal parts over one occurrence by attributes.
+
+        They are evaluated before grouping; what is left must respect the equality that
+        grouping uses, or the result would depend on which representative was kept.
+        """
+        leaves: list[Expr] = []
+        replaced = self._replace(e, leaves)
+        if not all(has_identity_equality(leaf) for leaf in leaves):
+            _require_respect(replaced)
+        return replaced
+
+    def _replace(self, e: Expr, leaves: list[Expr]) -> Expr:
+        read = e.occurrences()
+        if not read:
+            return e
+        if len(read) == 1:
+            leaves.append(e)
+            number = self.joined(e, exact=True)
+            return Expr("attribute", e.type, data=self.carry(e) if number is None else number)
+        args = tuple(self._replace(a, leaves) for a in e.args)
+        return Expr(e.kind, e.type, args, e.data)
+
+    def group(self, key: Expr) -> int:
+        """Provide a group key."""
+        if has_identity_equality(key) and key.type != "numeric":
+            number = self.joined(key, exact=key.type not in INTEGERS)
+            if number is not None:
+                return number
+        return self.carry(canonical_key(key))
+
+
+def _require_respect(e: Expr) -> None:
+    """Refuse what could tell equal values apart in a condition that spans relations."""
+    for node in e.walk():
+        if node.kind in _RESPECTFUL:
+            continue
+        if node.kind == "op" and (node.data in _COMPARISONS or node.data in ("+", "-", "*")):
+            numbers = {a.type for a in node.args} - {"interval", "bpchar"}
+            if node.data in _COMPARISONS or numbers == {a.type for a in node.args}:
+                continue
+        if node.kind == "cast" and node.type not in TEXTS:
+            continue
+        raise UnsupportedConstruct(
+            "this condition over columns of several relations is not supported",
+            detail="Its result could depend on how equal values are written.",
+            hint="Cast the columns first, or use columns of one relation on each side.",
+        )
+
+
+def emit(graph: Graph) -> Emitted:
+    """Write a settled graph as a join query."""
+    emitter = _Emitter(graph)
+    emitter.join_attributes()
+    predicates = []
+    expressions = []
+    for condition in graph.spanning:
+        replaced = emitter.predicate(condition)
+        expressions.append(replaced)
+        predicates.append(
+            Predicate(
+                render(replaced),
+                frozenset(int(n.data) for n in replaced.walk() if n.kind == "attribute"),  # type: ignore[call-overload]
+                frozenset(emitter.numbers[o] for o in condition.occurrences()),
+            )
+        )
+    groups = tuple(emitter.group(key) for key in graph.keys)
+    occurrences = []
+    for old in graph.alive:
+        filters = [render(renumber(f, emitter.numbers)) for f in graph.filters.get(old, ())]
+        if graph.contradiction:
+            filters = ["false"]
+        occurrences.append(
+            Occurrence(
+                emitter.numbers[old],
+                graph.relations[old],
+                tuple(emitter.uses[old]),
+                tuple(sorted(filters)),
+            )
+        )
+    query = JoinQuery(tuple(occurrences), tuple(emitter.attributes), tuple(predicates), groups)
+    return Emitted(query, tuple(expressions))
+
+
+__all__ = ["Emitted", "as_type", "canonical_key", "emit", "has_identity_equality"]

@@ -1,0 +1,88 @@
+"""Remove joins that a foreign key proves to be without effect.
+
+Let T be joined exactly on a key K that a foreign key F of another occurrence C
+references, with nothing else said about T: no filter, no predicate, no group key, no
+further attribute.  F is validated, enforced, immediate and K is a trusted key
+(:class:`dpsql.model.Relation`), so in every instance that satisfies the constraints each
+row of C whose F is not NULL meets exactly one row of T, and one whose F is NULL meets
+none.  Hence the query equals the one without T in which F IS NOT NULL filters C.
+
+Instances range over those that satisfy the constraints that a proof uses (PRIVACY.md
+section 1).  On all of them the two queries are the same function, so every mechanism for
+the second is one for the first.  In particular no row of T influences the answer: a
+neighbour that lacks a referenced row of T does not exist, one that lacks an unreferenced
+row has the same answer.  T is therefore not among the roots that pay.
+"""
+
+from __future__ import annotations
+
+from dpsql.model import ForeignKey
+from dpsql.query.graph import AttributeClass, Graph, not_null, place
+from dpsql.query.ir import Expr
+
+
+def remove_foreign_key_joins(graph: Graph) -> None:
+    """Remove such occurrences, until none is left."""
+    while True:
+        for target in graph.alive:
+            source = _redundant(graph, target)
+            if source is not None:
+                _remove(graph, target, source)
+                break
+        else:
+            return
+
+
+def _plain(c: AttributeClass, occurrence: int) -> list[str]:
+    """Plain columns of an occurrence in a class."""
+    return [
+        str(e.data[1])  # type: ignore[index]
+        for e in c.of(occurrence)
+        if e.kind == "col"
+    ]
+
+
+def _redundant(graph: Graph, target: int) -> tuple[int, ForeignKey] | None:
+    """Find the occurrence and foreign key that make ``target`` redundant."""
+    if graph.filters.get(target) or len(graph.alive) < 2:
+        return None
+    if any(target in e.occurrences() for e in (*graph.spanning, *graph.keys)):
+        return None
+    joined: dict[str, AttributeClass] = {}
+    for c in graph.classes:
+        members = c.of(target)
+        columns = _plain(c, target)
+        if not members:
+            continue
+        if len(members) != 1 or len(columns) != 1 or len(c.occurrences) < 2:
+            return None
+        joined[columns[0]] = c
+    relation = graph.relations[target]
+    for source in graph.alive:
+        if source == target:
+            continue
+        for key in graph.relations[source].foreign_keys:
+            if key.target_oid != relation.oid or set(key.target_columns) != set(joined):
+                continue
+            if not any(set(k) == set(joined) for k in relation.keys):
+                continue
+            pairs = zip(key.columns, key.target_columns, strict=True)
+            if all(column in _plain(joined[referenced], source) for column, referenced in pairs):
+                return source, key
+    return None
+
+
+def _remove(graph: Graph, target: int, found: tuple[int, ForeignKey]) -> None:
+    source, key = found
+    for c in graph.classes:
+        for e in c.of(source):
+            if any(o == target for o, _ in c.members) and _is_column(e, key.columns):
+                place(graph, not_null(e))
+        c.members = [(o, e) for o, e in c.members if o != target]
+    graph.alive.remove(target)
+    # a class of one expression says nothing that the IS NOT NULL above does not
+    graph.classes = [c for c in graph.classes if len(c.members) > 1]
+
+
+def _is_column(e: Expr, names: tuple[str, ...]) -> bool:
+    return e.kind == "col" and e.data[1] in names  # type: ignore[index]

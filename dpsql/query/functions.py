@@ -1,0 +1,127 @@
+"""The allow-list: which operators and functions, and what makes each of them total.
+
+A condition that raises an error on some row tells that the row exists, so every
+function here is proved total, or is rewritten so that it is (PRIVACY.md section 2).
+Where PostgreSQL would raise an error the rewriting yields NULL.
+
+========================== ==========================================================
+comparisons                total: btree support functions never raise
++ - * of integers          exact in numeric, NULL outside the result type
+/ % of integers            NULL for a divisor of 0; min / -1 goes through numeric
++ - * / % of numerics      operands beyond 10^100 are NULL unless the column's type
+                           bounds them; a divisor of 0 gives NULL
++ - * / of floats          operands whose result could overflow or underflow are NULL
+date and time arithmetic   operands outside 1000 BC ... AD 200000 are NULL (infinity
+                           included); intervals are constants within 1000 years
+LIKE                       constant pattern without a trailing escape character
+lower, upper, ||, replace  texts over 1 MB are NULL (the error would be about memory)
+left, right, substring     constant bounds, length not negative
+width_bucket               constant bounds, NaN gives NULL
+extract, date_part         constant field that the type has
+date_trunc                 constant field, operand within the range above
+timestamptz                the session's time zone is folded in as a constant
+========================== ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from dpsql.errors import FunctionNotAllowed
+from dpsql.query import oids
+from dpsql.query.ir import Expr, constant
+
+Signature = tuple[str, ...]
+
+
+@cache
+def operators() -> dict[Signature, tuple[int, str]]:
+    """Map (operator, left, right) to (function OID, result type)."""
+    found: dict[Signature, tuple[int, str]] = {}
+    for line in oids.OPERATORS.splitlines():
+        name, left, right, oid, result = line.split(" | ")
+        found[name, left, right] = (int(oid), result)
+    return found
+
+
+@cache
+def functions() -> dict[Signature, tuple[int, str]]:
+    """Map (function, *arguments) to (OID, result type)."""
+    found = {}
+    for line in oids.FUNCTIONS.splitlines():
+        name, arguments, oid, result = (part.strip() for part in line.split("|"))
+        types = tuple(a.strip() for a in arguments.split(",") if a.strip())
+        found[(name, *types)] = (int(oid), result)
+    return found
+
+
+@cache
+def casts() -> dict[tuple[str, str], int]:
+    """Map (source, target) to the cast's function OID (0 for none)."""
+    found = {}
+    for line in oids.CASTS.splitlines():
+        source, target, oid, _ = line.split(" | ")
+        found[source, target] = int(oid)
+    return found
+
+
+@cache
+def allowed_oids() -> frozenset[int]:
+    """Every function OID that a condition or group key may use."""
+    return frozenset(
+        {oid for oid, _ in operators().values()}
+        | {oid for oid, _ in functions().values()}
+        | set(casts().values())
+        | oids.INPUT_OUTPUT
+    )
+
+
+def not_allowed(what: str, position: int | None, hint: str | None = None) -> FunctionNotAllowed:
+    """Make the error for a function, operator, cast or type outside the list."""
+    return FunctionNotAllowed(
+        f"{what} is not allowed in a condition or group key",
+        detail="Only functions that cannot raise an error on any row are.",
+        hint=hint or "The documentation lists the allowed ones (docs/sql.md).",
+        position=position,
+    )
+
+
+def result_of(name: str, args: Sequence[Expr], position: int) -> str:
+    """Look a function up by its exact signature and return the result type."""
+    key = (name, *(a.type for a in args))
+    found = functions().get(key)
+    if found is None:
+        raise not_allowed(f"{name}({', '.join(key[1:])})", position)
+    return found[1]
+
+
+def operator_result(operator: str, left: str, right: str, position: int | None) -> str:
+    """Look an operator up by its exact signature and return the result type."""
+    found = operators().get((operator, left, right))
+    if found is None:
+        shown = " ".join(part for part in (left, operator, right) if part)
+        raise not_allowed(f"the operator {shown}", position)
+    return found[1]
+
+
+def guard(condition: Expr, value: Expr, bound: int | None = None) -> Expr:
+    """Make ``value`` NULL unless ``condition``; ``bound`` is a size that the guard proves."""
+    return Expr("guard", value.type, (condition, value), bound)
+
+
+def compare(left: Expr, operator: str, right: Expr) -> Expr:
+    """Make a comparison of two expressions of one type."""
+    return Expr("op", "boolean", (left, right), operator)
+
+
+def between(e: Expr, low: str, high: str, type_: str | None = None) -> Expr:
+    """Make ``low <= e AND e <= high`` with constants of the expression's type."""
+    kind = type_ or e.type
+    lower = compare(e, ">=", constant(kind, low))
+    return Expr("and", "boolean", (lower, compare(e, "<=", constant(kind, high))))
+
+
+def either(*parts: Expr) -> Expr:
+    """Make a disjunction."""
+    return Expr("or", "boolean", parts)

@@ -1,0 +1,210 @@
+"""Typed expressions over the columns of occurrences: what the analyser builds and renders.
+
+Everything in this form is allowed and total: it cannot raise an error on any row
+(PRIVACY.md section 2), because :mod:`dpsql.query.functions` adds a guard while building
+wherever PostgreSQL's own function is partial.  SQL text for the server is only ever
+rendered from here, with explicit casts, so its meaning does not depend on a parser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from dpsql.model import quote_identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A node.
+
+    ============ ======================================== =========================
+    kind         data                                     args
+    ============ ======================================== =========================
+    col          (occurrence, name, not null, full type)
+    const        text in output format, ``None``: NULL
+    op           operator                                 one or two
+    fn           function of pg_catalog                   any
+    cast         full target type                         one
+    narrow       bounds (low, high)                       one numeric
+    and, or                                               two or more
+    not                                                   one
+    is           ``NULL``, ``NOT TRUE``, ...              one
+    distinct                                              two
+    in           negated                                  one, then constants
+    case                                                  (when, then)*, else
+    guard                                                 condition, value
+    coalesce, greatest, least, nullif                     some
+    extract      field                                    one
+    collate      name parts                               one
+    attribute    number
+    ============ ======================================== =========================
+    """
+
+    kind: str
+    type: str
+    args: tuple[Expr, ...] = ()
+    data: Hashable = None
+
+    def walk(self) -> Iterator[Expr]:
+        """Yield the node and everything below it."""
+        yield self
+        for argument in self.args:
+            yield from argument.walk()
+
+    def columns(self) -> frozenset[tuple[int, str]]:
+        """All (occurrence, column) pairs that are read."""
+        return frozenset(
+            e.data[:2]  # type: ignore[index]
+            for e in self.walk()
+            if e.kind == "col"
+        )
+
+    def occurrences(self) -> frozenset[int]:
+        """All occurrences that are read."""
+        return frozenset(occurrence for occurrence, _ in self.columns())
+
+
+TRUE = Expr("const", "boolean", data="t")
+FALSE = Expr("const", "boolean", data="f")
+
+
+def column(occurrence: int, name: str, type_: str, full_type: str, not_null: bool) -> Expr:
+    """Make a column reference; ``full_type`` has the type modifier."""
+    return Expr("col", type_, data=(occurrence, name, not_null, full_type))
+
+
+def constant(type_: str, text: str | None) -> Expr:
+    """Make a typed constant."""
+    return Expr("const", type_, data=text)
+
+
+def conjunction(parts: tuple[Expr, ...]) -> Expr:
+    """Combine with AND."""
+    if not parts:
+        return TRUE
+    return parts[0] if len(parts) == 1 else Expr("and", "boolean", parts)
+
+
+def conjuncts(expression: Expr) -> Iterator[Expr]:
+    """Take AND apart; a row is kept iff all parts are true, so this loses nothing."""
+    if expression.kind == "and":
+        for argument in expression.args:
+            yield from conjuncts(argument)
+    else:
+        yield expression
+
+
+def map_columns(expression: Expr, replace: Callable[[Expr], Expr]) -> Expr:
+    """Rebuild with every column reference replaced."""
+    if expression.kind == "col":
+        return replace(expression)
+    if not expression.args:
+        return expression
+    args = tuple(map_columns(a, replace) for a in expression.args)
+    return Expr(expression.kind, expression.type, args, expression.data)
+
+
+def renumber(expression: Expr, numbers: dict[int, int]) -> Expr:
+    """Give occurrences new numbers."""
+
+    def replace(col: Expr) -> Expr:
+        occurrence, *rest = cast("tuple[int, str, bool, str]", col.data)
+        return Expr("col", col.type, data=(numbers[occurrence], *rest))
+
+    return map_columns(expression, replace)
+
+
+def literal(text: str) -> str:
+    """Quote a string so that it reads the same whatever standard_conforming_strings is."""
+    quoted = "'" + text.replace("'", "''") + "'"
+    return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
+
+
+def alias_of(occurrence: int) -> str:
+    """Name an occurrence in SQL."""
+    return f"r{occurrence}"
+
+
+def render(expression: Expr) -> str:
+    """Write an expression as SQL, columns over ``r<i>`` and attributes as ``a<i>``."""
+    return _RENDER[expression.kind](expression)
+
+
+def _col(e: Expr) -> str:
+    occurrence, name = e.data[:2]  # type: ignore[index]
+    return f"{alias_of(occurrence)}.{quote_identifier(name)}"
+
+
+def _const(e: Expr) -> str:
+    if e.data is None:
+        return f"NULL::{e.type}"
+    return f"{literal(str(e.data))}::{e.type}"
+
+
+def _op(e: Expr) -> str:
+    if len(e.args) == 1:
+        return f"({e.data} {render(e.args[0])})"
+    return f"({render(e.args[0])} {e.data} {render(e.args[1])})"
+
+
+def _fn(e: Expr) -> str:
+    return f"pg_catalog.{quote_identifier(str(e.data))}({', '.join(map(render, e.args))})"
+
+
+def _cast(e: Expr) -> str:
+    return f"CAST({render(e.args[0])} AS {e.data})"
+
+
+def _narrow(e: Expr) -> str:
+    low, high = cast("tuple[str, str]", e.data)
+    inner = render(e.args[0])
+    return f"CASE WHEN {inner} >= {low} AND {inner} <= {high} THEN CAST({inner} AS {e.type}) END"
+
+
+def _joined(word: str) -> Callable[[Expr], str]:
+    return lambda e: "(" + f" {word} ".join(map(render, e.args)) + ")"
+
+
+def _in(e: Expr) -> str:
+    values = ", ".join(map(render, e.args[1:]))
+    word = "<> ALL" if e.data else "= ANY"
+    return f"({render(e.args[0])} {word} (ARRAY[{values}]))"
+
+
+def _case(e: Expr) -> str:
+    *pairs, last = map(render, e.args)
+    whens = " ".join(f"WHEN {pairs[i]} THEN {pairs[i + 1]}" for i in range(0, len(pairs), 2))
+    return f"CASE {whens} ELSE {last} END"
+
+
+def _call(word: str) -> Callable[[Expr], str]:
+    return lambda e: f"{word}({', '.join(map(render, e.args))})"
+
+
+_RENDER: dict[str, Callable[[Expr], str]] = {
+    "col": _col,
+    "const": _const,
+    "op": _op,
+    "fn": _fn,
+    "cast": _cast,
+    "narrow": _narrow,
+    "and": _joined("AND"),
+    "or": _joined("OR"),
+    "not": lambda e: f"(NOT {render(e.args[0])})",
+    "is": lambda e: f"({render(e.args[0])} IS {e.data})",
+    "distinct": _joined("IS DISTINCT FROM"),
+    "in": _in,
+    "case": _case,
+    "guard": lambda e: f"CASE WHEN {render(e.args[0])} THEN {render(e.args[1])} END",
+    "coalesce": _call("COALESCE"),
+    "greatest": _call("GREATEST"),
+    "least": _call("LEAST"),
+    "nullif": _call("NULLIF"),
+    "extract": lambda e: f"EXTRACT({e.data} FROM {render(e.args[0])})",
+    "collate": lambda e: (
+        f"({render(e.args[0])} COLLATE {'.'.join(map(quote_identifier, e.data))})"  # type: ignore
+    ),
+    "attribute": lambda e: f"a{e.data}",
+}

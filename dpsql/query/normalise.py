@@ -1,0 +1,34 @@
+"""One form for equivalent conditions, so that equal questions have equal canonical texts."""
+
+from __future__ import annotations
+
+from dpsql.query.ir import Expr, render
+
+_FLIPPED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def normalise(e: Expr) -> Expr:
+    """Order commutative operands; constants go to the right, ``>`` becomes ``<`` elsewhere."""
+    if not e.args:
+        return e
+    args = tuple(normalise(a) for a in e.args)
+    if e.kind in ("and", "or"):
+        flat: list[Expr] = []
+        for a in args:
+            flat.extend(a.args if a.kind == e.kind else (a,))
+        args = tuple(sorted(dict.fromkeys(flat), key=render))
+        return args[0] if len(args) == 1 else Expr(e.kind, e.type, args)
+    if e.kind == "op" and e.data in _FLIPPED and len(args) == 2 and _swap(str(e.data), args):
+        return Expr("op", e.type, (args[1], args[0]), _FLIPPED[str(e.data)])
+    if e.kind == "distinct" and _swap("=", args):
+        args = (args[1], args[0])
+    return Expr(e.kind, e.type, args, e.data)
+
+
+def _swap(operator: str, args: tuple[Expr, ...]) -> bool:
+    left, right = args
+    if (left.kind == "const") != (right.kind == "const"):
+        return left.kind == "const"
+    if operator in ("=", "<>"):
+        return render(left) > render(right)
+    return operator in (">", ">=")

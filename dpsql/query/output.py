@@ -1,0 +1,280 @@
+"""Separate what is counted from what is done with the noised counts.
+
+Group keys and the arguments of ``dp_count`` are conditions on protected rows and go
+through the allow-list.  Everything else in SELECT, HAVING, ORDER BY and LIMIT is a
+function of released values (PRIVACY.md section 2 (b)): any immutable built-in function
+may be used there, and an error there tells nothing that was not released.  It becomes a
+query over the relation ``noisy(g0, g1, ..., a0, a1, ..., l0, h0, ...)``: group keys, counts,
+ends of intervals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dpsql.errors import FunctionNotAllowed, UnsupportedConstruct
+from dpsql.model import OutputColumn, quote_identifier
+from dpsql.query import refusals, types
+from dpsql.query.catalog import Catalog
+from dpsql.query.expressions import Builder
+from dpsql.query.flatten import Scope
+from dpsql.query.graph import bare, not_null
+from dpsql.query.ir import TRUE, Expr, literal
+from dpsql.query.syntax import Node, Select
+
+_KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
+_INTERVALS = {("public", "dp_interval_low"): "l", ("public", "dp_interval_high"): "h"}
+_CLOCK = frozenset(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "LOCALTIME"))
+
+
+@dataclass
+class Output:
+    """What the statement asks for, apart from FROM and WHERE.
+
+    ``counts[j]`` is the condition that the j-th distinct ``dp_count`` adds (TRUE for
+    ``dp_count(*)``).
+    """
+
+    keys: list[Expr] = field(default_factory=list)
+    key_names: list[str] = field(default_factory=list)
+    counts: list[Expr] = field(default_factory=list)
+    columns: tuple[OutputColumn, ...] = ()
+    post_sql: str = ""
+
+
+def is_count(node: Node) -> bool:
+    """Tell whether a node is a call of the extension's aggregate."""
+    return node.kind == "call" and node.value == ("public", "dp_count")
+
+
+def separate(
+    query: Select,
+    scope: Scope,
+    catalog: Catalog,
+    columns: tuple[OutputColumn, ...],
+    aggregates: frozenset[str] = frozenset(),
+) -> Output:
+    """Read the outermost query's output clauses; ``aggregates`` names those it also calls."""
+    return _Separator(query, scope, catalog, columns, aggregates).run()
+
+
+class _Separator:
+    def __init__(
+        self,
+        query: Select,
+        scope: Scope,
+        catalog: Catalog,
+        columns: tuple[OutputColumn, ...],
+        aggregates: frozenset[str],
+    ) -> None:
+        self.aggregates = aggregates
+        self.query = query
+        self.scope = scope
+        self.catalog = catalog
+        self.builder = Builder(catalog, scope.lookup)
+        self.output = Output(columns=columns)
+        self.by_node: dict[Node, str] = {}
+
+    def run(self) -> Output:
+        query, output = self.query, self.output
+        if len(output.columns) != len(query.targets):
+            raise UnsupportedConstruct("the statement's output columns could not be told apart")
+        for node in query.group:
+            self._key(node)
+        shown = [
+            f"CAST({self.sql(target.expression)} AS {column.type_name}) AS c{i}"
+            for i, (target, column) in enumerate(zip(query.targets, output.columns, strict=True), 1)
+        ]
+        parts = ["SELECT", "DISTINCT" if query.distinct else "", ", ".join(shown), "FROM noisy"]
+        if query.having is not None:
+            parts.append(f"WHERE {self.sql(query.having)}")
+        order = self._order()
+        if order:
+            parts.append(f"ORDER BY {order}")
+        if query.limit is not None:
+            parts.append(f"LIMIT {self.sql(query.limit)}")
+        if query.offset is not None:
+            parts.append(f"OFFSET {self.sql(query.offset)}")
+        if not output.counts:
+            raise UnsupportedConstruct(
+                "the statement has no dp_count", hint="Use SELECT dp_count(*) FROM relation."
+            )
+        output.post_sql = " ".join(p for p in parts if p)
+        return output
+
+    def _key(self, node: Node) -> None:
+        built = self.builder.build(node)
+        read = built.occurrences()
+        if not read:
+            raise UnsupportedConstruct(
+                "GROUP BY a constant is not supported",
+                hint="Leave the constant out of GROUP BY.",
+                position=node.position,
+            )
+        if len(read) > 1:
+            raise UnsupportedConstruct(
+                "a group key may use columns of one relation only",
+                hint="Group by each relation's expression: GROUP BY a.x, b.y.",
+                position=node.position,
+            )
+        if built.type == "interval":
+            raise UnsupportedConstruct(
+                "GROUP BY an interval is not supported",
+                hint="Use EXTRACT(epoch FROM interval).",
+                position=node.position,
+            )
+        if built not in self.output.keys:
+            self.output.keys.append(built)
+            self.output.key_names.append(self._key_name(node))
+        self.by_node[node] = f"g{self.output.keys.index(built)}"
+
+    def _key_name(self, node: Node) -> str:
+        for target, column in zip(self.query.targets, self.output.columns, strict=True):
+            if target.expression == node:
+                return column.name
+        return node.value[-1] if isinstance(node.value, tuple) else str(node.kind)
+
+    def _order(self) -> str:
+        items = []
+        for key in self.query.order:
+            if self.query.distinct:
+                items.append(self._target_number(key.expression) + key.suffix)
+            elif key.expression.kind != "const":
+                items.append(self.sql(key.expression) + key.suffix)
+        # the order of rows must not depend on the order in which groups were found
+        if self.query.distinct:
+            items.extend(str(i) for i in range(1, len(self.query.targets) + 1))
+        else:
+            items.extend(f"g{i}" for i in range(len(self.output.keys)))
+        return ", ".join(dict.fromkeys(items))
+
+    def _target_number(self, node: Node) -> str:
+        for number, target in enumerate(self.query.targets, 1):
+            if target.expression == node:
+                return str(number)
+        raise UnsupportedConstruct(
+            "with DISTINCT, ORDER BY must name output columns", position=node.position
+        )
+
+    # -- expressions over released values ---------------------------------------
+
+    def sql(self, node: Node) -> str:
+        """Write an expression over ``noisy``."""
+        if node in self.by_node:
+            return self.by_node[node]
+        if is_count(node):
+            return self._count(node)
+        if node.kind == "call" and node.value in _INTERVALS:
+            return self._interval(node)
+        method = getattr(self, f"_{node.kind}", None)
+        if method is None:
+            refusals.refuse("expression", node.position)
+        written: str = method(node)
+        return written
+
+    def _count(self, node: Node) -> str:
+        for flag in ("distinct", "filter", "order"):
+            if flag in node.flags:
+                refusals.refuse(f"aggregate_{flag}", node.position)
+        condition = TRUE
+        if "star" not in node.flags:
+            if len(node.args) != 1 or node.flags:
+                refusals.refuse("expression", node.position)
+            if any(is_count(n) for n in node.args[0].walk()):
+                refusals.refuse("nested_count", node.position)
+            condition = not_null(bare(self.builder.build(node.args[0])))
+        if condition not in self.output.counts:
+            self.output.counts.append(condition)
+        return f"a{self.output.counts.index(condition)}"
+
+    def _interval(self, node: Node) -> str:
+        """Write an end of the interval around a count: a column ``l<j>`` or ``h<j>``."""
+        if len(node.args) != 1 or not is_count(node.args[0]):
+            raise UnsupportedConstruct(
+                f"{node.pair()[1]} needs a dp_count as its argument",
+                hint="Use dp_interval_low(dp_count(*)).",
+                position=node.position,
+            )
+        return _INTERVALS[node.pair()] + self._count(node.args[0])[1:]
+
+    def _name(self, node: Node) -> str:
+        built = self.scope.lookup(node)
+        for number, key in enumerate(self.output.keys):
+            if key == built:
+                return f"g{number}"
+        shown = ".".join(node.value) if isinstance(node.value, tuple) else ""
+        raise UnsupportedConstruct(
+            f'column "{shown}" must appear in the GROUP BY clause',
+            hint="Add it to GROUP BY, or count it: dp_count(column).",
+            position=node.position,
+        )
+
+    def _type(self, full: str, position: int) -> str:
+        element = full.removesuffix("[]")
+        if types.base(element) not in types.SIMPLE and self.catalog.enum(element) is None:
+            raise FunctionNotAllowed(f"the type {full} is not allowed here", position=position)
+        return full
+
+    def _const(self, node: Node) -> str:
+        full = node.type
+        text = "NULL" if node.value is None else literal(str(node.value))
+        return f"{text}::{self._type(full, node.position)}" if full else text
+
+    def _sqlvalue(self, node: Node) -> str:
+        if str(node.value).split("(")[0] not in _CLOCK:
+            raise FunctionNotAllowed(f"{node.value} is not allowed here", position=node.position)
+        return str(node.value)
+
+    def _cast(self, node: Node) -> str:
+        return f"({self.sql(node.args[0])})::{self._type(str(node.value), node.position)}"
+
+    def _op(self, node: Node) -> str:
+        args = [self.sql(a) for a in node.args]
+        return f"({args[0]} {node.value} {args[1]})" if args[1:] else f"({node.value} {args[0]})"
+
+    def _and(self, node: Node) -> str:
+        return "(" + " AND ".join(self.sql(a) for a in node.args) + ")"
+
+    def _or(self, node: Node) -> str:
+        return "(" + " OR ".join(self.sql(a) for a in node.args) + ")"
+
+    def _not(self, node: Node) -> str:
+        return f"(NOT {self.sql(node.args[0])})"
+
+    def _is(self, node: Node) -> str:
+        return f"({self.sql(node.args[0])} IS {node.value})"
+
+    def _distinct(self, node: Node) -> str:
+        return f"({self.sql(node.args[0])} IS DISTINCT FROM {self.sql(node.args[1])})"
+
+    def _any(self, node: Node) -> str:
+        operator, quantifier = node.pair()
+        return f"({self.sql(node.args[0])} {operator} {quantifier} ({self.sql(node.args[1])}))"
+
+    def _array(self, node: Node) -> str:
+        return "ARRAY[" + ", ".join(self.sql(a) for a in node.args) + "]"
+
+    def _case(self, node: Node) -> str:
+        args = [self.sql(a) for a in node.args]
+        operand = args.pop(0) if node.value else ""
+        pairs = " ".join(f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2))
+        return f"CASE {operand} {pairs} ELSE {args[-1]} END"
+
+    def _collate(self, node: Node) -> str:
+        parts = node.value if isinstance(node.value, tuple) else ()
+        return f"({self.sql(node.args[0])} COLLATE {'.'.join(map(quote_identifier, parts))})"
+
+    def _call(self, node: Node) -> str:
+        schema, name = node.pair()
+        if schema not in ("", "pg_catalog"):
+            raise FunctionNotAllowed(
+                f"{schema}.{name}() is not allowed here", position=node.position
+            )
+        if node.flags - {"special", "variadic"} or name in self.aggregates:
+            refusals.refuse("other_aggregate", node.position)
+        args = [self.sql(a) for a in node.args]
+        if "variadic" in node.flags:
+            args[-1] = "VARIADIC " + args[-1]
+        if name in _KEYWORDS and "special" in node.flags:
+            return f"{name}({', '.join(args)})"
+        return f"pg_catalog.{quote_identifier(name)}({', '.join(args)})"

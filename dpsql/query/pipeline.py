@@ -1,0 +1,117 @@
+"""The passes in order: from ``dp.analyze``'s facts to a :class:`dpsql.model.Question`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dpsql.model import GroupKey, OutputColumn, Question
+from dpsql.query.canonical import canonical
+from dpsql.query.catalog import Catalog
+from dpsql.query.domains import plan
+from dpsql.query.emit import Emitted, emit
+from dpsql.query.flatten import Flattener
+from dpsql.query.foreign_keys import remove_foreign_key_joins
+from dpsql.query.graph import Graph, build, settle
+from dpsql.query.ir import TRUE, Expr
+from dpsql.query.output import separate
+from dpsql.query.parse import parse
+from dpsql.query.screen import aggregate_names, screen
+
+
+def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = True) -> Question:
+    """Validate a statement and take it apart.
+
+    Parameters
+    ----------
+    analysis : mapping
+        What ``dp.analyze`` returned: ``sql`` (deparsed under ``search_path = pg_catalog``),
+        ``functions``, ``collations``, ``columns``, ``command``.
+    catalog : Catalog
+        Facts about the schema.
+    use_keys : bool
+        Whether foreign keys may remove joins.
+
+    Returns
+    -------
+    Question
+        Its SQL cannot raise an error on any row (PRIVACY.md section 2).
+
+    Raises
+    ------
+    NotAnswerable
+        Names the construct and its position in ``analysis["sql"]``.  No private row was read.
+    """
+    query = parse(str(analysis["sql"]))
+    flattener = Flattener(catalog)
+    scope = flattener.top(query)
+    block = flattener.block
+    columns = _columns(analysis, catalog)
+    output = separate(query, scope, catalog, columns, aggregate_names(analysis, catalog))
+    screen(analysis, catalog)
+    base = _graph(flattener, block.conjuncts, output.keys, use_keys)
+    domains = plan(base, catalog)
+    counted: list[Emitted] = []
+    for condition in output.counts:
+        extra = [*domains.conditions, *([] if condition == TRUE else [condition])]
+        graph = base
+        if extra:
+            graph = _graph(flattener, [*block.conjuncts, *extra], output.keys, use_keys)
+        counted.append(emit(graph))
+    return Question(
+        canonical=canonical(counted, domains.group_domains),
+        aggregates=tuple(e.query for e in counted),
+        group_keys=tuple(
+            GroupKey(name, key.type)
+            for name, key in zip(output.key_names, output.keys, strict=True)
+        ),
+        group_domains=domains.group_domains,
+        undeclared_domain_hint=domains.hint,
+        columns=columns,
+        post_sql=output.post_sql,
+    )
+
+
+def _columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColumn, ...]:
+    """Name the output columns' types, which ``dp.analyze`` gives by OID and modifier."""
+    listed = analysis["columns"]
+    calls = ", ".join(
+        f"pg_catalog.format_type({int(c['type'])}, {int(c['typmod'])})" for c in listed
+    )
+    names = json.loads(
+        catalog.evaluate(f"SELECT pg_catalog.to_json(ARRAY[{calls}]::text[])::text") or "[]"
+    )
+    return tuple(OutputColumn(c["name"], t) for c, t in zip(listed, names, strict=True))
+
+
+def _graph(flattener: Flattener, conditions: list[Expr], keys: list[Expr], use_keys: bool) -> Graph:
+    graph = build(flattener.block.relations, conditions, keys)
+    if use_keys and not graph.contradiction:
+        remove_foreign_key_joins(graph)
+    settle(graph)
+    return graph
+
+
+def describe(question: Question) -> list[str]:
+    """Say in words what a question reads and joins; public facts only."""
+    lines = []
+    for number, query in enumerate(question.aggregates):
+        prefix = f"dp_count {number + 1}: " if len(question.aggregates) > 1 else ""
+        names = [
+            f"{r.schema}.{r.name} ({'private' if r.private else 'public'})"
+            for r in (o.relation for o in query.occurrences)
+        ]
+        lines.append(prefix + "counts " + ", ".join(names))
+        for attribute in query.attributes:
+            uses = [u.sql for o in query.occurrences for u in o.uses if u.attribute == attribute.id]
+            if attribute.join:
+                lines.append(prefix + "joined on " + " = ".join(uses))
+        for o in query.occurrences:
+            lines.extend(f"{prefix}{o.alias} filtered by {f}" for f in o.filters)
+        lines.extend(f"{prefix}predicate {p.sql}" for p in query.predicates)
+    for key in question.group_keys:
+        lines.append(f"grouped by {key.name} ({key.type_name})")
+    if question.group_keys and question.group_domains is None:
+        lines.append(f"undeclared domain: {question.undeclared_domain_hint}")
+    return lines

@@ -1,0 +1,116 @@
+"""What is refused, in words: the construct, why, and an allowed form.
+
+One table, so that messages stay uniform and the documentation can list them.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from dpsql.errors import UnsupportedConstruct
+
+AFTER_FROM_ITEM = frozenset(
+    [
+        "ON",
+        "USING",
+        "JOIN",
+        "CROSS",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "NATURAL",
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "ORDER",
+        "LIMIT",
+        "OFFSET",
+        "FETCH",
+        "FOR",
+        "WINDOW",
+        "UNION",
+        "INTERSECT",
+        "EXCEPT",
+        "TABLESAMPLE",
+    ]
+)
+
+CONSTRUCTS: dict[str, tuple[str, str]] = {
+    "outer_join": (
+        "outer joins are not supported",
+        "Use an inner join: FROM a JOIN b ON a.id = b.a_id.",
+    ),
+    "natural_join": ("this join form is not supported", "Use JOIN ... USING (column)."),
+    "set_operation": (
+        "UNION, INTERSECT and EXCEPT are not supported",
+        "Ask one dp_count per arm, or write the arms as conditions with OR.",
+    ),
+    "recursive": ("recursive WITH queries are not supported", "Use WITH x AS (SELECT ...)."),
+    "data_modifying": (
+        "data-modifying statements are not supported here",
+        "Use INSERT INTO own_table SELECT dp_count(*) FROM ....",
+    ),
+    "lateral": ("LATERAL is not supported", "Use a plain join: FROM a JOIN b ON a.id = b.a_id."),
+    "values": (
+        "VALUES lists in FROM are not supported",
+        "Use a condition: WHERE a IN (1, 2).",
+    ),
+    "table_function": (
+        "functions in FROM are not supported",
+        "Name protected or public relations only.",
+    ),
+    "tablesample": ("TABLESAMPLE is not supported", "Count the whole relation."),
+    "window": ("window functions are not supported", "Use SELECT k, dp_count(*) ... GROUP BY k."),
+    "grouping_sets": (
+        "GROUPING SETS, ROLLUP, CUBE and GROUP BY DISTINCT are not supported",
+        "Use one GROUP BY a, b per query.",
+    ),
+    "row_lock": ("FOR UPDATE and FOR SHARE are not supported", "Leave the locking clause out."),
+    "distinct_on": ("DISTINCT ON is not supported", "Use GROUP BY."),
+    "with_ties": ("FETCH FIRST ... WITH TIES is not supported", "Use LIMIT n."),
+    "order_using": ("ORDER BY ... USING is not supported", "Use ASC or DESC."),
+    "sublink": (
+        "sub-queries in expressions are not supported",
+        "Join the relation: FROM a JOIN b ON a.id = b.a_id.",
+    ),
+    "whole_row": ("whole-row references are not supported", "Name a column: dp_count(t.a)."),
+    "row_value": ("row values are not supported", "Compare columns: a = 1 AND b = 2."),
+    "subscript": (
+        "array elements and composite fields are not supported",
+        "Use columns of simple types.",
+    ),
+    "system_column": (
+        "system columns are not supported",
+        "Use columns that the relation declares.",
+    ),
+    "aggregate_distinct": (
+        "DISTINCT inside dp_count is not supported",
+        "Use dp_count(*), or dp_count(column) for the rows where it is not NULL.",
+    ),
+    "aggregate_filter": (
+        "FILTER is not supported",
+        "Put the condition into WHERE, or count CASE WHEN condition THEN 1 END.",
+    ),
+    "aggregate_order": ("ORDER BY inside dp_count is not supported", "Use dp_count(*)."),
+    "other_aggregate": (
+        "aggregates other than dp_count are not supported",
+        "Use dp_count(*) or dp_count(expression).",
+    ),
+    "derived_aggregate": (
+        "a sub-query may not aggregate, group, limit, sort or remove duplicates",
+        "Use FROM (SELECT a, b FROM t WHERE c > 0) AS x.",
+    ),
+    "nested_count": (
+        "dp_count is allowed only in the outermost query's output",
+        "Use SELECT dp_count(*) FROM (SELECT a FROM t WHERE b > 0) AS x.",
+    ),
+    "parameter": ("a parameter has no value", "Bind every parameter."),
+    "expression": ("this expression is not supported", "See the list of allowed functions."),
+}
+
+
+def refuse(construct: str, position: int | None = None, detail: str | None = None) -> NoReturn:
+    """Raise ``UnsupportedConstruct`` for an entry of the table."""
+    message, hint = CONSTRUCTS[construct]
+    raise UnsupportedConstruct(message, detail=detail, hint=hint, position=position)

@@ -1,0 +1,80 @@
+"""First look at ``dp.analyze``'s facts: function by function, before any tree is read.
+
+The expression builder permits by signature; this permits by OID, on the server's own
+list of everything that could be called.  Both must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpsql.errors import SyntaxInvalid
+from dpsql.query import functions, refusals
+from dpsql.query.catalog import Catalog, Function
+
+# Stable functions of released values: they read settings, no relation and no file.
+_STABLE_OUTPUT = frozenset(
+    [
+        "to_char",
+        "date_trunc",
+        "date_part",
+        "extract",
+        "timezone",
+        "concat",
+        "concat_ws",
+        "format",
+        "now",
+        "transaction_timestamp",
+        "statement_timestamp",
+        "age",
+    ]
+)
+_OWN = frozenset((("dp_count", "a"), ("dp_interval_low", "f"), ("dp_interval_high", "f")))
+_FORBIDDEN_OUTPUT = frozenset(("repeat", "lpad", "rpad"))  # gigabytes from a short statement
+
+
+def aggregate_names(analysis: Mapping[str, Any], catalog: Catalog) -> frozenset[str]:
+    """Name the aggregates that a statement calls, apart from the extension's."""
+    allowed = functions.allowed_oids()
+    facts = (catalog.function(oid) for oid in analysis.get("functions", ()) if oid not in allowed)
+    return frozenset(f.name for f in facts if f and f.kind == "a" and f.schema == "pg_catalog")
+
+
+def screen(analysis: Mapping[str, Any], catalog: Catalog) -> None:
+    """Refuse functions, commands and collations that nothing can allow.
+
+    Raises
+    ------
+    FunctionNotAllowed
+        For a function that is neither in the allow-list nor harmless on released values.
+    """
+    if analysis.get("command", "SELECT") != "SELECT":
+        raise SyntaxInvalid("the text is not one SELECT statement")
+    allowed = functions.allowed_oids()
+    for oid in analysis.get("functions", ()):
+        if oid in allowed:
+            continue
+        facts = catalog.function(oid)
+        if facts is None:
+            raise functions.not_allowed("an unknown function", None)
+        if facts.schema == "public" and (facts.name, facts.kind) in _OWN:
+            continue
+        if facts.kind == "a":
+            refusals.refuse("other_aggregate")
+        if facts.kind == "w":
+            refusals.refuse("window")
+        if not _harmless(facts):
+            raise functions.not_allowed(f"function {facts.schema}.{facts.name}", None)
+    collations = [oid for oid in analysis.get("collations", ()) if oid not in (0, 100, 950, 951)]
+    if collations and not catalog.deterministic(collations):
+        raise functions.not_allowed("a nondeterministic collation", None)
+
+
+def _harmless(facts: Function) -> bool:
+    """Tell whether a function can only compute: built in, and immutable or known."""
+    if facts.schema != "pg_catalog" or facts.language != "internal" or facts.returns_set:
+        return False
+    if facts.kind != "f" or facts.name in _FORBIDDEN_OUTPUT:
+        return False
+    return facts.volatility == "i" or (facts.volatility == "s" and facts.name in _STABLE_OUTPUT)

@@ -1,0 +1,240 @@
+"""The catalogue through SPI: declared relations, trusted constraints, functions, analysis.
+
+Everything is read in the snapshot of the calling statement, so a constraint that a plan
+relies on holds for the rows that the plan counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import SyntaxInvalid, UndeclaredRelation
+from dpsql.model import Column, Domain, ForeignKey, Relation
+from dpsql.query.catalog import Function
+
+if TYPE_CHECKING:
+    from dpsql.server.spi import SpiDatabase
+
+_RELATION = """
+select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
+  case when p.kind <> 'view' then dp.relation_problem(c.oid) end as problem,
+  (select json_agg(json_build_array(a.attname, a.atttypid::int8,
+            format_type(a.atttypid, a.atttypmod), a.attnotnull) order by a.attnum)
+     from pg_attribute a
+    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
+  (select json_agg((select json_agg(a.attname order by k.n)
+            from unnest(i.indkey::int2[]) with ordinality as k(attnum, n)
+            join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+            where k.n <= i.indnkeyatts) order by i.indexrelid)
+     from pg_index i
+    where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indisready and i.indislive
+      and i.indimmediate and i.indpred is null and i.indexprs is null
+      and c.relkind in ('r', 'p') and not (c.relkind = 'r' and c.relhassubclass)
+      and not exists (select from unnest(i.indkey::int2[]) with ordinality as k(attnum, n)
+            join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
+            where k.n <= i.indnkeyatts and not a.attnotnull)) as keys,
+  (select json_agg(json_build_array(
+            (select json_agg(a.attname order by k.n)
+               from unnest(f.conkey) with ordinality as k(attnum, n)
+               join pg_attribute a on a.attrelid = f.conrelid and a.attnum = k.attnum),
+            f.confrelid::int8,
+            (select json_agg(a.attname order by k.n)
+               from unnest(f.confkey) with ordinality as k(attnum, n)
+               join pg_attribute a on a.attrelid = f.confrelid and a.attnum = k.attnum))
+            order by f.oid)
+     from pg_constraint f
+    where f.conrelid = c.oid and f.contype = 'f' and f.convalidated and not f.condeferrable
+      and c.relkind = 'r' and not c.relhassubclass
+      and not exists (select from pg_trigger t where t.tgconstraint = f.oid
+                        and t.tgenabled not in ('O', 'A'))) as foreign_keys,
+  (select json_agg(json_build_array(d.column_name,
+            (select json_agg(m.member order by m.ordinal)
+               from dp.domain_members(d.relation, d.column_name) m)) order by d.column_name)
+     from dp.column_domain d where d.relation = c.oid) as domains,
+  case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+join dp.policy p on p.relation = c.oid and p.kind <> 'withdrawn'
+where n.nspname = $1 and c.relname = $2
+"""
+
+_FINGERPRINT = """
+select concat_ws('|', (select version from dp.catalog_version),
+  (select string_agg(c.oid || ':' || c.xmin || ':' || c.relrowsecurity, ',' order by c.oid)
+     from pg_class c where c.oid = any ($1::oid[])),
+  (select string_agg(a.attrelid || ':' || a.attnum || ':' || a.xmin, ',' order by a.attrelid, a.attnum)
+     from pg_attribute a where a.attrelid = any ($1::oid[]) and a.attnum > 0),
+  (select string_agg(i.indexrelid || ':' || i.xmin || ':' || i.indisvalid, ',' order by i.indexrelid)
+     from pg_index i where i.indrelid = any ($1::oid[])),
+  (select string_agg(k.oid || ':' || k.xmin, ',' order by k.oid)
+     from pg_constraint k where k.conrelid = any ($1::oid[])),
+  (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled, ',' order by t.oid)
+     from pg_trigger t where t.tgrelid = any ($1::oid[])),
+  (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid)
+     from pg_rewrite r where r.ev_class = any ($1::oid[]))) as token
+"""
+
+_OWNS = """
+select coalesce(bool_and(pg_has_role($1::oid, c.relowner, 'USAGE')), true) as owns
+from pg_class c where c.oid = any ($2::oid[])
+"""
+
+
+class SpiCatalog:
+    """What the analyser and the engine may know of the database: public facts."""
+
+    def __init__(self, database: SpiDatabase) -> None:
+        self._database = database
+        self._rows: dict[tuple[str, str], dict[str, Any] | None] = {}
+        self.seen: set[int] = set()
+
+    def analyze(self, text: str) -> dict[str, Any]:
+        """Let the server analyse a statement under the pinned search_path.
+
+        Errors of parsing and of name resolution concern the caller's text only; they keep
+        PostgreSQL's message except those about privileges, which could name hidden objects.
+        """
+        try:
+            rows = self._database.execute("select dp.analyze($1) as analysis", (("text", text),))
+        except Exception as error:
+            raise _analysis_error(error) from None
+        analysis: dict[str, Any] = json.loads(str(rows[0][0]))
+        return analysis
+
+    @property
+    def time_zone(self) -> str:
+        """The TimeZone under which the query is counted: pinned by ``dp.run``."""
+        return str(self._database.execute("select current_setting('timezone') as zone")[0][0])
+
+    def relation(self, schema: str, name: str) -> Relation | None:
+        """Return a protected or public relation, ``None`` if nobody declared it.
+
+        Raises
+        ------
+        UndeclaredRelation
+            When it is declared but something forbids reading it now (row security, say).
+        """
+        row = self._row(schema, name)
+        if row is None or row["kind"] == "view":
+            return None
+        if row["problem"]:
+            raise UndeclaredRelation(
+                f"relation {schema}.{name} cannot be queried privately",
+                detail=f"Of this relation it must not be true that {row['problem']}.",
+                hint="Ask its owner to change that, or query other relations.",
+            )
+        return Relation(
+            oid=row["oid"],
+            schema=row["nspname"],
+            name=row["relname"],
+            private=row["kind"] == "protected",
+            root=row["root"],
+            columns=tuple(Column(*c) for c in row["columns"]),
+            keys=tuple(tuple(k) for k in row["keys"]),
+            foreign_keys=tuple(
+                ForeignKey(tuple(mine), target, tuple(theirs))
+                for mine, target, theirs in row["foreign_keys"]
+            ),
+            domains=tuple(
+                Domain(column, tuple(m for m in members if m is not None), None in members)
+                for column, members in row["domains"]
+                if members
+            ),
+            kind=row["relkind"],
+        )
+
+    def view(self, schema: str, name: str) -> dict[str, Any] | None:
+        """Return the analysis of a declared view's definition, ``None`` if it is none."""
+        row = self._row(schema, name)
+        if row is None or row["kind"] != "view":
+            return None
+        return self.analyze(str(row["definition"]))
+
+    def enum(self, type_name: str) -> tuple[str, ...] | None:
+        """Return the labels of an enum type in order, or ``None`` for any other type."""
+        rows = self._database.execute(
+            "select e.enumlabel from pg_enum e where e.enumtypid = to_regtype($1)"
+            " order by e.enumsortorder",
+            (("text", type_name),),
+        )
+        return tuple(str(row[0]) for row in rows) or None
+
+    def function(self, oid: int) -> Function | None:
+        """Return facts about a function."""
+        rows = self._database.execute(
+            "select n.nspname, p.proname, l.lanname, p.prokind, p.provolatile, p.proretset"
+            " from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
+            " join pg_language l on l.oid = p.prolang where p.oid = $1",
+            (("oid", oid),),
+        )
+        if not rows:
+            return None
+        schema, name, language, kind, volatility, returns_set = rows[0]
+        return Function(
+            str(schema), str(name), str(language), str(kind), str(volatility), bool(returns_set)
+        )
+
+    def deterministic(self, collations: Sequence[int]) -> bool:
+        """Tell whether all collations compare equal only what is equal byte for byte."""
+        rows = self._database.execute(
+            "select coalesce(bool_and(collisdeterministic), true) as d from pg_collation"
+            " where oid = any ($1)",
+            (("oid[]", list(collations)),),
+        )
+        return bool(rows[0][0])
+
+    def evaluate(self, sql: str) -> str | None:
+        """Run a constant ``SELECT (...)::text``; an error in it concerns the text only."""
+        try:
+            value = self._database.execute(sql)[0][0]
+        except Exception as error:
+            raise _analysis_error(error) from None
+        return None if value is None else str(value)
+
+    def fingerprint(self, oids: Sequence[int]) -> str:
+        """See `dpsql.engine.services.ServerCatalog.fingerprint`."""
+        return str(self._database.execute(_FINGERPRINT, (("oid[]", list(oids)),))[0][0])
+
+    def owns(self, role: int, oids: Sequence[int]) -> bool:
+        """Whether the role has the rights of the owner of each relation (superusers have)."""
+        rows = self._database.execute(_OWNS, (("oid", role), ("oid[]", list(oids))))
+        return bool(rows[0][0])
+
+    def _row(self, schema: str, name: str) -> dict[str, Any] | None:
+        key = (schema, name)
+        if key not in self._rows:
+            rows = self._database.execute(_RELATION, (("text", schema), ("text", name)))
+            row = dict(zip(_FIELDS, rows[0], strict=True)) if rows else None
+            if row is not None:
+                for field in ("columns", "keys", "foreign_keys", "domains"):
+                    row[field] = json.loads(row[field] or "[]")
+                self.seen.add(row["oid"])
+            self._rows[key] = row
+        return self._rows[key]
+
+
+_FIELDS = (
+    "oid nspname relname relkind kind root problem columns keys foreign_keys domains definition"
+).split()
+
+
+def _analysis_error(error: Exception) -> Exception:
+    """Turn an error of parse analysis or constant folding into one of ours.
+
+    Only the caller's text is involved.  Errors about privileges could name objects that the
+    caller cannot see, so they lose their text.  Cancellation passes.
+    """
+    state = str(getattr(error, "sqlstate", None) or "")
+    if state.startswith(("57", "40", "PD")) or not state:
+        return error
+    if state == "42501":
+        return UndeclaredRelation(
+            "the statement names something that was not declared for private queries",
+            hint="See dp.relations for what can be queried.",
+        )
+    return SyntaxInvalid(
+        str(error),
+        detail=getattr(error, "detail", None),
+        hint=getattr(error, "hint", None) or "Correct the statement; nothing was spent.",
+    )

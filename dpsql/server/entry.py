@@ -1,0 +1,94 @@
+"""The one door from PL/Python: dispatch, error mapping, cancellation, versions.
+
+Every PL/Python body is its boot lines and one call of `call`.  Whatever goes wrong
+below comes out in one of three ways:
+
+- our own errors (`DpsqlError`) with their SQLSTATE of class PD, detail and hint;
+- cancellation, serialization failures, deadlocks and shutdown, unchanged;
+- anything else as PD900, without its text: the text of an error inside a query over
+  protected rows can hold their values (PRIVACY.md section 2; STYLE.md 5.5).  The server
+  log gets the kind of the error and the place in our code, never its message.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+from dpsql._version import __version__
+from dpsql.errors import DpsqlError, InternalError, ReleaseFailed
+
+__all__ = ["__version__", "call"]
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# query_canceled, serialization_failure, deadlock_detected, admin_shutdown, crash_shutdown
+_PASS = frozenset({"57014", "40001", "40P01", "57P01", "57P02"})
+
+
+def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> Any:
+    """Run the handler of that name and map its errors.
+
+    Parameters
+    ----------
+    plpy : module
+        PL/Python's server interface; passed in so that tests can give a fake.
+    gd : dict
+        PL/Python's session dictionary; our state is under ``"dpsql_session"``.
+    handler : str
+        Name of a function in `dpsql.server.handlers`.
+    arguments
+        The SQL function's arguments.
+    """
+    from dpsql.server import handlers
+    from dpsql.server.session import Session
+
+    session = gd.get("dpsql_session")
+    if session is None:
+        session = gd["dpsql_session"] = Session()
+    try:
+        return getattr(handlers, handler)(plpy, session, **arguments)
+    except DpsqlError as error:
+        raised = _as_plpy_error(plpy, error)
+    except Exception as error:  # noqa: BLE001 - the one door; cancellation passes below
+        if getattr(error, "sqlstate", None) in _PASS:
+            raise
+        _log(plpy, error)
+        ours = ReleaseFailed if session.touched else InternalError
+        raised = _as_plpy_error(
+            plpy,
+            ours(
+                "the answer could not be computed"
+                if ours is ReleaseFailed
+                else "dpsql failed before reading protected data",
+                hint=ours.default_hint or "Nothing was charged. The server log names the place.",
+            ),
+        )
+    raise raised from None
+
+
+def _as_plpy_error(plpy: Any, error: DpsqlError) -> Exception:
+    """Dress an error of ours so that PL/Python reports its SQLSTATE, detail and hint.
+
+    PL/Python writes ``<class name>: <message>``; a class named ``dpsql`` in ``builtins``
+    gives ``dpsql: <message>``.
+    """
+    kind = type("dpsql", (plpy.Error,), {"__module__": "builtins"})
+    dressed: Exception = kind(error.message)
+    dressed.sqlstate = error.sqlstate  # type: ignore[attr-defined]
+    if error.detail:
+        dressed.detail = error.detail  # type: ignore[attr-defined]
+    if error.hint:
+        dressed.hint = error.hint  # type: ignore[attr-defined]
+    return dressed
+
+
+def _log(plpy: Any, error: BaseException) -> None:
+    """Write kind and place of an unexpected error to the server log only."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = " <- ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(frames[-8:]))
+    state = getattr(error, "sqlstate", "")
+    print(f"dpsql: {type(error).__name__} {state} at {place}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,71 @@
+"""One short function per SQL function: build the ports, call the engine, shape rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpsql.errors import InvalidParameter
+from dpsql.server import settings as read_settings
+from dpsql.server.session import Session
+
+
+def run(
+    plpy: Any, session: Session, *, query: str, parameters: Sequence[str | None] | None
+) -> list[tuple[object, ...]]:
+    """``dp.run``: rows in the order and number of the statement's columns."""
+    return _answer(plpy, session, query, parameters)[1]
+
+
+def run_json(plpy: Any, session: Session, *, query: str) -> list[str]:
+    """``dp.run_json``: one JSON object per row."""
+    import json
+
+    prepared, rows = _answer(plpy, session, query, None)
+    names = [column.name for column in prepared.question.columns]
+    return [json.dumps(dict(zip(names, row, strict=True)), default=str) for row in rows]
+
+
+def _answer(
+    plpy: Any, session: Session, query: str | None, parameters: Sequence[str | None] | None
+) -> Any:
+    from dpsql.engine.answer import answer
+
+    services = session.services(plpy)
+    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    return answer(_text(query), parameters, role, settings, services)
+
+
+def explain(plpy: Any, session: Session, *, query: str) -> list[tuple[str, str]]:
+    """``dp.explain_query``: (item, value) rows; charges nothing, reads no protected row."""
+    from dpsql.engine.explain import explain as explain_question
+
+    services = session.services(plpy)
+    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    return explain_question(_text(query), role, settings, services)
+
+
+def sensitivity(
+    plpy: Any,
+    session: Session,
+    *,
+    query: str,
+    method: str,
+    beta: float,
+    use_keys: bool,
+) -> float:
+    """``dp.sensitivity_of``: the smooth sensitivity itself, for owners only."""
+    from dpsql.engine.inspect import sensitivity as inspect_sensitivity
+
+    services = session.services(plpy)
+    role, _ = read_settings.read(services.database)  # type: ignore[arg-type]
+    session.touched = True
+    return inspect_sensitivity(
+        _text(query), role, services, method=method, beta=beta, use_keys=use_keys
+    )
+
+
+def _text(query: str | None) -> str:
+    if query is None:
+        raise InvalidParameter('parameter "query" must not be null')
+    return query

@@ -1,0 +1,71 @@
+"""What one backend keeps between calls: plans and the ledger's connection; no answers.
+
+``GD`` survives ``SET ROLE``, ``ROLLBACK`` and ``DISCARD ALL``, so nothing here may depend on
+who asked (STYLE.md 5.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dpsql.engine.services import Services
+from dpsql.server.catalog import SpiCatalog
+from dpsql.server.spi import SpiDatabase
+
+if TYPE_CHECKING:
+    from dpsql.ledger.store import LedgerStore
+
+
+@dataclass(slots=True)
+class Session:
+    """The state under ``GD["dpsql_session"]``."""
+
+    plans: dict[str, Any] = field(default_factory=dict)
+    statements: dict[str, Any] = field(default_factory=dict)
+    store: LedgerStore | None = None
+    touched: bool = False
+
+    def services(self, plpy: Any) -> Services:
+        """Wire the ports for one call."""
+        from dpsql.core.rng import SystemNoise
+
+        self.touched = False
+        database = SpiDatabase(plpy, self.statements)
+        return Services(
+            database=database,
+            catalog=SpiCatalog(database),
+            ledger=_Ledger(self, database),
+            noise=SystemNoise(),
+            plans=self.plans,
+        )
+
+
+class _Ledger:
+    """The store, connected at first use, remembering that protected data may be read."""
+
+    def __init__(self, session: Session, database: SpiDatabase) -> None:
+        self._session = session
+        self._database = database
+
+    def _store(self) -> LedgerStore:
+        session = self._session
+        if session.store is None:
+            from dpsql.ledger.connection import LedgerConnection
+            from dpsql.ledger.store import LedgerStore
+
+            conninfo = self._database.ledger_conninfo()
+            session.store = LedgerStore(LedgerConnection(conninfo, self._database.tick))
+        session.store.connection.tick = self._database.tick
+        return session.store
+
+    def open(self, charge: Any) -> Any:
+        opened = self._store().open(charge)
+        self._session.touched = True
+        return opened
+
+    def finish(self, charged: Any, payload: str) -> None:
+        self._store().finish(charged, payload)
+
+    def fail(self, charged: Any) -> None:
+        self._store().fail(charged)

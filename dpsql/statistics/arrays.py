@@ -1,0 +1,563 @@
+"""Tables of small integer codes, and the two things the kernel does to them: join and count.
+
+Everything is exact: weights are int64 and ``check_total`` proves, before multiplying, that
+no sum can pass 2^62.  Work goes in blocks of about a million rows with a ``tick`` after
+each, so that a cancel is noticed, and every large array is announced to ``Memory`` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[Any]
+
+#: Rows (or pairs) handled between two ticks.
+BLOCK = 1 << 18
+#: Cells of a dense accumulator.
+_CELLS = 1 << 20
+_LIMIT = float(2**62)
+
+
+class NotInArrays(Exception):
+    """The plan does not fit: too much memory, counts past 2^62, or keys that are not integers."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """Bytes that the kernel may hold, and holds."""
+
+    limit: int
+    used: int = 0
+    peak: int = 0
+
+    def need(self, extra: int) -> None:
+        """Raise unless ``extra`` more bytes fit, for now."""
+        if self.used + extra > self.limit:
+            raise NotInArrays("memory bound")
+        self.peak = max(self.peak, self.used + extra)
+
+    def hold(self, extra: int) -> None:
+        """Keep ``extra`` bytes."""
+        self.need(extra)
+        self.used += extra
+
+    def release(self, extra: int) -> None:
+        """Give bytes back."""
+        self.used -= extra
+
+
+@dataclass(slots=True)
+class Table:
+    """Columns of codes by attribute, with one weight per row (``None``: all 1)."""
+
+    columns: dict[int, Ints]
+    weight: Ints | None
+    rows: int
+    indexes: dict[tuple[int, ...], Index] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of columns, weights and indexes."""
+        own = sum(c.nbytes for c in self.columns.values())
+        own += 0 if self.weight is None else self.weight.nbytes
+        return own + sum(index.nbytes for index in self.indexes.values())
+
+
+@dataclass(slots=True)
+class Index:
+    """Rows of a table by the key of some attributes.
+
+    Row numbers ``order[start[k]:start[k + 1]]`` have key ``k`` (dense), or key ``keys[k]``.
+    """
+
+    order: Ints | None  # None: the rows are in key order already
+    start: Ints
+    keys: Ints | None
+    unique: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        arrays = (self.order, self.start, self.keys)
+        return sum(a.nbytes for a in arrays if a is not None)
+
+    def slots(self, keys: Ints) -> Ints:
+        """Return the position in ``start`` of each key, an empty slot's for absent ones."""
+        if self.keys is None:
+            return keys
+        at = np.searchsorted(self.keys, keys)
+        at[at == len(self.keys)] = 0
+        missing = self.keys[at] != keys if len(self.keys) else np.ones(len(keys), dtype=bool)
+        at[missing] = len(self.keys)
+        return at
+
+
+@dataclass(slots=True)
+class Engine:
+    """Joins and counts under one memory bound; ``domains[a]`` is the number of codes of ``a``."""
+
+    domains: dict[int, int]
+    memory: Memory
+    tick: Callable[[], None]
+
+    def size(self, attributes: tuple[int, ...]) -> int:
+        """Return the number of possible keys of some attributes."""
+        size = 1
+        for a in attributes:
+            size *= max(1, self.domains[a])
+        return size
+
+    def key(self, columns: dict[int, Ints], attributes: tuple[int, ...]) -> Ints:
+        """Number the rows by their values of ``attributes`` (mixed radix)."""
+        if self.size(attributes) >= 2**62:
+            raise NotInArrays("key space")
+        key: Ints | None = None
+        for a in attributes:
+            column = columns[a]
+            if key is None:
+                key = column if len(attributes) == 1 else column.astype(np.int64)
+            else:
+                key *= self.domains[a]
+                key += column
+        if key is None:
+            raise NotInArrays("no key")
+        return key
+
+    def index(self, table: Table, attributes: tuple[int, ...]) -> Index:
+        """Find, or make, the index of a table on some attributes."""
+        known = table.indexes.get(attributes)
+        if known is not None:
+            return known
+        size = self.size(attributes)
+        dense = size <= max(1 << 16, 8 * table.rows)
+        self.memory.need(table.rows * 24 + (8 * size if dense else 16 * table.rows))
+        key = self.key(table.columns, attributes)
+        order: Ints | None = None
+        if table.rows > 1 and bool((key[1:] < key[:-1]).any()):
+            order = np.argsort(key, kind="stable")
+            self.tick()
+            if not dense:
+                key = key[order]
+            order = order.astype(np.int32) if table.rows < 2**31 else order
+        if dense:
+            counts = np.bincount(key, minlength=size)
+            unique = bool(counts.max(initial=0) <= 1)
+            start = np.zeros(size + 1, dtype=np.int32 if table.rows < 2**31 else np.int64)
+            np.cumsum(counts, out=start[1:])
+            index = Index(order, start, None, unique)
+        else:
+            edges = np.flatnonzero(key[1:] != key[:-1]) + 1 if table.rows else np.zeros(0, int)
+            first = np.concatenate(([0], edges)) if table.rows else edges
+            start = np.concatenate((first, [table.rows, table.rows])).astype(np.int64)
+            index = Index(order, start, key[first], len(first) == table.rows)
+        self.tick()
+        self.memory.hold(index.nbytes)
+        table.indexes[attributes] = index
+        return index
+
+
+@dataclass(slots=True)
+class Rows:
+    """Something that yields rows in blocks: a table, or the join of two, sorted by nothing.
+
+    ``bounds`` are positions in the driving table; ``ends`` counts the pairs up to each.
+    """
+
+    engine: Engine
+    left: Table
+    right: Table | None
+    shared: tuple[int, ...]
+    _start: Ints | None = None
+    _count: Ints | None = None
+    _index: Index | None = None
+
+    def prepare(self) -> None:
+        """Match the left rows with the index of the right ones."""
+        if self.right is None or self._count is not None:
+            return
+        if not self.shared:
+            self._start = np.zeros(self.left.rows, dtype=np.int32)
+            self._count = np.full(self.left.rows, self.right.rows, dtype=np.int64)
+            return
+        index = self.engine.index(self.right, self.shared)
+        self.engine.memory.need(self.left.rows * 8 + BLOCK * 40)
+        start = np.empty(self.left.rows, dtype=np.int32)
+        count = np.empty(self.left.rows, dtype=np.int32)
+        for lo in range(0, self.left.rows, BLOCK):
+            part = slice(lo, lo + BLOCK)
+            columns = {a: self.left.columns[a][part] for a in self.shared}
+            slots = index.slots(self.engine.key(columns, self.shared))
+            start[part] = index.start[slots]
+            count[part] = index.start[1:][slots] - start[part]
+            self.engine.tick()
+        self._index, self._start, self._count = index, start, count
+
+    def ends(self) -> Ints | None:
+        """Return the number of pairs up to and including each left row; ``None``: one each."""
+        self.prepare()
+        return None if self._count is None else np.cumsum(self._count, dtype=np.int64)
+
+    def check_total(self) -> None:
+        """Raise unless all weights together, hence every sum of them, stay below 2^62."""
+        self.prepare()
+        left = self.left.weight
+        if self.right is None or self._count is None or self._start is None:
+            total = float(self.left.rows) if left is None else float(left.sum(dtype=np.float64))
+        else:
+            weight = self.right.weight
+            if weight is None:
+                per_row = self._count.astype(np.float64)
+            else:
+                order = None if self._index is None else self._index.order
+                ordered = weight if order is None else weight[order]
+                sums = np.concatenate(([0.0], np.cumsum(ordered, dtype=np.float64)))
+                # cumulative differences lose digits; the largest weight bounds each match
+                bound = float(weight.max(initial=0)) * self._count
+                per_row = np.minimum(
+                    sums[self._start + self._count] - sums[self._start] + sums[-1] * 1e-9, bound
+                )
+            total = float((per_row if left is None else per_row * left).sum())
+        if not total < _LIMIT * 0.99:
+            raise NotInArrays("counts past 2^62")
+
+    def block(self, lo: int, hi: int, want: tuple[int, ...]) -> tuple[dict[int, Ints], Ints | None]:
+        """Return the wanted columns and the weights of the rows that left rows lo..hi give."""
+        left, right = self.left, self.right
+        if right is None or self._count is None or self._start is None:
+            columns = {a: left.columns[a][lo:hi] for a in want}
+            return columns, None if left.weight is None else left.weight[lo:hi]
+        count, start = self._count[lo:hi], self._start[lo:hi]
+        if self._index is not None and self._index.unique:
+            il: Ints = np.flatnonzero(count)
+            ir = start[il]
+            il += lo
+        else:
+            il = np.repeat(np.arange(lo, hi), count)
+            ends = np.cumsum(count, dtype=np.int64)
+            ir = np.arange(len(il)) + np.repeat(start - (ends - count), count)
+        if self._index is not None and self._index.order is not None:
+            ir = self._index.order[ir]
+        columns = {
+            a: left.columns[a][il] if a in left.columns else right.columns[a][ir] for a in want
+        }
+        weight: Ints | None = None
+        if left.weight is not None:
+            weight = left.weight[il]
+            if right.weight is not None:
+                weight *= right.weight[ir]
+        elif right.weight is not None:
+            weight = right.weight[ir]
+        return columns, weight
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Cut the left rows so that each piece gives about ``BLOCK`` rows."""
+        yield from cut(self.ends(), 0, self.left.rows)
+
+
+def cut(ends: Ints | None, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+    """Cut ``lo..hi`` into pieces of about ``BLOCK`` pairs, at least one row each."""
+    while lo < hi:
+        if ends is None:
+            to = min(hi, lo + BLOCK)
+        else:
+            before = int(ends[lo - 1]) if lo else 0
+            to = int(np.searchsorted(ends, before + BLOCK, side="right"))
+            to = min(hi, max(lo + 1, to), lo + 4 * BLOCK)
+        yield lo, to
+        lo = to
+
+
+def collect(rows: Rows, output: tuple[int, ...]) -> Table:
+    """Keep all rows, as a bag."""
+    engine = rows.engine
+    rows.check_total()
+    ends = rows.ends()
+    most = rows.left.rows if ends is None else (int(ends[-1]) if len(ends) else 0)
+    sources = [t for t in (rows.left, rows.right) if t is not None]
+    weighted = any(t.weight is not None for t in sources)
+    dtypes = {a: next(t.columns[a].dtype for t in sources if a in t.columns) for a in output}
+    engine.memory.need(most * (sum(d.itemsize for d in dtypes.values()) + 8 * weighted) + BLOCK * 80)
+    columns = {a: np.empty(most, dtype=dtypes[a]) for a in output}
+    weight = np.empty(most, dtype=np.int64) if weighted else None
+    at = 0
+    for lo, hi in rows.blocks():
+        part, w = rows.block(lo, hi, output)
+        n = len(next(iter(part.values())))
+        for a in output:
+            columns[a][at : at + n] = part[a]
+        if weight is not None:
+            weight[at : at + n] = 1 if w is None else w
+        at += n
+        engine.tick()
+    return Table({a: c[:at] for a, c in columns.items()}, None if weight is None else weight[:at], at)
+
+
+def total(rows: Rows) -> int:
+    """Sum all weights."""
+    rows.check_total()
+    if rows.right is None:
+        weight = rows.left.weight
+        return rows.left.rows if weight is None else int(weight.sum())
+    if rows.right.weight is None and rows.left.weight is None:
+        ends = rows.ends()
+        return int(ends[-1]) if ends is not None and len(ends) else 0
+    result = 0
+    any_column = tuple(rows.left.columns)[:1]
+    for lo, hi in rows.blocks():
+        columns, weight = rows.block(lo, hi, any_column)
+        result += len(next(iter(columns.values()))) if weight is None else int(weight.sum())
+        rows.engine.tick()
+    return result
+
+
+def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | None, int]:
+    """Count per value of ``output``: the table (if ``keep``) and the maximum.
+
+    Rows are visited in the order of one output attribute of the driving table, so that
+    each run of its values is complete when the next begins.
+    """
+    engine = rows.engine
+    first = next((a for a in output if a in rows.left.columns), None)
+    if first is None:
+        if rows.right is None:
+            raise NotInArrays("no output")
+        rows = Rows(engine, rows.right, rows.left, rows.shared)
+        first = next(a for a in output if a in rows.left.columns)
+    radix = (first, *(a for a in output if a != first))
+    flat = _flat(rows, radix) if rows.left.weight is None else None
+    if flat is not None:
+        keys, counts = flat
+        maximum = 1 if counts is None and len(keys) else 0
+        maximum = maximum if counts is None else int(counts.max(initial=0))
+        return (_decode(engine, radix, [flat], unit=maximum <= 1) if keep else None), maximum
+    engine.memory.need(rows.left.rows * 8 + BLOCK * 100 + _CELLS * 16)
+    rows = Rows(engine, _sorted(rows, first), rows.right, rows.shared)
+    rows.check_total()
+    pieces: list[tuple[Ints, Ints | None]] = []
+    held, maximum = 0, 0
+    for keys, weights, top in _runs(rows, radix):
+        maximum = max(maximum, top)
+        if keep:
+            pieces.append((keys, weights))
+            held += keys.nbytes + (0 if weights is None else weights.nbytes)
+            engine.memory.need(2 * held + BLOCK * 100)
+    if not keep:
+        return None, maximum
+    table = _decode(engine, radix, pieces, unit=maximum <= 1)
+    return table, maximum
+
+
+def _flat(rows: Rows, radix: tuple[int, ...]) -> tuple[Ints, Ints | None] | None:
+    """Sort the keys of all rows at once: best for many rows, each of weight 1, in no order."""
+    column = rows.left.columns[radix[0]]
+    if rows.right is not None and rows.right.weight is not None:
+        return None
+    ends = rows.ends()
+    pairs = rows.left.rows if ends is None else (int(ends[-1]) if len(ends) else 0)
+    engine = rows.engine
+    if rows.left.rows < BLOCK or pairs > 2 * rows.left.rows or engine.size(radix) <= 4 * pairs:
+        return None
+    if not bool((column[1:] < column[:-1]).any()):
+        return None
+    engine.memory.need(pairs * 8 + BLOCK * 100)
+    keys = np.empty(pairs, dtype=np.int64)
+    at = 0
+    for lo, hi in rows.blocks():
+        part, _ = rows.block(lo, hi, radix)
+        key = engine.key(part, radix)
+        keys[at : at + len(key)] = key
+        at += len(key)
+        engine.tick()
+    keys = keys[:at]
+    keys.sort()
+    engine.tick()
+    edges = _edges(keys)
+    engine.memory.need(pairs * 9 + len(edges) * 24)
+    if len(edges) == len(keys):
+        return keys, None
+    return keys[edges], np.diff(edges, append=len(keys))
+
+
+def _sorted(rows: Rows, attribute: int) -> Table:
+    """Return the driving table in the order of ``attribute``."""
+    left = rows.left
+    column = left.columns[attribute]
+    if left.rows < 2 or not bool((column[1:] < column[:-1]).any()):
+        return left
+    order = np.argsort(column, kind="stable")
+    rows.engine.tick()
+    need = tuple(left.columns)
+    rows.engine.memory.need(left.nbytes + order.nbytes)
+    return Table(
+        {a: left.columns[a][order] for a in need},
+        None if left.weight is None else left.weight[order],
+        left.rows,
+    )
+
+
+def _runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[tuple[Ints, Ints | None, int]]:
+    """Yield complete groups: their keys, ascending over all, their counts and the largest."""
+    engine = rows.engine
+    column = rows.left.columns[radix[0]]
+    ends = rows.ends()
+    if not rows.left.rows:
+        return
+    width = engine.size(radix[1:])
+    pairs = rows.left.rows if ends is None else int(ends[-1])
+    dense = engine.size(radix) <= max(_CELLS, 4 * pairs) and width <= 4 * _CELLS
+    most = max(1, _CELLS // width) if dense else engine.domains[radix[0]]
+    lo = 0
+    while lo < rows.left.rows:
+        low = int(column[lo])
+        hi = _end_of_run(column, ends, lo, low + most - 1)
+        span = int(column[hi - 1]) - low + 1
+        gather = _dense if dense else _sparse
+        result = gather(rows, radix, ends, (lo, hi), (low, span * width))
+        if result is not None:
+            yield result
+        engine.tick()
+        lo = hi
+
+
+def _end_of_run(column: Ints, ends: Ints | None, lo: int, last: int) -> int:
+    """Find the end of the run of rows that start at ``lo``: whole values, about a block."""
+    hi = next(cut(ends, lo, len(column)))[1]
+    value = min(int(column[hi - 1]), last)
+    # whole values only: up to the last row of this value, or of the one before
+    to = int(np.searchsorted(column, value, side="right"))
+    if to > hi:
+        before = int(np.searchsorted(column, value, side="left"))
+        return before if before > lo else to
+    return to
+
+
+def _dense(
+    rows: Rows,
+    radix: tuple[int, ...],
+    ends: Ints | None,
+    span: tuple[int, int],
+    cells: tuple[int, int],
+) -> tuple[Ints, Ints | None, int] | None:
+    """Count into an array that has a cell for every possible key of the run."""
+    engine = rows.engine
+    low, size = cells
+    offset = low * engine.size(radix[1:])
+    counts: Ints | None = None
+    for lo, hi in cut(ends, *span):
+        columns, weight = rows.block(lo, hi, radix)
+        key = engine.key(columns, radix)
+        if not len(key):
+            continue
+        key = key - np.int64(offset) if key.dtype.kind == "i" else key.astype(np.int64) - offset
+        if weight is None:
+            found = np.bincount(key, minlength=size)
+            counts = found if counts is None else counts + found
+        else:
+            if counts is None:
+                counts = np.zeros(size, dtype=np.int64)
+            np.add.at(counts, key, weight)
+        engine.tick()
+    if counts is None:
+        return None
+    keys = np.flatnonzero(counts)
+    if not len(keys):
+        return None
+    counts = counts[keys]
+    return keys + offset, counts, int(counts.max())
+
+
+def _sparse(
+    rows: Rows,
+    radix: tuple[int, ...],
+    ends: Ints | None,
+    span: tuple[int, int],
+    cells: tuple[int, int],  # noqa: ARG001 - the same signature as _dense
+) -> tuple[Ints, Ints | None, int] | None:
+    """Sort the keys of the run and count equal ones; reduce whenever the buffer is full."""
+    engine = rows.engine
+    keys: list[Ints] = []
+    weights: list[Ints | None] = []
+    buffered = 0
+    for lo, hi in cut(ends, *span):
+        columns, weight = rows.block(lo, hi, radix)
+        key = engine.key(columns, radix)
+        keys.append(key.astype(np.int64) if len(radix) == 1 else key)
+        weights.append(weight)
+        buffered += len(key)
+        engine.memory.need(buffered * 48)
+        engine.tick()
+        if buffered > 4 * BLOCK:
+            merged, sums = _reduce(keys, weights)
+            keys, weights, buffered = [merged], [sums], len(merged)
+    merged, sums = _reduce(keys, weights)
+    if not len(merged):
+        return None
+    return merged, sums, 1 if sums is None else int(sums.max())
+
+
+def _reduce(keys: list[Ints], weights: list[Ints | None]) -> tuple[Ints, Ints | None]:
+    """Sort and add up equal keys."""
+    key = keys[0] if len(keys) == 1 else np.concatenate(keys)
+    if not len(key):
+        return key, None
+    if all(w is None for w in weights):
+        key = np.sort(key)
+        edges = _edges(key)
+        if len(edges) == len(key):
+            return key, None
+        return key[edges], np.diff(edges, append=len(key))
+    weight = np.concatenate(
+        [
+            np.ones(len(k), dtype=np.int64) if w is None else w
+            for k, w in zip(keys, weights, strict=True)
+        ]
+    )
+    order = np.argsort(key)
+    key = key[order]
+    edges = _edges(key)
+    return key[edges], np.add.reduceat(weight[order], edges)
+
+
+def _edges(key: Ints) -> Ints:
+    change = np.empty(len(key), dtype=bool)
+    change[0] = True
+    np.not_equal(key[1:], key[:-1], out=change[1:])
+    return np.flatnonzero(change)
+
+
+def _decode(
+    engine: Engine,
+    radix: tuple[int, ...],
+    pieces: list[tuple[Ints, Ints | None]],
+    *,
+    unit: bool,
+) -> Table:
+    """Turn keys back into columns."""
+    sizes = [len(keys) for keys, _ in pieces]
+    rows = sum(sizes)
+    columns: dict[int, Ints] = {a: np.empty(rows, dtype=code_type(engine.domains[a])) for a in radix}
+    weight = None if unit else np.empty(rows, dtype=np.int64)
+    places = [0]
+    for size in sizes:
+        places.append(places[-1] + size)
+    for (lo, hi), (keys, sums) in zip(pairwise(places), pieces, strict=True):
+        rest = keys
+        for a in reversed(radix[1:]):
+            rest, digit = np.divmod(rest, engine.domains[a])
+            columns[a][lo:hi] = digit
+        columns[radix[0]][lo:hi] = rest
+        if weight is not None:
+            weight[lo:hi] = 1 if sums is None else sums
+        engine.tick()
+    return Table(columns, weight, rows)
+
+
+def code_type(domain: int) -> Any:
+    """Return the narrowest type that the kernel uses for codes below ``domain``."""
+    return np.int16 if domain < 2**15 else np.int32 if domain < 2**31 else np.int64

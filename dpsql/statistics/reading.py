@@ -1,0 +1,167 @@
+"""Read integer key columns into arrays: one streaming pass per occurrence, bounded memory.
+
+``dp.pack(a, b, ..., max_bytes)`` returns the rows as one bytea of native int64, row by
+row.  A large heap is read in ranges of pages, so that no more than one range is ever held
+twice, the bound is checked after each, and a cancel is noticed between them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpsql.model import Occurrence
+from dpsql.ports import Database
+from dpsql.query.counting_sql import source_sql
+from dpsql.query.elimination import Base, Plan
+from dpsql.statistics.arrays import Ints, Memory, NotInArrays
+from dpsql.statistics.sizes import Facts
+
+_INTEGERS = ("smallint", "integer", "bigint")
+#: Columns that dp.pack takes.
+MAX_COLUMNS = 4
+_PAGES = 8192
+_LIMIT_EXCEEDED = "54000"
+
+
+def needed(plan: Plan) -> dict[int, tuple[int, ...]]:
+    """Attributes that the plan reads of each occurrence."""
+    found: dict[int, set[int]] = {}
+    for factor in plan.factors:
+        if isinstance(factor, Base):
+            found.setdefault(factor.occurrence, set()).update(factor.output)
+    return {i: tuple(sorted(attributes)) for i, attributes in found.items()}
+
+
+def readable(plan: Plan) -> bool:
+    """Whether the kernel can evaluate the plan at all: a matter of shape and types only."""
+    if plan.query.predicates:
+        return False
+    for i, attributes in needed(plan).items():
+        if len(attributes) > MAX_COLUMNS:
+            return False
+        for a in attributes:
+            attribute = plan.query.attributes[a]
+            if attribute.type_name not in _INTEGERS:
+                return False
+            if not attribute.join and not _never_null(plan.query.occurrences[i], a):
+                return False
+    return True
+
+
+def expected_bytes(plan: Plan, facts: Facts) -> float:
+    """Estimate what the columns will take once read (four bytes a value)."""
+    total = 0.0
+    for i, attributes in needed(plan).items():
+        rows = facts.rows.get(plan.query.occurrences[i].relation.oid, 0.0)
+        total += rows * 4 * len(attributes)
+    return total
+
+
+def read_tables(
+    plan: Plan, facts: Facts, database: Database, memory: Memory
+) -> dict[int, tuple[dict[int, Ints], int]]:
+    """Read what the plan needs of each occurrence.
+
+    Raises
+    ------
+    NotInArrays
+        When the rows do not fit the memory bound.
+    """
+    return {
+        i: _read(plan, i, attributes, facts, database, memory)
+        for i, attributes in needed(plan).items()
+    }
+
+
+def _never_null(occurrence: Occurrence, attribute: int) -> bool:
+    columns = {c.name: c for c in occurrence.relation.columns}
+    return any(
+        use.attribute == attribute
+        and use.column is not None
+        and use.column in columns
+        and columns[use.column].not_null
+        for use in occurrence.uses
+    )
+
+
+def _read(
+    plan: Plan,
+    index: int,
+    attributes: tuple[int, ...],
+    facts: Facts,
+    database: Database,
+    memory: Memory,
+) -> tuple[dict[int, Ints], int]:
+    base = Base(index, attributes, (), grouped=False, unit=True)
+    if not attributes:
+        _, source = source_sql(plan.query, base)
+        return {}, int(str(database.execute(f"SELECT count(*) FROM {source}")[0][0]))
+    parts: list[list[Ints]] = [[] for _ in attributes]
+    rows = 0
+    for condition in _ranges(plan.query.occurrences[index], facts):
+        expressions, source = source_sql(plan.query, base, condition)
+        values = ", ".join(f"({expressions[a]})::bigint" for a in attributes)
+        room = max(1, (memory.limit - memory.used) // 2)
+        packed = _fetch(database, f"SELECT dp.pack({values}, {room}::bigint) FROM {source}")
+        if packed is None:
+            continue
+        matrix = np.frombuffer(packed, dtype=np.int64).reshape(-1, len(attributes))
+        memory.need(matrix.nbytes * 2)
+        rows += len(matrix)
+        for k in range(len(attributes)):
+            column = _narrow(matrix[:, k])
+            memory.hold(column.nbytes)
+            parts[k].append(column)
+        database.tick()
+    columns = {}
+    for k, a in enumerate(attributes):
+        columns[a] = _join(parts[k], memory)
+        parts[k] = []
+    return columns, rows
+
+
+def _ranges(occurrence: Occurrence, facts: Facts) -> list[tuple[str, ...]]:
+    """Conditions that cut a large table into ranges of pages; open at both ends."""
+    pages = facts.pages.get(occurrence.relation.oid, 0)
+    if occurrence.relation.kind not in ("r", "m") or pages <= 2 * _PAGES:
+        return [()]
+    tid = f"{occurrence.alias}.ctid"
+    marks = [f"'({p},0)'::pg_catalog.tid" for p in range(_PAGES, pages - _PAGES // 2, _PAGES)]
+    found: list[tuple[str, ...]] = [(f"{tid} < {marks[0]}",)]
+    found += [(f"{tid} >= {a}", f"{tid} < {b}") for a, b in zip(marks, marks[1:], strict=False)]
+    return [*found, (f"{tid} >= {marks[-1]}",)]
+
+
+def _fetch(database: Database, sql: str) -> bytes | None:
+    try:
+        rows = database.execute(sql)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) == _LIMIT_EXCEEDED:
+            raise NotInArrays("memory bound") from None
+        raise
+    packed = rows[0][0]
+    if packed is None:
+        return None
+    if not isinstance(packed, (bytes, bytearray, memoryview)):
+        raise TypeError("dp.pack did not return bytea")
+    return bytes(packed) if isinstance(packed, memoryview) else packed  # type: ignore[return-value]
+
+
+def _narrow(column: Ints) -> Ints:
+    """Copy to four bytes where the values allow."""
+    low, high = int(column.min(initial=0)), int(column.max(initial=0))
+    fits = -(2**31) <= low and high < 2**31
+    return column.astype(np.int32) if fits else column.copy()
+
+
+def _join(parts: list[Ints], memory: Memory) -> Ints:
+    if not parts:
+        return np.zeros(0, dtype=np.int32)
+    if len(parts) == 1:
+        return parts[0]
+    before = sum(p.nbytes for p in parts)
+    memory.need(before)
+    column = np.concatenate(parts)
+    memory.hold(column.nbytes)
+    memory.release(before)
+    return column

@@ -1,0 +1,17 @@
+-- What a query uses, for the allow-lists: parse analysis without executing.
+-- Called by dp.run under its own pinned search_path, never by an analyst.
+-- Costs nothing and reads no row; takes the same locks as planning the query.
+
+create or replace function dp.analyze(query text) returns text
+    language c stable strict parallel restricted security invoker
+    as 'MODULE_PATHNAME', 'dpsql_analyze';
+
+comment on function dp.analyze(text) is
+    'JSON: the query deparsed without ambiguity, and every relation, function, operator, type and collation in it';
+
+create or replace function dp.analyze(query text, parameters text[]) returns text
+    language c stable parallel restricted security invoker
+    as 'MODULE_PATHNAME', 'dpsql_analyze';
+
+comment on function dp.analyze(text, text[]) is
+    'the same after $n was replaced by the n-th literal, as dp.parameters writes them';

@@ -1,0 +1,10 @@
+-- The query as its caller means it: analysed under the caller's settings and
+-- search_path (so neither is pinned here), printed with every name qualified.
+-- Reads no row.  Called by dp.query and dp.explain in the caller's name.
+
+create or replace function dp.deparse(query text) returns text
+    language c stable strict parallel restricted security invoker
+    as 'MODULE_PATHNAME', 'dpsql_deparse';
+
+comment on function dp.deparse(text) is
+    'one SELECT statement with every name qualified, as PostgreSQL understood it';

@@ -1,0 +1,107 @@
+/*
+ * compat.h
+ *		Every difference between the supported majors (15 to 18) is here.
+ *
+ * Only PostgreSQL 15 is run by the project's own tests; what is written for
+ * 16 to 18 follows their headers and is compiled there by their users first.
+ */
+#ifndef DPSQL_COMPAT_H
+#define DPSQL_COMPAT_H
+
+#include "postgres.h"
+
+#include "nodes/parsenodes.h"
+#include "nodes/primnodes.h"
+#include "parser/parse_relation.h"
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "dpsql supports PostgreSQL 15 to 18"
+#endif
+
+/*
+ * Enter a relation that is only remembered, never read, in a range table: it
+ * asks for no permission.  From 16 on permissions live in a list beside it.
+ */
+static inline void
+compat_ask_no_permission(Query *query, RangeTblEntry *rte)
+{
+#if PG_VERSION_NUM >= 160000
+	rte->perminfoindex = 0;
+	addRTEPermissionInfo(&query->rteperminfos, rte)->requiredPerms = 0;
+#else
+	rte->requiredPerms = 0;
+	rte->checkAsUser = InvalidOid;
+#endif
+}
+
+/* Depth of the query that an expression of a later major refers to, or -1. */
+static inline int
+compat_levels_up(Node *node)
+{
+#if PG_VERSION_NUM >= 180000
+	if (IsA(node, ReturningExpr))
+		return ((ReturningExpr *) node)->retlevelsup;
+#endif
+	return -1;
+}
+
+/* Name of an expression that only later majors have, or NULL. */
+static inline const char *
+compat_construct(Node *node)
+{
+#if PG_VERSION_NUM >= 160000
+	if (IsA(node, JsonConstructorExpr))
+		return "JsonConstructorExpr";
+	if (IsA(node, JsonIsPredicate))
+		return "JsonIsPredicate";
+#endif
+#if PG_VERSION_NUM >= 170000
+	if (IsA(node, JsonExpr))
+		return "JsonExpr";
+	if (IsA(node, MergeSupportFunc))
+		return "MergeSupportFunc";
+#endif
+#if PG_VERSION_NUM >= 180000
+	if (IsA(node, ReturningExpr))
+		return "ReturningExpr";
+#endif
+	return NULL;
+}
+
+/* 15 keeps SQLValueFunction for the user's names as well, 16 has functions. */
+static inline const char *
+compat_sqlvalue(SQLValueFunction *value)
+{
+	switch (value->op)
+	{
+		case SVFOP_CURRENT_DATE:
+			return "current_date";
+		case SVFOP_CURRENT_TIME:
+		case SVFOP_CURRENT_TIME_N:
+			return "current_time";
+		case SVFOP_CURRENT_TIMESTAMP:
+		case SVFOP_CURRENT_TIMESTAMP_N:
+			return "current_timestamp";
+		case SVFOP_LOCALTIME:
+		case SVFOP_LOCALTIME_N:
+			return "localtime";
+		case SVFOP_LOCALTIMESTAMP:
+		case SVFOP_LOCALTIMESTAMP_N:
+			return "localtimestamp";
+		case SVFOP_CURRENT_ROLE:
+			return "current_role";
+		case SVFOP_CURRENT_USER:
+			return "current_user";
+		case SVFOP_USER:
+			return "user";
+		case SVFOP_SESSION_USER:
+			return "session_user";
+		case SVFOP_CURRENT_CATALOG:
+			return "current_catalog";
+		case SVFOP_CURRENT_SCHEMA:
+			return "current_schema";
+	}
+	return "unknown";
+}
+
+#endif							/* DPSQL_COMPAT_H */

@@ -1,0 +1,190 @@
+/*
+ * deparse.c
+ *		Text to analysed query and back, both ways without ambiguity.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/analyze.h"
+#include "parser/parse_expr.h"
+#include "parser/parser.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/ruleutils.h"
+
+#include "dpsql.h"
+
+PG_FUNCTION_INFO_V1(dpsql_deparse);
+
+/*
+ * The settings that decide how values and names are printed, and under which
+ * the text is read again (by dp.run).  pg_temp is named last, because it is
+ * searched first where it is not named: a temporary table could otherwise
+ * stand in for a catalogue table in the unqualified text.
+ */
+static const struct
+{
+	const char *name;
+	const char *value;
+}			reading_settings[] = {
+	{"search_path", "pg_catalog, pg_temp"},
+	{"standard_conforming_strings", "on"},
+	{"quote_all_identifiers", "off"},
+	{"datestyle", "ISO, YMD"},
+	{"intervalstyle", "postgres"},
+	{"timezone", "UTC"},
+	{"extra_float_digits", "3"},
+	{"bytea_output", "hex"},
+	{"xmlbinary", "base64"},
+};
+
+/* Set them; the result is to be given to unpin_reading_settings(). */
+int
+pin_reading_settings(void)
+{
+	int			nestlevel = NewGUCNestLevel();
+
+	for (int i = 0; i < lengthof(reading_settings); i++)
+		(void) set_config_option(reading_settings[i].name, reading_settings[i].value,
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nestlevel;
+}
+
+/* Undo pin_reading_settings(), after an error as well. */
+void
+unpin_reading_settings(int nestlevel)
+{
+	AtEOXact_GUC(true, nestlevel);
+}
+
+/* Print a query, which must be the caller's own copy: printing may change it. */
+char *
+deparse_query(Query *query)
+{
+	int			nestlevel = pin_reading_settings();
+	char	   *text = NULL;
+
+	PG_TRY();
+	{
+		text = pg_get_querydef(query, false);
+	}
+	PG_FINALLY();
+	{
+		unpin_reading_settings(nestlevel);
+	}
+	PG_END_TRY();
+	return text;
+}
+
+/* An error position in the text is not one in the statement that we run in. */
+static void
+point_into_text(void *text)
+{
+	int			position = geterrposition();
+
+	if (position > 0)
+	{
+		errposition(0);
+		internalerrposition(position);
+		internalerrquery((const char *) text);
+	}
+}
+
+typedef struct
+{
+	const char *const *values;
+	int			count;
+} Parameters;
+
+static Node *
+literal_of(const char *text)
+{
+	List	   *statements = raw_parser(psprintf("SELECT %s", text), RAW_PARSE_DEFAULT);
+	SelectStmt *select = list_length(statements) == 1 ?
+		(SelectStmt *) linitial_node(RawStmt, statements)->stmt : NULL;
+	Node	   *value = NULL;
+
+	if (select && IsA(select, SelectStmt) && list_length(select->targetList) == 1)
+		value = linitial_node(ResTarget, select->targetList)->val;
+	if (!value || !IsA(value, TypeCast) || !IsA(((TypeCast *) value)->arg, A_Const))
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_PARAMETER),
+				 errmsg("a query parameter must be a literal with a type"),
+				 errhint("Use dp.parameters(...) to write the parameters.")));
+	((TypeCast *) value)->location = -1;
+	((TypeCast *) value)->typeName->location = -1;
+	((A_Const *) ((TypeCast *) value)->arg)->location = -1;
+	return value;
+}
+
+/* $n stands for the n-th literal; without one PostgreSQL reports the error. */
+static Node *
+bind_parameter(ParseState *pstate, ParamRef *reference)
+{
+	Parameters *parameters = (Parameters *) pstate->p_ref_hook_state;
+	int			number = reference->number;
+
+	if (number < 1 || number > parameters->count || parameters->values[number - 1] == NULL)
+		return NULL;
+	return transformExpr(pstate, literal_of(parameters->values[number - 1]), pstate->p_expr_kind);
+}
+
+static RawStmt *
+parse_one_select(const char *text)
+{
+	List	   *statements = raw_parser(text, RAW_PARSE_DEFAULT);
+	RawStmt    *statement = statements == NIL ? NULL : linitial_node(RawStmt, statements);
+
+	if (list_length(statements) != 1 || !IsA(statement->stmt, SelectStmt))
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_SYNTAX),
+				 errmsg("the text must be exactly one SELECT statement"),
+				 errhint("Pass one query, such as SELECT dp_count(*) FROM ....")));
+	return statement;
+}
+
+/*
+ * Parse and analyse one SELECT under the settings in effect.  The analysis
+ * does not pass post_parse_analyze_hook, so nothing in it is replaced.
+ */
+Query *
+analyse_text(const char *text, const char *const *values, int count)
+{
+	ErrorContextCallback callback = {
+		.previous = error_context_stack,
+		.callback = point_into_text,
+		.arg = unconstify(char *, text),
+	};
+	Parameters	parameters = {values, count};
+	ParseState *pstate = make_parsestate(NULL);
+	Query	   *query;
+
+	error_context_stack = &callback;
+	pstate->p_sourcetext = text;
+	pstate->p_paramref_hook = bind_parameter;
+	pstate->p_ref_hook_state = &parameters;
+	query = transformTopLevelStmt(pstate, parse_one_select(text));
+	free_parsestate(pstate);
+	if (query->commandType != CMD_SELECT)
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_SYNTAX),
+				 errmsg("the text must be exactly one SELECT statement"),
+				 errhint("Use CREATE TABLE ... AS around the query instead of SELECT INTO.")));
+	if (query->hasModifyingCTE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+				 errmsg("WITH queries that modify data are not supported"),
+				 errhint("Run the INSERT, UPDATE or DELETE as a statement of its own.")));
+	error_context_stack = callback.previous;
+	return query;
+}
+
+/* dp.deparse(query text) returns text */
+Datum
+dpsql_deparse(PG_FUNCTION_ARGS)
+{
+	char	   *source = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	PG_RETURN_TEXT_P(cstring_to_text(deparse_query(analyse_text(source, NULL, 0))));
+}

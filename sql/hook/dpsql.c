@@ -1,0 +1,35 @@
+/*
+ * dpsql.c
+ *		Entry point of the module.
+ *
+ * The module does as little as possible: it owns the settings, replaces
+ * queries that hold a private aggregate by a call of dp.run, and gives the
+ * Python side the few functions that need the server's internals.  Every
+ * decision about privacy is taken there.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+
+#include "compat.h"
+#include "dpsql.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+/*
+ * Hooks need every backend from its first statement on; a library that a C
+ * function pulled in later gives the functions and the settings only.
+ */
+void
+_PG_init(void)
+{
+	settings_init();
+	if (process_shared_preload_libraries_in_progress)
+	{
+		intercept_init();
+		stored_init();
+	}
+}

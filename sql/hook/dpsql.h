@@ -1,0 +1,51 @@
+/*
+ * dpsql.h
+ *		What the files of the module share.
+ */
+#ifndef DPSQL_H
+#define DPSQL_H
+
+#include "postgres.h"
+
+#include "nodes/parsenodes.h"
+#include "nodes/primnodes.h"
+#include "parser/parse_node.h"
+
+#define DPSQL_EXTENSION "dpsql"
+#define DPSQL_SCHEMA "dp"
+
+/* SQLSTATE class PD, as in dpsql/errors.py */
+#define ERRCODE_DPSQL_UNSUPPORTED MAKE_SQLSTATE('P', 'D', '0', '1', '1')
+#define ERRCODE_DPSQL_SYNTAX MAKE_SQLSTATE('P', 'D', '0', '1', '4')
+#define ERRCODE_DPSQL_VERSION MAKE_SQLSTATE('P', 'D', '0', '3', '0')
+#define ERRCODE_DPSQL_PARAMETER MAKE_SQLSTATE('P', 'D', '0', '4', '0')
+#define ERRCODE_DPSQL_NOT_INTERCEPTED MAKE_SQLSTATE('P', 'D', '0', '6', '0')
+
+/* settings.c */
+extern void settings_init(void);
+
+/* members.c: what belongs to the extension, by OID */
+extern bool is_private_aggregate(Oid function);
+extern Oid	member_function(const char *name, int nargs, const Oid *types);
+
+/* intercept.c and stored.c: the hooks */
+extern void intercept_init(void);
+extern void stored_init(void);
+
+/* scope.c: may this query be taken out of the statement around it? */
+extern bool holds_private_aggregate(Query *query, int *location);
+extern void check_self_contained(ParseState *pstate, Query *query, int location);
+
+/* replace.c */
+extern void replace_query(ParseState *pstate, Query *query, int location);
+
+/* deparse.c */
+extern int	pin_reading_settings(void);
+extern void unpin_reading_settings(int nestlevel);
+extern char *deparse_query(Query *query);
+extern Query *analyse_text(const char *text, const char *const *parameters, int nparameters);
+
+/* inventory.c: what an analysed query uses */
+extern char *inventory_json(Query *query, const char *sql);
+
+#endif							/* DPSQL_H */

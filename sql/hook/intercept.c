@@ -1,0 +1,98 @@
+/*
+ * intercept.c
+ *		Finds, in every analysed statement, the queries that hold a private
+ *		aggregate and has them replaced.
+ *
+ * post_parse_analyze_hook runs for whatever a client, a driver, PL/pgSQL, an
+ * SQL function, COPY, PREPARE or CREATE VIEW has analysed.  Queries that sit
+ * in a utility statement (EXPLAIN, DECLARE CURSOR, CREATE TABLE AS) are
+ * analysed together with it and are reached from there.  What PostgreSQL
+ * stores without passing here (rules, policies, BEGIN ATOMIC bodies) is
+ * refused in stored.c.
+ */
+#include "postgres.h"
+
+#include "nodes/nodeFuncs.h"
+#include "parser/analyze.h"
+
+#include "dpsql.h"
+
+static post_parse_analyze_hook_type previous_hook = NULL;
+
+static bool visit(Node *node, void *context);
+
+static void
+visit_utility(Node *statement, ParseState *pstate)
+{
+	switch (nodeTag(statement))
+	{
+		case T_ExplainStmt:
+			visit(((ExplainStmt *) statement)->query, pstate);
+			break;
+		case T_DeclareCursorStmt:
+			visit(((DeclareCursorStmt *) statement)->query, pstate);
+			break;
+		case T_CreateTableAsStmt:
+			{
+				CreateTableAsStmt *create = (CreateTableAsStmt *) statement;
+
+				visit(create->query, pstate);
+				/* a materialized view keeps a second copy: its definition */
+				visit((Node *) create->into->viewQuery, pstate);
+			}
+			break;
+		default:
+			break;
+	}
+}
+
+/*
+ * The outermost query that holds a private aggregate of its own is replaced as
+ * a whole, and what is inside it is dp.run's business.  The tree is changed in
+ * place, so that whoever points to a query sees the new one.
+ */
+static bool
+visit(Node *node, void *context)
+{
+	ParseState *pstate = (ParseState *) context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		Query	   *query = (Query *) node;
+		int			location;
+
+		if (query->commandType == CMD_UTILITY)
+		{
+			visit_utility(query->utilityStmt, pstate);
+			return false;
+		}
+		if (holds_private_aggregate(query, &location))
+		{
+			replace_query(pstate, query, location);
+			return false;
+		}
+		return query_tree_walker(query, visit, context, 0);
+	}
+	return expression_tree_walker(node, visit, context);
+}
+
+/*
+ * Whoever hooked before sees the statement as written: query identifiers and
+ * normalised texts stay those of the user's statement.
+ */
+static void
+intercept(ParseState *pstate, Query *query, JumbleState *jstate)
+{
+	if (previous_hook)
+		previous_hook(pstate, query, jstate);
+	visit((Node *) query, pstate);
+}
+
+void
+intercept_init(void)
+{
+	previous_hook = post_parse_analyze_hook;
+	post_parse_analyze_hook = intercept;
+}

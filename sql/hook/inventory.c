@@ -1,0 +1,526 @@
+/*
+ * inventory.c
+ *		Everything that an analysed query uses, as JSON, for the allow-lists.
+ *
+ * A list here is complete or the allow-list has a hole: every function that
+ * the executor could call, every type, every relation.  Node types that this
+ * file does not know are reported as constructs, so that a later major's new
+ * expression is refused rather than overlooked.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "nodes/nodeFuncs.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+#include "compat.h"
+#include "dpsql.h"
+
+PG_FUNCTION_INFO_V1(dpsql_analyze);
+
+typedef struct
+{
+	List	   *relations;		/* OIDs, each once, as the lists below */
+	List	   *functions;
+	List	   *types;
+	List	   *collations;
+	List	   *domains;
+	List	   *operators;		/* OIDs, collation beside it in the next list */
+	List	   *operator_collations;
+	List	   *constructs;		/* names (char *) */
+	List	   *sqlvalues;		/* names (char *) */
+	bool		viaio;
+	bool		grouping_sets;
+	bool		for_update;
+	bool		target_srfs;
+	bool		set_operations;
+} Inventory;
+
+static void
+add_oid(List **list, Oid oid)
+{
+	if (OidIsValid(oid))
+		*list = list_append_unique_oid(*list, oid);
+}
+
+static void
+add_name(List **list, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, *list)
+	{
+		if (strcmp((const char *) lfirst(cell), name) == 0)
+			return;
+	}
+	*list = lappend(*list, pstrdup(name));
+}
+
+static void
+add_operator(Inventory *inventory, Oid operator, Oid collation)
+{
+	ListCell   *one;
+	ListCell   *other;
+
+	if (!OidIsValid(operator))
+		return;
+	add_oid(&inventory->functions, get_opcode(operator));
+	add_oid(&inventory->collations, collation);
+	forboth(one, inventory->operators, other, inventory->operator_collations)
+	{
+		if (lfirst_oid(one) == operator && lfirst_oid(other) == collation)
+			return;
+	}
+	inventory->operators = lappend_oid(inventory->operators, operator);
+	inventory->operator_collations = lappend_oid(inventory->operator_collations, collation);
+}
+
+static void
+add_operators(Inventory *inventory, List *operators, List *collations)
+{
+	ListCell   *one;
+	ListCell   *other;
+
+	forboth(one, operators, other, collations)
+		add_operator(inventory, lfirst_oid(one), lfirst_oid(other));
+}
+
+static void
+add_via_io(Inventory *inventory, CoerceViaIO *cast)
+{
+	Oid			output;
+	Oid			input;
+	Oid			io_param;
+	bool		varlena;
+
+	getTypeOutputInfo(exprType((Node *) cast->arg), &output, &varlena);
+	getTypeInputInfo(cast->resulttype, &input, &io_param);
+	add_oid(&inventory->functions, output);
+	add_oid(&inventory->functions, input);
+	inventory->viaio = true;
+}
+
+static void
+add_var(Inventory *inventory, Var *var)
+{
+	if (var->varattno == InvalidAttrNumber)
+		add_name(&inventory->constructs, "whole-row reference");
+	else if (var->varattno < 0)
+		add_name(&inventory->constructs, "system column");
+}
+
+/*
+ * Functions, operators and constructs of one expression node.  False for a
+ * node that is not an expression with a type.
+ */
+static bool
+add_expression(Inventory *inventory, Node *node)
+{
+	const char *construct = NULL;
+
+	switch (nodeTag(node))
+	{
+		case T_Var:
+			add_var(inventory, (Var *) node);
+			break;
+		case T_FuncExpr:
+			add_oid(&inventory->functions, ((FuncExpr *) node)->funcid);
+			if (((FuncExpr *) node)->funcretset)
+				construct = "set-returning function";
+			break;
+		case T_Aggref:
+			add_oid(&inventory->functions, ((Aggref *) node)->aggfnoid);
+			break;
+		case T_WindowFunc:
+			add_oid(&inventory->functions, ((WindowFunc *) node)->winfnoid);
+			construct = "WindowFunc";
+			break;
+		case T_OpExpr:
+			add_operator(inventory, ((OpExpr *) node)->opno, ((OpExpr *) node)->inputcollid);
+			break;
+		case T_DistinctExpr:
+			add_operator(inventory, ((DistinctExpr *) node)->opno,
+						 ((DistinctExpr *) node)->inputcollid);
+			break;
+		case T_NullIfExpr:
+			add_operator(inventory, ((NullIfExpr *) node)->opno,
+						 ((NullIfExpr *) node)->inputcollid);
+			break;
+		case T_ScalarArrayOpExpr:
+			add_operator(inventory, ((ScalarArrayOpExpr *) node)->opno,
+						 ((ScalarArrayOpExpr *) node)->inputcollid);
+			break;
+		case T_RowCompareExpr:
+			add_operators(inventory, ((RowCompareExpr *) node)->opnos,
+						  ((RowCompareExpr *) node)->inputcollids);
+			construct = "RowCompareExpr";
+			break;
+		case T_MinMaxExpr:
+			add_oid(&inventory->functions,
+					lookup_type_cache(((MinMaxExpr *) node)->minmaxtype,
+									  TYPECACHE_CMP_PROC)->cmp_proc);
+			construct = "MinMaxExpr";
+			break;
+		case T_CoerceViaIO:
+			add_via_io(inventory, (CoerceViaIO *) node);
+			break;
+		case T_CoerceToDomain:
+			add_oid(&inventory->domains, ((CoerceToDomain *) node)->resulttype);
+			construct = "CoerceToDomain";
+			break;
+		case T_SQLValueFunction:
+			add_name(&inventory->sqlvalues, compat_sqlvalue((SQLValueFunction *) node));
+			break;
+		case T_NextValueExpr:
+			construct = "NextValueExpr";
+			break;
+		case T_GroupingFunc:
+			construct = "GroupingFunc";
+			break;
+		case T_SubLink:
+			construct = "SubLink";
+			break;
+		case T_SubscriptingRef:
+			construct = "SubscriptingRef";
+			break;
+		case T_FieldSelect:
+			construct = "FieldSelect";
+			break;
+		case T_FieldStore:
+			construct = "FieldStore";
+			break;
+		case T_ArrayCoerceExpr:
+			construct = "ArrayCoerceExpr";
+			break;
+		case T_ConvertRowtypeExpr:
+			construct = "ConvertRowtypeExpr";
+			break;
+		case T_RowExpr:
+			construct = "RowExpr";
+			break;
+		case T_XmlExpr:
+			construct = "XmlExpr";
+			break;
+		case T_CurrentOfExpr:
+			construct = "CurrentOfExpr";
+			break;
+		case T_Const:
+		case T_Param:
+		case T_BoolExpr:
+		case T_RelabelType:
+		case T_CollateExpr:
+		case T_CaseExpr:
+		case T_CaseTestExpr:
+		case T_ArrayExpr:
+		case T_CoalesceExpr:
+		case T_NullTest:
+		case T_BooleanTest:
+			break;
+		default:
+			return false;
+	}
+	if (construct)
+		add_name(&inventory->constructs, construct);
+	add_oid(&inventory->types, exprType(node));
+	add_oid(&inventory->collations, exprCollation(node));
+	add_oid(&inventory->collations, exprInputCollation(node));
+	return true;
+}
+
+static void
+add_relation(Inventory *inventory, RangeTblEntry *rte)
+{
+	ListCell   *cell;
+
+	switch (rte->rtekind)
+	{
+		case RTE_RELATION:
+			add_oid(&inventory->relations, rte->relid);
+			if (rte->tablesample)
+			{
+				add_oid(&inventory->functions, rte->tablesample->tsmhandler);
+				add_name(&inventory->constructs, "TableSampleClause");
+			}
+			break;
+		case RTE_FUNCTION:
+			add_name(&inventory->constructs, "function in FROM");
+			foreach(cell, rte->functions)
+			{
+				ListCell   *type;
+
+				foreach(type, lfirst_node(RangeTblFunction, cell)->funccoltypes)
+					add_oid(&inventory->types, lfirst_oid(type));
+			}
+			break;
+		case RTE_TABLEFUNC:
+			add_name(&inventory->constructs, "TableFunc");
+			foreach(cell, rte->tablefunc->coltypes)
+				add_oid(&inventory->types, lfirst_oid(cell));
+			break;
+		case RTE_VALUES:
+			add_name(&inventory->constructs, "VALUES");
+			break;
+		case RTE_NAMEDTUPLESTORE:
+			add_name(&inventory->constructs, "transition table");
+			break;
+		default:
+			break;
+	}
+	if (rte->lateral)
+		add_name(&inventory->constructs, "LATERAL");
+}
+
+static void
+add_query(Inventory *inventory, Query *query)
+{
+	inventory->grouping_sets |= query->groupingSets != NIL;
+	inventory->for_update |= query->hasForUpdate || query->rowMarks != NIL;
+	inventory->target_srfs |= query->hasTargetSRFs;
+	inventory->set_operations |= query->setOperations != NULL;
+}
+
+/* Parts of a query that carry functions but are no expressions. */
+static bool
+add_clause(Inventory *inventory, Node *node)
+{
+	switch (nodeTag(node))
+	{
+		case T_SortGroupClause:
+			add_operator(inventory, ((SortGroupClause *) node)->eqop, InvalidOid);
+			add_operator(inventory, ((SortGroupClause *) node)->sortop, InvalidOid);
+			return true;
+		case T_WindowClause:
+			add_oid(&inventory->functions, ((WindowClause *) node)->startInRangeFunc);
+			add_oid(&inventory->functions, ((WindowClause *) node)->endInRangeFunc);
+			return true;
+		case T_CTECycleClause:
+			add_operator(inventory, ((CTECycleClause *) node)->cycle_mark_neop,
+						 ((CTECycleClause *) node)->cycle_mark_collation);
+			return true;
+		case T_List:
+		case T_TargetEntry:
+		case T_FromExpr:
+		case T_JoinExpr:
+		case T_RangeTblRef:
+		case T_RangeTblFunction:
+		case T_CommonTableExpr:
+		case T_CTESearchClause:
+		case T_TableFunc:
+		case T_TableSampleClause:
+		case T_GroupingSet:
+		case T_NamedArgExpr:
+		case T_CaseWhen:
+			return true;
+		default:
+			return false;
+	}
+}
+
+static bool
+take(Node *node, void *context)
+{
+	Inventory  *inventory = (Inventory *) context;
+	ListCell   *cell;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		add_query(inventory, (Query *) node);
+		return query_tree_walker((Query *) node, take, context,
+								 QTW_EXAMINE_RTES_BEFORE | QTW_EXAMINE_SORTGROUP);
+	}
+	if (IsA(node, RangeTblEntry))
+	{
+		add_relation(inventory, (RangeTblEntry *) node);
+		return false;			/* the walker goes into it by itself */
+	}
+	if (IsA(node, SetOperationStmt))
+	{
+		foreach(cell, ((SetOperationStmt *) node)->groupClauses)
+			take(lfirst(cell), context);
+		foreach(cell, ((SetOperationStmt *) node)->colTypes)
+			add_oid(&inventory->types, lfirst_oid(cell));
+	}
+	else if (!add_expression(inventory, node) && !add_clause(inventory, node))
+		add_name(&inventory->constructs,
+				 compat_construct(node) ? compat_construct(node)
+				 : psprintf("node %d", (int) nodeTag(node)));
+	return expression_tree_walker(node, take, context);
+}
+
+static void
+append_oids(StringInfo json, const char *key, List *oids)
+{
+	ListCell   *cell;
+	const char *separator = "";
+
+	appendStringInfo(json, ",\"%s\":[", key);
+	foreach(cell, oids)
+	{
+		appendStringInfo(json, "%s%u", separator, lfirst_oid(cell));
+		separator = ",";
+	}
+	appendStringInfoChar(json, ']');
+}
+
+static void
+append_names(StringInfo json, const char *key, List *names)
+{
+	ListCell   *cell;
+	const char *separator = "";
+
+	appendStringInfo(json, ",\"%s\":[", key);
+	foreach(cell, names)
+	{
+		appendStringInfoString(json, separator);
+		escape_json(json, (const char *) lfirst(cell));
+		separator = ",";
+	}
+	appendStringInfoChar(json, ']');
+}
+
+static void
+append_flag(StringInfo json, const char *key, bool value)
+{
+	appendStringInfo(json, ",\"%s\":%s", key, value ? "true" : "false");
+}
+
+static void
+append_relation(StringInfo json, Oid relation)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+	Form_pg_class form;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for relation %u", relation);
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	appendStringInfo(json, "{\"oid\":%u,\"relkind\":\"%c\",\"schema\":", relation, form->relkind);
+	escape_json(json, get_namespace_name(form->relnamespace));
+	appendStringInfoString(json, ",\"name\":");
+	escape_json(json, NameStr(form->relname));
+	append_flag(json, "rowsecurity", form->relrowsecurity);
+	append_flag(json, "rules", form->relhasrules);
+	append_flag(json, "temporary", form->relpersistence == RELPERSISTENCE_TEMP);
+	appendStringInfoChar(json, '}');
+	ReleaseSysCache(tuple);
+}
+
+static void
+append_operator(StringInfo json, Oid operator, Oid collation)
+{
+	Oid			left;
+	Oid			right;
+
+	op_input_types(operator, &left, &right);
+	appendStringInfo(json,
+					 "{\"oid\":%u,\"function\":%u,\"left\":%u,\"right\":%u,\"collation\":%u}",
+					 operator, get_opcode(operator), left, right, collation);
+}
+
+static void
+append_column(StringInfo json, TargetEntry *entry)
+{
+	Node	   *expr = (Node *) entry->expr;
+
+	appendStringInfoString(json, "{\"name\":");
+	escape_json(json, entry->resname ? entry->resname : "");
+	appendStringInfo(json, ",\"type\":%u,\"typmod\":%d,\"collation\":%u}",
+					 exprType(expr), exprTypmod(expr), exprCollation(expr));
+}
+
+/* The inventory of an analysed query, beside its text. */
+char *
+inventory_json(Query *query, const char *sql)
+{
+	Inventory	inventory = {0};
+	StringInfoData json;
+	ListCell   *cell;
+	ListCell   *other;
+	const char *separator = "";
+
+	take((Node *) query, &inventory);
+
+	initStringInfo(&json);
+	appendStringInfoString(&json, "{\"command\":\"SELECT\",\"sql\":");
+	escape_json(&json, sql);
+	appendStringInfoString(&json, ",\"relations\":[");
+	foreach(cell, inventory.relations)
+	{
+		appendStringInfoString(&json, separator);
+		append_relation(&json, lfirst_oid(cell));
+		separator = ",";
+	}
+	appendStringInfoString(&json, "],\"operators\":[");
+	separator = "";
+	forboth(cell, inventory.operators, other, inventory.operator_collations)
+	{
+		appendStringInfoString(&json, separator);
+		append_operator(&json, lfirst_oid(cell), lfirst_oid(other));
+		separator = ",";
+	}
+	appendStringInfoString(&json, "],\"columns\":[");
+	separator = "";
+	foreach(cell, query->targetList)
+	{
+		if (lfirst_node(TargetEntry, cell)->resjunk)
+			continue;
+		appendStringInfoString(&json, separator);
+		append_column(&json, lfirst_node(TargetEntry, cell));
+		separator = ",";
+	}
+	appendStringInfoChar(&json, ']');
+	append_oids(&json, "functions", inventory.functions);
+	append_oids(&json, "types", inventory.types);
+	append_oids(&json, "collations", inventory.collations);
+	append_oids(&json, "domains", inventory.domains);
+	append_names(&json, "constructs", inventory.constructs);
+	append_names(&json, "sqlvalue", inventory.sqlvalues);
+	append_flag(&json, "viaio", inventory.viaio);
+	append_flag(&json, "grouping_sets", inventory.grouping_sets);
+	append_flag(&json, "for_update", inventory.for_update);
+	append_flag(&json, "target_srfs", inventory.target_srfs);
+	append_flag(&json, "set_operations", inventory.set_operations);
+	appendStringInfoChar(&json, '}');
+	return json.data;
+}
+
+static const char *const *
+text_array_values(ArrayType *array, int *count)
+{
+	Datum	   *values;
+	bool	   *nulls;
+	const char **result;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
+	result = palloc0(sizeof(char *) * Max(*count, 1));
+	for (int i = 0; i < *count; i++)
+		result[i] = nulls[i] ? NULL : TextDatumGetCString(values[i]);
+	return result;
+}
+
+/* dp.analyze(query text, parameters text[]) returns text */
+Datum
+dpsql_analyze(PG_FUNCTION_ARGS)
+{
+	int			count = 0;
+	const char *const *values = NULL;
+	Query	   *query;
+	char	   *sql;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	if (!PG_ARGISNULL(1))
+		values = text_array_values(PG_GETARG_ARRAYTYPE_P(1), &count);
+	query = analyse_text(text_to_cstring(PG_GETARG_TEXT_PP(0)), values, count);
+	sql = deparse_query(copyObject(query));
+	PG_RETURN_TEXT_P(cstring_to_text(inventory_json(query, sql)));
+}

@@ -1,0 +1,75 @@
+/*
+ * members.c
+ *		What belongs to the extension, by OID and never by name alone.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "commands/extension.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#include "dpsql.h"
+
+static bool
+is_member(Oid function)
+{
+	Oid			extension = getExtensionOfObject(ProcedureRelationId, function);
+
+	return OidIsValid(extension) &&
+		extension == get_extension_oid(DPSQL_EXTENSION, true);
+}
+
+/*
+ * Is this one of the aggregates that may only be answered privately?
+ *
+ * Those are the extension's aggregates whose name starts with "dp_"; helpers
+ * such as dp.pack are ordinary.  The name only keeps other people's aggregates
+ * from costing a look into pg_depend: membership decides.
+ */
+bool
+is_private_aggregate(Oid function)
+{
+	HeapTuple	tuple;
+	Form_pg_proc form;
+	bool		candidate;
+
+	if (function < FirstNormalObjectId)
+		return false;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	candidate = form->prokind == PROKIND_AGGREGATE &&
+		strncmp(NameStr(form->proname), "dp_", 3) == 0;
+	ReleaseSysCache(tuple);
+	return candidate && is_member(function);
+}
+
+/* A function of the extension in its own schema, whatever search_path says. */
+Oid
+member_function(const char *name, int nargs, const Oid *types)
+{
+	Oid			schema = get_namespace_oid(DPSQL_SCHEMA, true);
+	oidvector  *signature = buildoidvector(types, nargs);
+	Oid			function = InvalidOid;
+
+	if (OidIsValid(schema))
+		function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
+								   CStringGetDatum(name),
+								   PointerGetDatum(signature),
+								   ObjectIdGetDatum(schema));
+	if (!OidIsValid(function) || !is_member(function))
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_VERSION),
+				 errmsg("the extension dpsql has no function %s.%s of this version's form",
+						DPSQL_SCHEMA, name),
+				 errdetail("The loaded library and the installed extension are of different versions."),
+				 errhint("Run ALTER EXTENSION dpsql UPDATE and start a new session.")));
+	return function;
+}

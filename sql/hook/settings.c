@@ -1,0 +1,125 @@
+/*
+ * settings.c
+ *		The settings that an analyst may change, with their ranges.
+ *
+ * They are wishes, not permissions: limits that bind are the owner's and are
+ * kept in the catalogue.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "utils/guc.h"
+
+#include "dpsql.h"
+
+enum
+{
+	METHOD_AUTO,
+	METHOD_RESIDUAL,
+	METHOD_ELASTIC,
+};
+
+enum
+{
+	MECHANISM_AUTO,
+	MECHANISM_LAPLACE,
+	MECHANISM_CAUCHY,
+	MECHANISM_CALIBRATED,
+};
+
+static const struct config_enum_entry method_options[] = {
+	{"auto", METHOD_AUTO, false},
+	{"residual", METHOD_RESIDUAL, false},
+	{"elastic", METHOD_ELASTIC, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry mechanism_options[] = {
+	{"auto", MECHANISM_AUTO, false},
+	{"laplace", MECHANISM_LAPLACE, false},
+	{"cauchy", MECHANISM_CAUCHY, false},
+	{"calibrated", MECHANISM_CALIBRATED, false},
+	{NULL, 0, false}
+};
+
+static double epsilon;
+static double delta;
+static double max_epsilon_per_query;
+static double confidence;
+static int	method;
+static int	mechanism;
+static bool fresh;
+
+/*
+ * The server's own range check comes first and knows closed ranges only, and
+ * its errors are of class 22: the ranges given to it are wide, these bind.
+ */
+static bool
+reject(const char *range)
+{
+	GUC_check_errcode(ERRCODE_DPSQL_PARAMETER);
+	GUC_check_errdetail("It must be %s.", range);
+	GUC_check_errhint("Use SHOW to see the present value and RESET to return to the default.");
+	return false;
+}
+
+static bool
+check_epsilon(double *value, void **extra, GucSource source)
+{
+	return (*value > 0 && *value <= 100) || reject("greater than 0 and at most 100");
+}
+
+static bool
+check_delta(double *value, void **extra, GucSource source)
+{
+	return (*value >= 0 && *value <= 1e-3) || reject("at least 0 and at most 0.001");
+}
+
+static bool
+check_max_epsilon(double *value, void **extra, GucSource source)
+{
+	return *value == -1 || (*value > 0 && *value <= 100) ||
+		reject("-1 (no limit), or greater than 0 and at most 100");
+}
+
+static bool
+check_confidence(double *value, void **extra, GucSource source)
+{
+	return (*value > 0 && *value < 1) || reject("greater than 0 and less than 1");
+}
+
+void
+settings_init(void)
+{
+	DefineCustomRealVariable("dp.epsilon",
+							 "Privacy loss epsilon that one query may cost.",
+							 NULL, &epsilon, 1.0, -1e9, 1e9,
+							 PGC_USERSET, 0, check_epsilon, NULL, NULL);
+	DefineCustomRealVariable("dp.delta",
+							 "Probability delta that one query may cost.",
+							 NULL, &delta, 1e-8, -1e9, 1e9,
+							 PGC_USERSET, 0, check_delta, NULL, NULL);
+	DefineCustomEnumVariable("dp.method",
+							 "How the sensitivity of a join is bounded.",
+							 NULL, &method, METHOD_AUTO, method_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("dp.mechanism",
+							 "Which noise is added.",
+							 NULL, &mechanism, MECHANISM_AUTO, mechanism_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomRealVariable("dp.max_epsilon_per_query",
+							 "Most epsilon that any one query may spend, -1 for no limit.",
+							 "Protects against views and functions of others that ask on your budget.",
+							 &max_epsilon_per_query, -1, -1e9, 1e9,
+							 PGC_USERSET, 0, check_max_epsilon, NULL, NULL);
+	DefineCustomBoolVariable("dp.fresh",
+							 "Ask again, and pay again, instead of repeating a stored answer.",
+							 NULL, &fresh, false,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomRealVariable("dp.confidence",
+							 "Confidence of the intervals that dp_interval_low and _high give.",
+							 NULL, &confidence, 0.95, -1e9, 1e9,
+							 PGC_USERSET, 0, check_confidence, NULL, NULL);
+	MarkGUCPrefixReserved(DPSQL_SCHEMA);
+}

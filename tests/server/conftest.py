@@ -1,0 +1,42 @@
+"""A small shop that most server tests query."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+SHOP = """
+create table public.region (r_id int primary key, r_name text not null);
+create table public.client (c_id int primary key, c_region int not null references public.region,
+                            c_born date, c_kind text);
+create table public.purchase (p_id bigint primary key, p_client int not null references public.client,
+                              p_amount numeric(12,2), p_day date not null, p_flag boolean);
+insert into public.region select i, 'region ' || i from generate_series(1, 4) i;
+insert into public.client select i, 1 + i % 4, date '1960-01-01' + i, (array['a','b',null])[1 + i % 3]
+  from generate_series(1, 200) i;
+insert into public.purchase select i, 1 + (i * i) % 200, i / 7.0, date '2024-01-01' + i % 100, i % 2 = 0
+  from generate_series(1, 2000) i;
+alter table public.region owner to owner1;
+alter table public.client owner to owner1;
+alter table public.purchase owner to owner1;
+grant dp_owner to owner1;
+"""
+
+DECLARE = """
+select dp.protect('public.client');
+select dp.protect('public.purchase');
+select dp.declare_public('public.region');
+select dp.set_domain('public.client', 'c_kind', array['a', 'b', 'c']);
+select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);
+"""
+
+
+@pytest.fixture
+def shop(database: Any) -> Any:
+    """A database with protected clients and purchases and a public region."""
+    database.sql(SHOP)
+    with database.connect(user="owner1") as connection:
+        for statement in DECLARE.strip().split("\n"):
+            connection.execute(statement)
+    return database

@@ -1,0 +1,236 @@
+"""What a hostile analyst tries; every attempt must be refused or teach nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+pytestmark = pytest.mark.server
+
+SECRET = "s3cr3t-value"
+
+
+@pytest.fixture
+def planted(shop: Any) -> Any:
+    """The shop with a secret row whose value must never be seen."""
+    shop.sql(f"insert into client values (777, 1, '2000-01-01', '{SECRET}')")
+    shop.sql("create schema hidden")
+    shop.sql("create table hidden.raw as select * from client")
+    return shop
+
+
+def refuse(shop: Any, sql: str, *states: str, user: str = "alice") -> psycopg.Error:
+    """Run as the analyst, demand an error of one of the states, and that it tells no secret."""
+    notices: list[str] = []
+    connection = shop.connect(user=user)
+    connection.add_notice_handler(lambda d: notices.append(str(d.message_primary)))
+    with pytest.raises(psycopg.Error) as caught:
+        connection.execute(sql)
+    error = caught.value
+    shown = " ".join(
+        str(x)
+        for x in (
+            error.diag.message_primary,
+            error.diag.message_detail,
+            error.diag.message_hint,
+            error.diag.context,
+            *notices,
+        )
+    )
+    assert SECRET not in shown
+    assert error.sqlstate in states, (error.sqlstate, shown)
+    return error
+
+
+def spent(shop: Any) -> float:
+    return float(shop.sql("select coalesce(sum(epsilon), 0) from dp.spend")[0][0])
+
+
+REFUSED = [
+    ("select dp_count(*) from hidden.raw", ("42501", "PD012")),
+    ("select dp_count(*) from pg_catalog.pg_class", ("PD012", "PD011")),
+    ("select dp_count(*) from client where 1 / (c_id - 777) > 0", ("PD013", "PD011")),
+    ("select dp_count(*) from client where c_kind::int > 0", ("PD013",)),
+    ("select dp_count(*) from client where pg_sleep(1) is null", ("PD013", "PD011")),
+    ("select dp_count(*) from client where random() < 0.5", ("PD013",)),
+    ("select dp_count(*) from client where c_kind like 'a\\'", ("PD011", "PD013")),
+    ("select dp_count(*) from client where c_kind ~ '('", ("PD013",)),
+    ("select dp_count(*) from client c left join purchase on p_client = c_id", ("PD011",)),
+    ("select dp_count(*) from client where exists (select from purchase where p_client = c_id)", ("PD011",)),
+    ("select dp_count(*) from client where c_id in (select p_client from purchase)", ("PD011",)),
+    ("select dp_count(*) from (select distinct c_id from client) s", ("PD011",)),
+    ("select dp_count(*) from (select c_id from client union all select p_client from purchase) s", ("PD011",)),
+    ("select dp_count(*), max(c_born) from client", ("PD011",)),
+    ("select dp_count(*), sum(c_id) from client", ("PD011",)),
+    ("select dp_count(distinct c_kind) from client", ("PD011",)),
+    ("select dp_count(*) filter (where c_id = 777) from client", ("PD011",)),
+    ("select dp_count(*) over () from client", ("PD011",)),
+    ("select c_region, dp_count(*) from client group by grouping sets ((c_region), ())", ("PD011",)),
+    ("select dp_count(*) from client for update", ("PD011", "0A000")),
+    ("select dp_count(*) from client tablesample system (10)", ("PD011",)),
+    ("select dp_count(*) from client where ctid = '(0,1)'", ("PD011", "PD013")),
+    ("select dp_count(*) from client where xmin::text = '1'", ("PD011", "PD013")),
+    ("select dp_count(*) from client, lateral (select c_id) s", ("PD011",)),
+    ("select dp_count(*) from client, generate_series(1, 10)", ("PD011",)),
+    ("select dp_count(*) from only client", ("PD011",)),
+    ("select dp_count(client.*) from client", ("PD011", "PD013")),
+    ("select dp_count(*) from client where current_setting('is_superuser') = 'on'", ("PD013",)),
+    ("select dp_count(*) from client where query_to_xml('select 1', true, true, '') is not null", ("PD013",)),
+    ("select dp_count(*), query_to_xml('select * from client', true, true, '') from client", ("PD013", "PD011")),
+    ("select dp_count(*), pg_read_file('/etc/passwd') from client", ("PD013", "42501")),
+    ("select dp_count(*), (select max(c_kind) from client) from client", ("PD011",)),
+    ("select * from dp.run('select c_kind from client', null) as t(a text)", ("PD010", "PD011", "PD014")),
+    ("select * from dp.run('select 1; drop table client', null) as t(a int)", ("PD014",)),
+    ("select * from dp.run('delete from client', null) as t(a int)", ("PD014",)),
+    ("select * from dp.run('select dp_count($1) from client', null) as t(a int)", ("PD014", "PD040")),
+    ("select * from dp.run(null, null) as t(a int)", ("PD040",)),
+    ("select dp.query('select dp_count(*) from nowhere')", ("42P01", "PD014")),
+    ("select dp.ledger_open()", ("42883", "42501")),
+    ("select * from dp.spend", ("42501",)),
+    ("select * from dp.answer", ("42501",)),
+    ("select dp.pack(1, 100)", ("42501", "42883")),
+    ("select dp.protect('client')", ("42501", "PD070")),
+    ("select dp.unprotect('client')", ("42501", "PD070")),
+    ("select dp.grant_budget('alice', 1e6, 1)", ("42501", "PD070")),
+    ("set role dp_executor", ("42501",)),
+    ("set session authorization dp_ledger", ("42501",)),
+]
+
+
+@pytest.mark.parametrize(("sql", "states"), REFUSED, ids=[s[:60] for s, _ in REFUSED])
+def test_refused_without_spending_or_telling(
+    planted: Any, sql: str, states: tuple[str, ...]
+) -> None:
+    error = refuse(planted, sql, *states)
+    if error.sqlstate.startswith("PD01"):
+        assert error.diag.message_hint, "a refusal shows an allowed form"
+    assert spent(planted) == 0.0
+
+
+def test_an_operator_of_the_analyst_is_not_used(planted: Any) -> None:
+    planted.sql("create schema evil authorization mallory")
+    planted.sql("grant create on database " + planted.name + " to mallory")
+    with planted.connect(user="mallory") as mallory:
+        mallory.execute(
+            "create function evil.leak(int, int) returns boolean language plpgsql as"
+            " $$ begin raise notice 'LEAK %', $1; return true; end $$"
+        )
+        mallory.execute(
+            "create operator evil.= (function = evil.leak, leftarg = int, rightarg = int)"
+        )
+    planted.sql("grant usage on schema evil to alice")
+    connection = planted.connect(user="alice")
+    heard: list[str] = []
+    connection.add_notice_handler(lambda d: heard.append(str(d.message_primary)))
+    connection.execute("set search_path = evil, pg_catalog, public")
+    with pytest.raises(psycopg.Error) as caught:
+        connection.execute("select dp_count(*) from client where c_id = 777")
+    assert caught.value.sqlstate == "PD013"
+    assert not any("LEAK" in h for h in heard)
+
+
+def test_a_temp_table_does_not_shadow_a_protected_one(planted: Any) -> None:
+    with planted.connect(user="alice") as alice:
+        alice.execute("create temp table client (c_id int)")
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute("select dp_count(*) from client")
+        assert caught.value.sqlstate == "PD012"
+        alice.execute("select dp_count(*) from public.client")
+
+
+def test_a_temp_function_does_not_shadow_the_aggregate_or_the_runner(planted: Any) -> None:
+    with planted.connect(user="alice") as alice:
+        alice.execute(
+            "create function pg_temp.run(text, text[]) returns setof record language sql as"
+            " $$ select 1::bigint $$"
+        )
+        alice.execute("set dp.epsilon = 0.01")
+        alice.execute("select dp_count(*) from client")
+    assert spent(planted) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "client_min_messages = debug5",
+        "debug_print_plan = on",
+        "standard_conforming_strings = off",
+        "row_security = off",
+        "log_statement_stats = off",
+        "dp.python_lib_dir = '/tmp'",
+    ],
+)
+def test_settings_do_not_open_the_answer(planted: Any, setting: str) -> None:
+    connection = planted.connect(user="alice")
+    heard: list[str] = []
+    connection.add_notice_handler(
+        lambda d: heard.append(f"{d.message_primary} {d.message_detail} {d.context}")
+    )
+    try:
+        connection.execute("set " + setting)
+    except psycopg.Error:
+        return
+    connection.execute(f"select dp_count(*) from client where c_kind = '{SECRET[:3]}'")
+    assert not any(SECRET in h for h in heard)
+
+
+def test_a_literal_with_backslashes_means_the_same_for_everybody(planted: Any) -> None:
+    with planted.connect(user="alice") as alice:
+        alice.execute("set standard_conforming_strings = off")
+        alice.execute("set escape_string_warning = off")
+        alice.execute("set dp.epsilon = 50")
+        # under this setting '\\'' is one quote: the literal ends later than a naive reader thinks
+        value = alice.execute(
+            r"select dp_count(*) from client where c_kind = '\' or 1 = 1 --'"
+        ).fetchone()[0]
+    assert abs(value) <= 10
+
+
+def test_explain_analyze_shows_no_plan_of_protected_relations(planted: Any) -> None:
+    with planted.connect(user="alice") as alice:
+        plan = str(alice.execute("explain (analyze, verbose) select dp_count(*) from client").fetchall())
+    assert "client" not in plan.replace("FROM client", "").replace("from client", "") or "Seq Scan" not in plan
+    assert "Seq Scan" not in plan
+    assert "Index" not in plan
+
+
+def test_undeclared_relations_and_dangling_policies_are_refused(planted: Any) -> None:
+    with planted.connect(user="owner1") as owner:
+        owner.execute("select dp.unprotect('client')")
+    refuse(planted, "select dp_count(*) from client", "PD012")
+
+
+def test_row_security_refuses_the_relation(planted: Any) -> None:
+    planted.sql("alter table client enable row level security")
+    refuse(planted, "select dp_count(*) from client", "PD012", "PD011", "PD010")
+
+
+def test_dropping_and_recreating_a_relation_keeps_its_losses(planted: Any) -> None:
+    with planted.connect(user="alice") as alice:
+        alice.execute("select dp_count(*) from purchase")
+    before = planted.sql("select epsilon_spent from dp.root_total")[0][0]
+    planted.sql("drop table purchase")
+    planted.sql("create table purchase (p_client int)")
+    planted.sql("alter table purchase owner to owner1")
+    with planted.connect(user="owner1") as owner:
+        owner.execute("select dp.protect('purchase')")
+    with planted.connect(user="alice") as alice:
+        alice.execute("select dp_count(*) from purchase")
+    after = planted.sql("select epsilon_spent from dp.root_total")[0][0]
+    assert before > 0
+    assert after == 2 * before
+
+
+def test_an_analyst_sees_only_the_own_part_of_the_ledger(planted: Any) -> None:
+    with planted.connect(user="owner1") as owner:
+        owner.execute("select dp.grant_budget('bob', epsilon => 10, delta => 1e-5)")
+    with planted.connect(user="alice") as alice, planted.connect(user="bob") as bob:
+        alice.execute("select dp_count(*) from client")
+        bob.execute("select dp_count(*) from purchase")
+        assert len(alice.execute("select * from dp.ledger").fetchall()) == 1
+        assert len(bob.execute("select * from dp.ledger").fetchall()) == 1
+        assert len(bob.execute("select * from dp.budgets").fetchall()) == 1
+    with planted.connect(user="owner1") as owner:
+        assert len(owner.execute("select * from dp.ledger").fetchall()) == 2

@@ -1,0 +1,92 @@
+"""pg_dump and restore keep declarations, budgets and the ledger, and restore gives nothing back."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+
+import pytest
+
+from dpsql.client.layout import Layout
+
+KEPT = {
+    "relations": "select * from dp.relations order by schema_name, relation_name",
+    "domains": "select relation_name, column_name, members from dp.domains",
+    "budgets": "select * from dp.budgets order by role, relation",
+    "spends": "select * from dp.spend order by id",
+    "roots": "select * from dp.root order by id",
+    "role totals": "select * from dp.role_total order by principal",
+    "root totals": "select * from dp.root_total order by root",
+}
+
+
+@pytest.fixture
+def protected(database):
+    for statement in (
+        "grant dp_owner to owner1",
+        "grant create on schema public to owner1",
+        "set role owner1; create table t (a int primary key, b text);"
+        "create table \"Ünïcode 'T'\" (a int); create table p (a int)",
+        "set role owner1; insert into t select i, i % 3 from generate_series(1, 30) as i",
+        "set role owner1; select dp.protect('t', epsilon => 5); select dp.declare_public('p');"
+        "select dp.protect('\"Ünïcode ''T''\"'); select dp.set_domain('t', 'b', array['0', '1']);"
+        "select dp.grant_budget('alice', epsilon => 3)",
+    ):
+        database.sql(statement)
+    return database
+
+
+def spend(database, amount: str) -> str:
+    """Charge alice for a question over t as the ledger's connection does; return the status."""
+    request = uuid.uuid4()
+    rows = database.sql(
+        f"""
+        set role dp_ledger;
+        select (dp.ledger_open(
+            '{request}', 'alice'::regrole, array[1], {amount}, 0, '\\x{request.hex}',
+            '\\x{request.hex}', 'laplace', 'elastic', 'proved', 'a question', false,
+            clock_timestamp())).status"""
+    )
+    return str(rows[0][0])
+
+
+def dump_and_restore(server, database, form: str):
+    """Restore the database's dump into a new one, as an administrator would."""
+    tools = Layout.discover().bin
+    copy = server.create_database(template="template0", acknowledge=False)
+    dump = subprocess.run(
+        [tools / "pg_dump", f"-F{form}", "-d", database.conninfo()], check=True, capture_output=True
+    ).stdout
+    restore = ["psql", "-Xq", "-v", "ON_ERROR_STOP=1"] if form == "p" else ["pg_restore", "-e"]
+    subprocess.run(
+        [tools / restore[0], *restore[1:], "-d", copy.conninfo()],
+        input=dump,
+        check=True,
+        capture_output=True,
+    )
+    return copy
+
+
+@pytest.mark.parametrize("form", ["c", "p"])
+def test_restore_keeps_policies_budgets_and_spends(server, protected, form):
+    assert spend(protected, "0.1") == "charged"
+    before = {name: protected.sql(query) for name, query in KEPT.items()}
+    assert all(before.values())
+    copy = dump_and_restore(server, protected, form)
+    try:
+        assert {name: copy.sql(query) for name, query in KEPT.items()} == before
+    finally:
+        server.drop_database(copy)
+
+
+def test_restored_ledger_charges_only_after_acknowledgement_and_remembers(server, protected):
+    assert spend(protected, "2.5") == "charged"
+    copy = dump_and_restore(server, protected, "c")
+    try:
+        assert spend(copy, "0.1") == "restored"
+        copy.sql("select dp.acknowledge_restore('restored on purpose')")
+        assert spend(copy, "1") == "exceeded_role"
+        assert spend(copy, "0.5") == "charged"
+        assert copy.sql("select count(*), count(distinct id) from dp.spend") == [(2, 2)]
+    finally:
+        server.drop_database(copy)
