@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from dpsql.client.layout import run
+from tests.conftest import Database
 from tests.contract.ledger_backend import install
 
 KEPT = {
@@ -42,7 +43,8 @@ def test_dump_and_restore_keep_everything_and_are_noticed(
 
     dump = tmp_path / "dump"
     run([server.cluster.bin / "pg_dump", "-F", form[0], "-f", dump, "-d", database.conninfo()])
-    target = server.create_database("template0")
+    target = Database(server.cluster, f"restored_{form}")
+    database.sql(f"create database {target.name} template template0")
     if form == "custom":
         run([server.cluster.bin / "pg_restore", "-e", "-d", target.conninfo(), dump])
     else:
