@@ -21,3 +21,5 @@ $python$;
 
 comment on function dp.explain_query(text) is
     'says how a statement would be answered and what it would cost; free';
+
+alter function dp.explain_query(text) owner to dp_executor;

@@ -24,3 +24,5 @@ $python$;
 
 comment on function dp.run(text, text[]) is
     'answers one SELECT with dp_count aggregates privately, charging the role in effect';
+
+alter function dp.run(text, text[]) owner to dp_executor;

@@ -22,3 +22,5 @@ $python$;
 
 comment on function dp.run_json(text) is
     'answers one SELECT with dp_count aggregates privately; rows as jsonb';
+
+alter function dp.run_json(text) owner to dp_executor;

@@ -21,3 +21,5 @@ $python$;
 
 comment on function dp.sensitivity_of(text, text, double precision, boolean) is
     'smooth sensitivity of a counting query, for owners';
+
+alter function dp.sensitivity_of(text, text, double precision, boolean) owner to dp_executor;

@@ -34,7 +34,7 @@ class _Nodes:
     k1: Floats  # (nodes,)
     k2: Floats
 
-    def take(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> _Nodes:
+    def take(self, which: NDArray[np.bool_]) -> _Nodes:
         return _Nodes(self.low[which], self.high[which], self.k1[which], self.k2[which])
 
 
@@ -84,7 +84,6 @@ class _Objective:
             basis *= powers[:, self.exponents[:, i]]
         return np.asarray(basis @ self.weights[:, columns])
 
-
     def logarithm(self, points: Floats) -> Floats:
         """``L`` up to a constant; minus infinity where ``P`` is zero."""
         values = self(points, slice(0, 1))[:, 0]
@@ -92,9 +91,7 @@ class _Objective:
 
 
 def _derivative(terms: dict[Powers, float], i: int) -> dict[Powers, float]:
-    return {
-        (*p[:i], p[i] - 1, *p[i + 1 :]): c * p[i] for p, c in terms.items() if p[i]
-    }
+    return {(*p[:i], p[i] - 1, *p[i + 1 :]): c * p[i] for p, c in terms.items() if p[i]}
 
 
 def maximise(
@@ -140,11 +137,11 @@ def maximise(
             top = int(np.argmax(values))
             if values[top] > best:
                 best, point = float(values[top]), tried[top]
-            open_ = (nodes.low < nodes.high).any(1)
+            open_ = np.asarray((nodes.low < nodes.high).any(1))
             nodes, center = nodes.take(open_), center[open_]
             if len(nodes.low):
                 upper, side, flat = _upper(objective, nodes, center)
-                open_ = upper > max(best, floor) + tolerance
+                open_ = np.asarray(upper > max(best, floor) + tolerance)
                 nodes = _split(nodes.take(open_), side[open_], flat[open_])
     return tuple(int(s) for s in point)
 
@@ -157,8 +154,9 @@ def _climb(objective: _Objective, low: Floats, high: Floats) -> tuple[float, Flo
     for _ in range(3):
         for i in range(n):
             if objective.linear[i]:
-                a, b = objective(points, slice(1 + n + i, 2 + n + i)), objective(
-                    points, slice(1 + i, 2 + i)
+                a, b = (
+                    objective(points, slice(1 + n + i, 2 + n + i)),
+                    objective(points, slice(1 + i, 2 + i)),
                 )
                 best = np.rint(1 / objective.beta - (a / b)[:, 0])
                 best = np.where(np.isnan(best), low[0, i], best)
@@ -200,9 +198,7 @@ def _upper(
     base = np.log(p_mid) - beta * center.sum(1)
     down, up = nodes.low - center, nodes.high - center
     k_low, k_high = nodes.k1 - center.sum(1), nodes.k2 - center.sum(1)
-    mean_value = base + (
-        np.maximum((v_high - beta) * up, (v_low - beta) * down).sum(1)
-    )
+    mean_value = base + (np.maximum((v_high - beta) * up, (v_low - beta) * down).sum(1))
 
     gradient = at_center[:, 1 : 1 + n] / p_mid[:, None] - beta
     linear = np.full(len(base), np.inf)

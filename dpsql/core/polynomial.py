@@ -8,7 +8,7 @@ non-decreasing and ``min(s, 1) * s**a == s**a``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 CAPPED = -1
@@ -47,7 +47,7 @@ def evaluate(polynomial: Polynomial, point: Sequence[int]) -> int:
 
 
 def variables(polynomial: Polynomial) -> tuple[int, ...]:
-    """Indices of the variables that occur."""
+    """List the indices of the variables that occur."""
     return tuple(sorted({i for powers in polynomial for i, a in enumerate(powers) if a}))
 
 
@@ -120,12 +120,3 @@ def _split(
             if polynomial.get(mix(head, tail), 0) * base != a * b:
                 return None
     return left, right
-
-
-def total(polynomials: Iterable[Polynomial]) -> dict[Powers, int]:
-    """Add polynomials."""
-    result: dict[Powers, int] = {}
-    for polynomial in polynomials:
-        for powers, coefficient in polynomial.items():
-            add_term(result, powers, coefficient)
-    return result

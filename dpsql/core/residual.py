@@ -63,7 +63,11 @@ def polynomials(
         Whether trusted keys may be used.
     """
     modes = _modes(shape, use_keys)
-    if PLAIN not in modes and not is_public(shape, use_keys) and _needs(shape, PLAIN) <= set(values):
+    if (
+        PLAIN not in modes
+        and not is_public(shape, use_keys)
+        and _needs(shape, PLAIN) <= set(values)
+    ):
         modes = (PLAIN, *modes)
     return [_candidate(shape, mode, values.__getitem__) for mode in modes]
 
@@ -98,9 +102,7 @@ def _modes(shape: Shape, use_keys: bool) -> tuple[str, ...]:
 def _mode_is_public(shape: Shape, mode: str) -> bool:
     if any(not is_constant(p) for p in _candidate(shape, mode, lambda _: 1)):
         return False
-    return all(
-        shape.physical[i] is None for need in _needs(shape, mode) for i in need.occurrences
-    )
+    return all(shape.physical[i] is None for need in _needs(shape, mode) for i in need.occurrences)
 
 
 def _needs(shape: Shape, mode: str) -> frozenset[Boundary]:
@@ -128,7 +130,7 @@ def _candidate(shape: Shape, mode: str, look: Look) -> list[Polynomial]:
         terms: list[_Term] = []
         for changed in subsets(own)[1:]:
             terms += _count_terms(shape, everything - changed, mode, look)
-        result += _families(shape, terms)
+        result += _families(terms)
     return result
 
 
@@ -217,7 +219,7 @@ def _peel(shape: Shape, rest: frozenset[int], fixed: frozenset[int]) -> frozense
     return rest
 
 
-def _families(shape: Shape, terms: list[_Term]) -> list[Polynomial]:
+def _families(terms: list[_Term]) -> list[Polynomial]:
     """Turn "the larger of" into several polynomials, one per set of changed relations."""
     names = {name for _, options in terms for where in options for name in where}
     kept: list[tuple[frozenset[int], dict[Powers, int]]] = []

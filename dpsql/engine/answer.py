@@ -17,7 +17,7 @@ from dpsql.engine.groups import Key, public_groups
 from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
-from dpsql.engine.request import Role, Settings, substitute
+from dpsql.engine.request import Role, Settings
 from dpsql.ledger.model import Charge, Hit
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def answer(
     DpsqlError
         Of a class that says what is wrong; nothing is spent unless it is `ReleaseFailed`.
     """
-    prepared = prepare(substitute(text, parameters), services)
+    prepared = prepare(text, parameters, services)
     groups = public_groups(prepared.question, services.database)
     quote = price(prepared.question, groups, settings, want_interval=wants_interval(prepared))
     payload = _debit_and_run(quote, prepared, groups, role, settings, services)
@@ -74,7 +74,7 @@ def _debit_and_run(
     services: Services,
 ) -> Payload:
     if not quote.question.roots:
-        return compute(quote, settings, services)
+        return compute(quote, services)
     opened = services.ledger.open(
         Charge(
             role=role.oid,
@@ -86,14 +86,14 @@ def _debit_and_run(
             method=quote.method,
             label=quote.label,
             question=prepared.text,
-            key=cache_key(quote, groups, settings),
+            key=cache_key(quote, groups),
             fresh=settings.fresh,
         )
     )
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)
     try:
-        payload = compute(quote, settings, services)
+        payload = compute(quote, services)
     except BaseException:
         services.ledger.fail(opened)
         raise
@@ -101,7 +101,7 @@ def _debit_and_run(
     return payload
 
 
-def cache_key(quote: Quote, groups: list[Key] | None, settings: Settings) -> bytes:
+def cache_key(quote: Quote, groups: list[Key] | None) -> bytes:
     """Return the identity of a question: everything that determines the law of its answer.
 
     The canonical text holds relation OIDs and folded constants; the groups stand for the
@@ -112,7 +112,6 @@ def cache_key(quote: Quote, groups: list[Key] | None, settings: Settings) -> byt
         repr(groups),
         quote.method,
         quote.mechanism,
-        str(settings.use_keys),
         str(quote.guarantee.epsilon),
         str(quote.guarantee.delta),
         repr(quote.question.roots),

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
-from dpsql.engine.request import Settings
-from dpsql.engine.sensitivity import smooth_sensitivity
 
 if TYPE_CHECKING:
     from dpsql.engine.groups import Key
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from dpsql.model import Counts
 
 
-def compute(quote: Quote, settings: Settings, services: Services) -> Payload:
+def compute(quote: Quote, services: Services) -> Payload:
     """Answer a charged question: exact counts in, perturbed values out."""
     from dpsql.statistics.counts import count
 
@@ -34,7 +32,7 @@ def compute(quote: Quote, settings: Settings, services: Services) -> Payload:
     columns: list[list[int | None]] = []
     scales: list[str | None] = []
     for aggregate, counts in zip(quote.aggregates, exact, strict=True):
-        values, scale = _release(aggregate, counts, groups, settings, services)
+        values, scale = _release(aggregate, counts, groups, services)
         columns.append(values)
         scales.append(scale)
     if quote.groups is None:
@@ -55,20 +53,17 @@ def _release(
     aggregate: AggregateQuote,
     counts: Counts,
     groups: list[Key],
-    settings: Settings,
     services: Services,
 ) -> tuple[list[int | None], str | None]:
     true = [counts.groups.get(key, 0) for key in groups]
     if aggregate.plan.name == "exact":
         return list(true), "0"
-    sensitivity, _ = smooth_sensitivity(
-        aggregate.query.shape(),
-        aggregate.method,
-        counts.boundaries,
-        aggregate.plan.beta,
-        use_keys=settings.use_keys,
+    from dpsql.core.sensitivity import bound
+
+    smooth = bound(
+        aggregate.query.shape(), counts.boundaries, aggregate.plan.beta, aggregate.method
     )
-    release = aggregate.plan.release(true, sensitivity, services.noise)
+    release = aggregate.plan.release(true, smooth.exact, services.noise)
     values: list[int | None] = list(release.values)
     if release.shown is not None:
         values = [v if shown else None for v, shown in zip(values, release.shown, strict=True)]

@@ -21,7 +21,7 @@ def explain(
 
     The counting SQL is shown to owners of all private relations only.
     """
-    prepared = prepare(text, services)
+    prepared = prepare(text, None, services)
     question = prepared.question
     groups = public_groups(question, services.database)
     quote = price(question, groups, settings, want_interval=question.wants_interval)
@@ -105,11 +105,11 @@ def _error(aggregate: AggregateQuote, settings: Settings) -> str:
     if aggregate.plan.name == "exact":
         return "0"
     if aggregate.constant and not aggregate.boundaries:
-        from dpsql.core.interval import half_width
+        from dpsql.core.mechanisms.interval import interval
 
         scale = 1 / aggregate.plan.guarantee.epsilon
         return (
-            f"within ±{half_width(scale, settings.confidence)} with probability "
+            f"within ±{interval(0, scale, float(settings.confidence))[1]} with probability "
             f"{_decimal(settings.confidence)} (noise scale {_decimal(scale)})"
         )
     return "depends on protected rows; it cannot be told without paying"

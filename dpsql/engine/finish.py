@@ -52,9 +52,9 @@ def _columns(
     if scale is not None:
         half = 0
         if Fraction(scale) > 0:
-            from dpsql.core.interval import half_width
+            from dpsql.core.mechanisms.interval import interval
 
-            half = half_width(Fraction(scale), confidence)
+            half = interval(0, Fraction(scale), float(confidence))[1]
         low = [None if v is None else max(v - half, _BIGINT[0]) for v in values]
         high = [None if v is None else min(v + half, _BIGINT[1]) for v in values]
     columns[f"l{j}"], columns[f"h{j}"] = low, high

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from dpsql.engine.prepare import prepare
 from dpsql.engine.request import Role
-from dpsql.engine.sensitivity import required, smooth_sensitivity
 from dpsql.errors import InvalidParameter, PermissionDenied
 
 if TYPE_CHECKING:
@@ -42,8 +41,9 @@ def sensitivity(
         raise InvalidParameter(
             'parameter "beta" must be between 0.0001 and 100', detail=f"Got {beta}."
         )
-    prepared = prepare(text, services)
+    prepared = prepare(text, None, services, use_keys=use_keys)
     require_owner(prepared.question.relations, role, services)
+    from dpsql.core.sensitivity import bound, required
     from dpsql.statistics.counts import count
 
     found = 0.0
@@ -53,8 +53,8 @@ def sensitivity(
             continue
         needed = required(shape, method, use_keys)
         counts = count(query, needed, services.database, answer=False)
-        value, _ = smooth_sensitivity(shape, method, counts.boundaries, beta, use_keys=use_keys)
-        found = max(found, value)
+        smooth = bound(shape, counts.boundaries, beta, method, use_keys)
+        found = max(found, smooth.value)
     return found
 
 

@@ -8,6 +8,7 @@ constraint invalidates plans that relied on it).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,20 +30,32 @@ class Prepared:
     fingerprint: str
 
 
-def prepare(text: str, services: Services) -> Prepared:
-    """Return the validated question of ``text``, from the cache when nothing changed."""
-    known: Prepared | None = services.plans.get(text)
+def prepare(
+    text: str,
+    parameters: Sequence[str | None] | None,
+    services: Services,
+    *,
+    use_keys: bool = True,
+) -> Prepared:
+    """Return the validated question of ``text``, from the cache when nothing changed.
+
+    ``use_keys`` says whether validated foreign keys may remove joins.
+    """
+    key = (text, None if parameters is None else tuple(parameters), use_keys)
+    known = services.plans.get(key)
     if known is not None:
         if services.catalog.fingerprint(known.relations) == known.fingerprint:
             return known
-        del services.plans[text]
+        del services.plans[key]
     from dpsql.query.pipeline import analyse
 
-    analysis = services.catalog.analyze(text)
-    question = analyse(analysis, services.catalog)
-    relations = tuple(sorted({*services.catalog.seen, *(r["oid"] for r in analysis["relations"])}))
-    prepared = Prepared(text, question, relations, services.catalog.fingerprint(relations))
+    analysis = services.catalog.analyze(text, parameters)
+    question = analyse(analysis, services.catalog, use_keys=use_keys)
+    named = (relation["oid"] for relation in analysis["relations"])
+    relations = tuple(sorted({*services.catalog.seen, *named}))
+    fingerprint = services.catalog.fingerprint(relations)
+    prepared = Prepared(str(analysis["sql"]), question, relations, fingerprint)
     while len(services.plans) >= MAX_PLANS:
         services.plans.pop(next(iter(services.plans)))
-    services.plans[text] = prepared
+    services.plans[key] = prepared
     return prepared

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpsql.engine.groups import Key
 from dpsql.engine.request import Settings
-from dpsql.engine.sensitivity import constant, elastic_is_cheaper, required
+from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import MissingDeclaration
 from dpsql.model import Boundary, Guarantee, JoinQuery, Question
 
@@ -66,6 +66,7 @@ def price(
         When groups are not public and delta is 0.
     """
     from dpsql.core.mechanisms.select import choose
+    from dpsql.core.sensitivity import is_public, required
 
     if groups is None and settings.delta == 0:
         raise MissingDeclaration(
@@ -79,22 +80,20 @@ def price(
         if shape.private_count == 0:
             quotes.append(AggregateQuote(query, "public", True, frozenset(), _Exact()))
             continue
-        method = settings.method
-        if method == "auto":
-            method = "elastic" if elastic_is_cheaper(shape) else "residual"
-        fixed = constant(shape, method, settings.use_keys)
+        method = choose_method(settings.method, shape)
+        fixed = is_public(shape, method)
         plan = choose(
             settings.mechanism,
             epsilon=settings.epsilon / share,
             delta=settings.delta / share,
-            groups=1 if groups is None else len(groups),
+            groups=0 if groups is None else len(groups),
             domain_known=groups is not None,
             constant=fixed,
             private_relations=shape.private_count,
             want_interval=want_interval,
         )
         quotes.append(
-            AggregateQuote(query, method, fixed, required(shape, method, settings.use_keys), plan)
+            AggregateQuote(query, method, fixed, required(shape, method), plan)
         )
     total = Guarantee(
         sum((q.plan.guarantee.epsilon for q in quotes), Fraction(0)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -14,8 +13,6 @@ METHODS = ("auto", "residual", "elastic")
 MECHANISMS = ("auto", "laplace", "cauchy", "calibrated")
 MAX_EPSILON = Fraction(100)
 MAX_DELTA = Fraction(1, 1000)
-
-_TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,6 @@ class Settings:
     max_epsilon_per_query: Fraction | None = None
     fresh: bool = False
     confidence: Fraction = Fraction(95, 100)
-    use_keys: bool = True
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str | None]) -> Settings:
@@ -109,28 +105,3 @@ def _refuse(name: str, what: str, got: object) -> None:
     shown = f"{float(got):g}" if isinstance(got, Fraction) else str(got)
     raise InvalidParameter(f'parameter "{name}" must be {what}', detail=f"Got {shown}.")
 
-
-def substitute(text: str, parameters: Sequence[str | None] | None) -> str:
-    """Put literals in place of ``$1 ...``; strings and quoted names are left alone.
-
-    The result is analysed afresh by the server, so nothing here has to be trusted.
-
-    Raises
-    ------
-    InvalidParameter
-        When a placeholder has no value.
-    """
-
-    def literal(match: re.Match[str]) -> str:
-        number = match.group(1)
-        if number is None:
-            return match.group(0)
-        values = parameters or ()
-        if not 1 <= int(number) <= len(values):
-            raise InvalidParameter(
-                f"there is no value for parameter ${number}",
-                detail=f"{len(values)} values were given.",
-            )
-        return f"({values[int(number) - 1] or 'NULL'})"
-
-    return _TOKEN.sub(literal, text)

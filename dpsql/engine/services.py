@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dpsql.ledger.model import Charge, Charged, Hit
+from dpsql.ledger.model import Ledger
 from dpsql.ports import Database, NoiseSource
 
-
-class Ledger(Protocol):
-    """Budgets and stored answers (``dpsql.ledger``)."""
-
-    def open(self, charge: Charge) -> Hit | Charged:
-        """Charge durably, or return the stored answer of the same question."""
-        ...
-
-    def finish(self, charged: Charged, payload: str) -> None:
-        """Store the answer for repeats."""
-        ...
-
-    def fail(self, charged: Charged) -> None:
-        """Note that the computation failed; the charge is kept."""
-        ...
+if TYPE_CHECKING:
+    from dpsql.engine.prepare import Prepared
 
 
 class ServerCatalog(Protocol):
     """The catalogue as one snapshot shows it (``dpsql.server.catalog``)."""
 
-    def analyze(self, text: str) -> Mapping[str, Any]:
+    def analyze(self, text: str, parameters: Sequence[str | None] | None) -> Mapping[str, Any]:
         """Let the server analyse a statement; returns what ``dp.analyze`` reports."""
         ...
 
@@ -46,4 +33,4 @@ class Services:
     catalog: Any
     ledger: Ledger
     noise: NoiseSource
-    plans: dict[str, Any] = field(default_factory=dict)
+    plans: dict[Any, Prepared] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.ledger.refusals import unavailable
@@ -54,6 +54,13 @@ class StatementFailed(Exception):
     def __init__(self, sqlstate: str) -> None:
         super().__init__(sqlstate)
         self.sqlstate = sqlstate
+
+
+def conninfo(place: Mapping[str, str]) -> str:
+    """Return a connection string for ``host``, ``port``, ``dbname`` and ``user``, quoted."""
+    from psycopg.conninfo import make_conninfo
+
+    return make_conninfo("", **place)
 
 
 class LedgerConnection:

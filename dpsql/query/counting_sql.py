@@ -127,6 +127,7 @@ class _Writer:
         self.plan = plan
         self.number = number
         self.references = plan.references()
+        self.tops = plan.tops()
         self.written: dict[int, str] = {}
 
     def statement(self) -> str:
@@ -203,11 +204,34 @@ class _Writer:
     def _maximum_row(self, n: int) -> str:
         value = "max(1)" if self.plan.factors[n].unit else "max(n)"
         keys = "".join(f", NULL::text AS k{i + 1}" for i in range(len(self.plan.query.groups)))
+        if n in self.tops:
+            return f"SELECT {n} AS label, ({self._top(n)})::text AS value{keys}"
         limit = " LIMIT 1" if self.plan.factors[n].unit else ""
         source = f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f" if limit else (
             f"{self._source(n)} AS f"
         )
         return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
+
+    def _top(self, n: int) -> str:
+        """Write the maximum of a product that sums nothing, without forming it."""
+        product = self.plan.factors[n]
+        if not isinstance(product, Product):
+            raise TypeError("not a product")
+        sides = []
+        shared = sorted(
+            set(self.plan.factors[product.left].output)
+            & set(self.plan.factors[product.right].output)
+        )
+        columns = "".join(f"a{a}, " for a in shared)
+        group = f" GROUP BY {columns[:-2]}" if shared else ""
+        for number in (product.left, product.right):
+            value = "1" if self.plan.factors[number].unit else "n"
+            sides.append(
+                f"(SELECT {columns}max({value})::{self.number} AS n "
+                f"FROM {self._source(number)} AS f{group})"
+            )
+        on = " AND ".join(f"l.a{a} = r.a{a}" for a in shared) or "true"
+        return f"SELECT max(l.n * r.n) FROM {sides[0]} AS l JOIN {sides[1]} AS r ON {on}"
 
     def _answer_rows(self, j: int, n: int) -> str:
         factor = self.plan.factors[n]

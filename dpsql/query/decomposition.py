@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from dpsql.model import JoinQuery
+from dpsql.model import JoinQuery, Occurrence
 
 _DEFAULT_ROWS = 100_000.0
 _PREDICATE_SELECTIVITY = 0.33
@@ -42,13 +42,18 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A cut: both sides with the attributes they must keep, and the predicates applied."""
+    """A cut: both sides with the attributes they must keep, and the predicates applied.
+
+    ``keyed``: with grouped sides nothing is left to sum, because keys make the output
+    determine every attribute that the sides keep.
+    """
 
     left: frozenset[int]
     left_output: frozenset[int]
     right: frozenset[int]
     right_output: frozenset[int]
     predicates: tuple[int, ...]
+    keyed: bool = False
 
 
 @dataclass(slots=True)
@@ -59,6 +64,7 @@ class Decomposer:
     sizes: Sizes
     built: set[tuple[frozenset[int], frozenset[int]]] = field(default_factory=set)
     _attributes: tuple[frozenset[int], ...] = field(init=False)
+    _keys: tuple[tuple[frozenset[int], ...], ...] = field(init=False)
     _rows: dict[tuple[frozenset[int], frozenset[int], bool], float] = field(default_factory=dict)
     _costs: dict[tuple[frozenset[int], frozenset[int]], tuple[float, Split | None]] = field(
         default_factory=dict
@@ -68,10 +74,27 @@ class Decomposer:
 
     def __post_init__(self) -> None:
         self._attributes = tuple(o.attributes for o in self.query.occurrences)
+        self._keys = tuple(identifying_keys(self.query, o) for o in self.query.occurrences)
 
     def inside(self, occurrences: frozenset[int]) -> frozenset[int]:
         """All attributes of the occurrences."""
         return frozenset().union(*(self._attributes[i] for i in occurrences))
+
+    def identifies(self, index: int, attributes: frozenset[int]) -> bool:
+        """Whether the attributes identify a row of the occurrence, by a trusted key."""
+        return any(key <= attributes for key in self._keys[index])
+
+    def closure(self, occurrences: frozenset[int], attributes: frozenset[int]) -> frozenset[int]:
+        """Return all attributes that the given ones determine among results of the occurrences."""
+        known = attributes
+        grown = True
+        while grown:
+            grown = False
+            for i in occurrences:
+                if not self._attributes[i] <= known and self.identifies(i, known):
+                    known |= self._attributes[i]
+                    grown = True
+        return known
 
     def parts(self, occurrences: frozenset[int]) -> tuple[frozenset[int], ...]:
         """Split into parts that neither an attribute nor a predicate inside links."""
@@ -96,7 +119,7 @@ class Decomposer:
         if self._costs_for != len(self.built):
             self._costs.clear()
             self._costs_for = len(self.built)
-        split = self._cheapest(occurrences, output, top=True)[1]
+        split = self._keyed(occurrences, output) or self._cheapest(occurrences, output, top=True)[1]
         if split is None:
             raise ValueError("a single occurrence cannot be split")
         return split
@@ -160,6 +183,28 @@ class Decomposer:
                     best = (cost, split)
         self._costs[occurrences, output] = best
         return best
+
+    def _keyed(self, occurrences: frozenset[int], output: frozenset[int]) -> Split | None:
+        """Return the best cut that leaves nothing to sum, where joining would explode."""
+        largest = max(self.sizes.rows[i] for i in occurrences)
+        if self.rows(occurrences, output, grouped=False) < 4 * largest:
+            return None
+        best: tuple[float, Split | None] = (math.inf, None)
+        determined = self.closure(occurrences, output)
+        for left, right in self._cuts(occurrences):
+            split = self._split(occurrences, output, left, right)
+            if split.predicates or not split.left_output | split.right_output <= determined:
+                continue
+            cost = sum(
+                self.rows(side, kept, grouped=True) + self._cheapest(side, kept)[0]
+                for side, kept in (
+                    (split.left, split.left_output),
+                    (split.right, split.right_output),
+                )
+            )
+            if cost < best[0] or best[1] is None:
+                best = (cost, replace(split, keyed=True))
+        return best[1]
 
     def _split(
         self,
@@ -228,3 +273,34 @@ def _subsets(members: list[int]) -> Iterator[frozenset[int]]:
     for bits in range(2 ** len(others) - 1):
         chosen = {others[k] for k in range(len(others)) if bits >> k & 1}
         yield frozenset({first} | chosen)
+
+
+def identifying_keys(query: JoinQuery, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
+    """Trusted keys whose attributes really identify a row.
+
+    A cast may merge values (bigint joined as double precision) unless it keeps the type
+    or widens an integer; NULLs of a carried column repeat under a unique index.
+    """
+    columns = {column.name: column for column in occurrence.relation.columns}
+    by_name: dict[str, int] = {}
+    for use in occurrence.uses:
+        if use.column is None or use.column not in columns:
+            continue
+        column, attribute = columns[use.column], query.attributes[use.attribute]
+        if same_values(column.type_name, attribute.type_name) and (
+            column.not_null or attribute.join
+        ):
+            by_name[use.column] = use.attribute
+    return tuple(
+        frozenset(by_name[name] for name in key)
+        for key in occurrence.relation.keys
+        if key and all(name in by_name for name in key)
+    )
+
+
+def same_values(source: str, target: str) -> bool:
+    """Whether casting ``source`` to ``target`` keeps distinct values distinct, for certain."""
+    if source == target:
+        return True
+    widths = {"smallint": 2, "integer": 4, "bigint": 8}
+    return source in widths and widths[source] <= widths.get(target, 0)

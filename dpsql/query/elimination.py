@@ -15,9 +15,9 @@ Which plan is chosen changes time, never a count: ``Sizes`` may be wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from dpsql.model import Boundary, JoinQuery, Occurrence
+from dpsql.model import Boundary, JoinQuery
 from dpsql.query.decomposition import Decomposer, Sizes
 
 #: Grouping that keeps more than this share of the rows is left to the next product.
@@ -29,7 +29,8 @@ class Base:
     """Rows of one filtered occurrence, with ``output`` attributes.
 
     ``grouped`` factors have one row per value of ``output`` and its count; the others
-    are bags whose every row counts 1.  ``unit`` says that all counts are known to be 1.
+    are bags whose every row counts 1.  ``unit`` says that all counts are known to be 1,
+    ``unique`` that no two rows have the same ``output``.
     """
 
     occurrence: int
@@ -37,7 +38,7 @@ class Base:
     predicates: tuple[int, ...]
     grouped: bool
     unit: bool
-    keys: tuple[frozenset[int], ...] = ()
+    unique: bool
 
     @property
     def occurrences(self) -> frozenset[int]:
@@ -60,7 +61,7 @@ class Product:
     predicates: tuple[int, ...]
     grouped: bool
     unit: bool
-    keys: tuple[frozenset[int], ...] = ()
+    unique: bool
 
 
 Factor = Base | Product
@@ -92,6 +93,22 @@ class Plan:
         for number in self.answer or ():
             counts[number] += 1
         return counts
+
+    def tops(self) -> frozenset[int]:
+        """Products of which only the maximum is wanted and that sum nothing.
+
+        Their maximum is ``max over common values v of max_left(v) * max_right(v)``: the join
+        itself, which may be far larger than any other part, need not be formed.
+        """
+        references = self.references()
+        return frozenset(
+            n
+            for n in self.maxima()
+            if references[n] == 1
+            and isinstance(factor := self.factors[n], Product)
+            and not factor.grouped
+            and not factor.predicates
+        )
 
     def maxima(self) -> tuple[int, ...]:
         """Numbers of the factors whose maximum is wanted, each once, ascending."""
@@ -182,117 +199,69 @@ class _Builder:
         self.rows.append(self.decomposer.rows(occurrences, output, grouped=grouped))
         number = len(self.factors) - 1
         self.known[occurrences, output, grouped] = number
-        if not factor.grouped and any(key <= output for key in factor.keys):
+        if factor.unique and not factor.grouped:
             # a key makes bag and grouped form the same thing
             self.known[occurrences, output, True] = number
             self.known[occurrences, output, False] = number
-        if grouped:
+        if grouped and self._worth_grouping(occurrences, output):
             self.decomposer.built.add((occurrences, output))
         return number
 
     def _shared(self, occurrences: frozenset[int], output: frozenset[int], form: bool) -> bool:
         """Whether a product that accepts a bag should read this existing form.
 
-        A grouped single relation that hardly shrank is cheaper read again than stored.
+        A grouped factor that hardly shrank is cheaper made again than stored.
         """
-        return not form or len(occurrences) > 1 or self._worth_grouping(occurrences, output)
+        return not form or self._worth_grouping(occurrences, output)
 
     def _worth_grouping(self, occurrences: frozenset[int], output: frozenset[int]) -> bool:
         bag = self.decomposer.rows(occurrences, output, grouped=False)
         return self.decomposer.rows(occurrences, output, grouped=True) < _WORTH_GROUPING * bag
 
     def _child(self, occurrences: frozenset[int], output: frozenset[int]) -> int:
-        """Return the cheaper form of a factor that a product will sum anyway."""
+        """Return the cheaper form of a factor whose rows a product matches at most once.
+
+        Only then may it be a bag: no bag is ever larger than a base relation, however wrong
+        the estimates are.
+        """
         grouped = not output or self._worth_grouping(occurrences, output)
         return self._factor(occurrences, output, grouped)
 
     def _base(self, index: int, output: frozenset[int], grouped: bool) -> Base:
-        occurrence = self.query.occurrences[index]
-        keys = tuple(key for key in _identifying_keys(self.query, occurrence) if key <= output)
-        here = tuple(
-            n for n, p in enumerate(self.query.predicates) if p.occurrences <= {index}
-        )
+        unique = self.decomposer.identifies(index, output)
+        here = tuple(n for n, p in enumerate(self.query.predicates) if p.occurrences <= {index})
         return Base(
             occurrence=index,
             output=tuple(sorted(output)),
             predicates=here,
-            grouped=grouped and not keys,
-            unit=bool(keys) or not grouped,
-            keys=keys,
+            grouped=grouped and not unique,
+            unit=unique or not grouped,
+            unique=unique or grouped,
         )
 
     def _product(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> Product:
         split = self.decomposer.split(occurrences, output)
-        left = self._child(split.left, split.left_output)
-        right = self._child(split.right, split.right_output)
+        shared = split.left_output & split.right_output
+        closure = self.decomposer.closure
+        if not split.keyed and split.right_output <= closure(split.right, shared):
+            right = self._factor(split.right, split.right_output, True)
+            left = self._child(split.left, split.left_output)
+        elif not split.keyed and split.left_output <= closure(split.left, shared):
+            left = self._factor(split.left, split.left_output, True)
+            right = self._child(split.right, split.right_output)
+        else:
+            left = self._factor(split.left, split.left_output, True)
+            right = self._factor(split.right, split.right_output, True)
         a, b = self.factors[left], self.factors[right]
-        keys = tuple(key for key in _joined_keys(a, b) if key <= output)
-        product = Product(
+        kept = frozenset(a.output) | frozenset(b.output)
+        unique = a.unique and b.unique and kept <= self.decomposer.closure(occurrences, output)
+        return Product(
             left=left,
             right=right,
             occurrences=occurrences,
             output=tuple(sorted(output)),
             predicates=split.predicates,
-            grouped=grouped and not keys,
-            unit=False,
-            keys=keys,
+            grouped=grouped and not unique,
+            unit=a.unit and b.unit and (unique or not grouped),
+            unique=unique or grouped,
         )
-        return replace(product, unit=a.unit and b.unit and not product.grouped)
-
-
-def _identifying_keys(query: JoinQuery, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
-    """Trusted keys whose attributes really identify a row.
-
-    A cast may merge values (bigint joined as double precision) unless it keeps the type
-    or widens an integer; NULLs of a carried column repeat under a unique index.
-    """
-    columns = {column.name: column for column in occurrence.relation.columns}
-    by_name: dict[str, int] = {}
-    for use in occurrence.uses:
-        if use.column is None or use.column not in columns:
-            continue
-        column, attribute = columns[use.column], query.attributes[use.attribute]
-        if same_values(column.type_name, attribute.type_name) and (
-            column.not_null or attribute.join
-        ):
-            by_name[use.column] = use.attribute
-    return tuple(
-        frozenset(by_name[name] for name in key)
-        for key in occurrence.relation.keys
-        if key and all(name in by_name for name in key)
-    )
-
-
-def same_values(source: str, target: str) -> bool:
-    """Whether casting ``source`` to ``target`` keeps distinct values distinct, for certain."""
-    if source == target:
-        return True
-    widths = {"smallint": 2, "integer": 4, "bigint": 8}
-    return source in widths and widths[source] <= widths.get(target, 0)
-
-
-def _joined_keys(left: Factor, right: Factor) -> tuple[frozenset[int], ...]:
-    """Keys of the join of two factors: trusted keys and ``output`` of grouped ones.
-
-    A key of one side survives when the other side matches each row at most once;
-    otherwise the union of two keys is a key.
-    """
-    mine = _unique(left)
-    theirs = _unique(right)
-    found: set[frozenset[int]] = set()
-    for key in theirs:
-        if key <= frozenset(left.output):
-            found.update(mine)
-    for key in mine:
-        if key <= frozenset(right.output):
-            found.update(theirs)
-    if not found:
-        found = {a | b for a in mine for b in theirs}
-    return tuple(key for key in found if not any(other < key for other in found))
-
-
-def _unique(factor: Factor) -> tuple[frozenset[int], ...]:
-    """Attribute sets that identify a row of the factor."""
-    if factor.grouped:
-        return (*factor.keys, frozenset(factor.output))
-    return factor.keys

@@ -295,6 +295,8 @@ def _float_arithmetic(operator: str, args: tuple[Expr, ...], result: str) -> Exp
     if len(args) == 1:
         return Expr("op", result, args, operator)
     real = result == "real"
+    if not real:
+        args = tuple(totality.double(a) for a in args)
     if operator in ("+", "-"):
         limit = "1e37" if real else "1e300"
         args = tuple(
@@ -332,6 +334,8 @@ def _plain_call(name: str, args: tuple[Expr, ...], result: str, position: int) -
             raise functions.not_allowed(f"{name} to that many digits", position)
     if name == "width_bucket":
         return _width_bucket(args, result, position)
+    if name == "like_escape":
+        _require_constant(args, name, position)
     if name in _COUNTED:
         _require_constant(args[1:], name, position)
         length = args[2] if name.startswith("sub") and len(args) == 3 else None

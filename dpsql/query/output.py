@@ -40,6 +40,7 @@ class Output:
     counts: list[Expr] = field(default_factory=list)
     columns: tuple[OutputColumn, ...] = ()
     post_sql: str = ""
+    wants_interval: bool = False
 
 
 def is_count(node: Node) -> bool:
@@ -195,6 +196,7 @@ class _Separator:
                 hint="Use dp_interval_low(dp_count(*)).",
                 position=node.position,
             )
+        self.output.wants_interval = True
         return _INTERVALS[node.pair()] + self._count(node.args[0])[1:]
 
     def _name(self, node: Node) -> str:

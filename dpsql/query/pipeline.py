@@ -70,6 +70,7 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
         undeclared_domain_hint=domains.hint,
         columns=columns,
         post_sql=output.post_sql,
+        wants_interval=output.wants_interval,
     )
 
 

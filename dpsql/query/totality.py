@@ -168,7 +168,7 @@ def cast(e: Expr, full: str, type_: str, zone: str, *, is_enum: bool, position: 
         if source == "numeric":
             return narrow(e, type_)
         if source in FLOATS:
-            return narrow(_double(e), type_)
+            return narrow(double(e), type_)
         if source == "boolean" and type_ == "integer":
             return cast_node(e, full, type_)
     elif type_ == "numeric":
@@ -185,7 +185,8 @@ def cast(e: Expr, full: str, type_: str, zone: str, *, is_enum: bool, position: 
     raise not_allowed(f"the cast from {source} to {full}", position)
 
 
-def _double(e: Expr) -> Expr:
+def double(e: Expr) -> Expr:
+    """View a real as double precision, which is exact."""
     return cast_node(e, "double precision", "double precision") if e.type == "real" else e
 
 

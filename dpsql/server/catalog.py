@@ -69,7 +69,7 @@ select concat_ws('|', (select version from dp.catalog_version),
      from pg_index i where i.indrelid = any ($1::oid[])),
   (select string_agg(k.oid || ':' || k.xmin, ',' order by k.oid)
      from pg_constraint k where k.conrelid = any ($1::oid[])),
-  (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled, ',' order by t.oid)
+  (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
      from pg_trigger t where t.tgrelid = any ($1::oid[])),
   (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid)
      from pg_rewrite r where r.ev_class = any ($1::oid[]))) as token
@@ -89,14 +89,21 @@ class SpiCatalog:
         self._rows: dict[tuple[str, str], dict[str, Any] | None] = {}
         self.seen: set[int] = set()
 
-    def analyze(self, text: str) -> dict[str, Any]:
+    def analyze(
+        self, text: str, parameters: Sequence[str | None] | None = None
+    ) -> dict[str, Any]:
         """Let the server analyse a statement under the pinned search_path.
+
+        ``parameters`` are typed literals for ``$1 ...``, as ``dp.parameters`` writes them.
 
         Errors of parsing and of name resolution concern the caller's text only; they keep
         PostgreSQL's message except those about privileges, which could name hidden objects.
         """
         try:
-            rows = self._database.execute("select dp.analyze($1) as analysis", (("text", text),))
+            rows = self._database.execute(
+                "select dp.analyze($1, $2) as analysis",
+                (("text", text), ("text[]", None if parameters is None else list(parameters))),
+            )
         except Exception as error:
             raise _analysis_error(error) from None
         analysis: dict[str, Any] = json.loads(str(rows[0][0]))

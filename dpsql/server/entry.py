@@ -13,7 +13,6 @@ below comes out in one of three ways:
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from typing import Any
 
@@ -56,7 +55,7 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
     except Exception as error:  # noqa: BLE001 - the one door; cancellation passes below
         if getattr(error, "sqlstate", None) in _PASS:
             raise
-        _log(plpy, error)
+        _log(plpy, error, error_text=not session.touched)
         ours = ReleaseFailed if session.touched else InternalError
         raised = _as_plpy_error(
             plpy,
@@ -86,9 +85,14 @@ def _as_plpy_error(plpy: Any, error: DpsqlError) -> Exception:
     return dressed
 
 
-def _log(plpy: Any, error: BaseException) -> None:
-    """Write kind and place of an unexpected error to the server log only."""
+def _log(plpy: Any, error: BaseException, *, error_text: bool) -> None:
+    """Write kind and place of an unexpected error to the server log only.
+
+    Its text only while no protected row can have been read.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     place = " <- ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(frames[-8:]))
     state = getattr(error, "sqlstate", "")
-    print(f"dpsql: {type(error).__name__} {state} at {place}", file=sys.stderr, flush=True)  # noqa: T201
+    text = f": {error}" if error_text else ""
+    line = f"{type(error).__name__} {state} at {place}{text}"
+    plpy.execute(plpy.prepare("select dp.server_log($1)", ["text"]), [line])

@@ -51,11 +51,13 @@ class _Ledger:
     def _store(self) -> LedgerStore:
         session = self._session
         if session.store is None:
-            from dpsql.ledger.connection import LedgerConnection
+            from dpsql.ledger.connection import LedgerConnection, conninfo
             from dpsql.ledger.store import LedgerStore
 
-            conninfo = self._database.ledger_conninfo()
-            session.store = LedgerStore(LedgerConnection(conninfo, self._database.tick))
+            place, database = self._database.ledger_place()
+            session.store = LedgerStore(
+                LedgerConnection(conninfo(place), self._database.tick, database_oid=database)
+            )
         session.store.connection.tick = self._database.tick
         return session.store
 

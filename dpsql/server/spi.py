@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dpsql.errors import InternalError
+
 _TICK = "select 1"
 
 
@@ -28,12 +30,15 @@ class SpiDatabase:
 
         Result columns must have distinct names: plpy gives rows as dictionaries.
         """
-        if not parameters:
-            return [tuple(row.values()) for row in self._plpy.execute(sql)]
-        plan = self.plan(sql, tuple(kind for kind, _ in parameters))
-        return [
-            tuple(row.values()) for row in self._plpy.execute(plan, [v for _, v in parameters])
-        ]
+        if parameters:
+            plan = self.plan(sql, tuple(kind for kind, _ in parameters))
+            result = self._plpy.execute(plan, [value for _, value in parameters])
+        else:
+            result = self._plpy.execute(sql)
+        names = result.colnames()
+        if len(set(names)) < len(names):
+            raise InternalError("a statement's result columns have equal names")
+        return [tuple(row.values()) for row in result]
 
     def plan(self, sql: str, types: tuple[str, ...]) -> Any:
         """Prepare once per backend."""
@@ -49,15 +54,12 @@ class SpiDatabase:
         """Let the server notice a cancel or a timeout (4 µs)."""
         self._plpy.execute(self.plan(_TICK, ()))
 
-    def ledger_conninfo(self) -> str:
-        """Return how to reach this very database as the ledger's role, over the unix socket."""
-        from psycopg.conninfo import make_conninfo
-
-        rows = self._plpy.execute(
-            "select current_setting('unix_socket_directories') as d,"
-            " current_setting('port') as p, current_database() as n"
-        )
-        directory = str(rows[0]["d"]).split(",")[0].strip().strip('"')
-        return make_conninfo(
-            "", host=directory, port=str(rows[0]["p"]), dbname=str(rows[0]["n"]), user="dp_ledger"
-        )
+    def ledger_place(self) -> tuple[dict[str, str], int]:
+        """Return how to reach this database as the ledger's role, and the database's OID."""
+        row = self._plpy.execute(
+            "select dp.ledger_socket() as host, current_setting('port') as port,"
+            " current_database()::text as dbname,"
+            " (select oid from pg_database where datname = current_database())::int8 as oid"
+        )[0]
+        place = {name: str(row[name]) for name in ("host", "port", "dbname")}
+        return {"user": "dp_ledger", **place}, int(row["oid"])

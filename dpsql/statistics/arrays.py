@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -136,7 +135,7 @@ class Engine:
             return known
         size = self.size(attributes)
         dense = size <= max(1 << 16, 8 * table.rows)
-        self.memory.need(table.rows * 24 + (8 * size if dense else 16 * table.rows))
+        self.memory.need(table.rows * 12 + (4 * size if dense else 24 * table.rows))
         key = self.key(table.columns, attributes)
         order: Ints | None = None
         if table.rows > 1 and bool((key[1:] < key[:-1]).any()):
@@ -146,10 +145,12 @@ class Engine:
                 key = key[order]
             order = order.astype(np.int32) if table.rows < 2**31 else order
         if dense:
-            counts = np.bincount(key, minlength=size)
-            unique = bool(counts.max(initial=0) <= 1)
             start = np.zeros(size + 1, dtype=np.int32 if table.rows < 2**31 else np.int64)
-            np.cumsum(counts, out=start[1:])
+            for lo in range(0, table.rows, BLOCK):
+                np.add.at(start[1:], key[lo : lo + BLOCK], 1)
+                self.tick()
+            unique = bool(start.max(initial=0) <= 1)
+            np.cumsum(start, out=start)
             index = Index(order, start, None, unique)
         else:
             edges = np.flatnonzero(key[1:] != key[:-1]) + 1 if table.rows else np.zeros(0, int)
@@ -178,15 +179,17 @@ class Rows:
     _index: Index | None = None
 
     def prepare(self) -> None:
-        """Match the left rows with the index of the right ones."""
-        if self.right is None or self._count is not None:
+        """Match the left rows with the index of the right ones, unless a block can do it later."""
+        if self.right is None or self._index is not None or self._count is not None:
             return
         if not self.shared:
             self._start = np.zeros(self.left.rows, dtype=np.int32)
             self._count = np.full(self.left.rows, self.right.rows, dtype=np.int64)
             return
-        index = self.engine.index(self.right, self.shared)
-        self.engine.memory.need(self.left.rows * 8 + BLOCK * 40)
+        index = self._index = self.engine.index(self.right, self.shared)
+        if index.unique:
+            return
+        self.engine.memory.need(self.left.rows * 24 + BLOCK * 40)
         start = np.empty(self.left.rows, dtype=np.int32)
         count = np.empty(self.left.rows, dtype=np.int32)
         for lo in range(0, self.left.rows, BLOCK):
@@ -196,10 +199,10 @@ class Rows:
             start[part] = index.start[slots]
             count[part] = index.start[1:][slots] - start[part]
             self.engine.tick()
-        self._index, self._start, self._count = index, start, count
+        self._start, self._count = start, count
 
     def ends(self) -> Ints | None:
-        """Return the number of pairs up to and including each left row; ``None``: one each."""
+        """Return the number of pairs up to and including each left row; ``None``: at most one each."""
         self.prepare()
         return None if self._count is None else np.cumsum(self._count, dtype=np.int64)
 
@@ -207,8 +210,10 @@ class Rows:
         """Raise unless all weights together, hence every sum of them, stay below 2^62."""
         self.prepare()
         left = self.left.weight
-        if self.right is None or self._count is None or self._start is None:
+        if self._count is None or self._start is None:
             total = float(self.left.rows) if left is None else float(left.sum(dtype=np.float64))
+            if self.right is not None and self.right.weight is not None:
+                total *= float(self.right.weight.max(initial=0))
         else:
             weight = self.right.weight
             if weight is None:
@@ -228,31 +233,36 @@ class Rows:
 
     def block(self, lo: int, hi: int, want: tuple[int, ...]) -> tuple[dict[int, Ints], Ints | None]:
         """Return the wanted columns and the weights of the rows that left rows lo..hi give."""
-        left, right = self.left, self.right
-        if right is None or self._count is None or self._start is None:
+        left, right, index = self.left, self.right, self._index
+        if right is None:
             columns = {a: left.columns[a][lo:hi] for a in want}
-            return columns, None if left.weight is None else left.weight[lo:hi]
-        count, start = self._count[lo:hi], self._start[lo:hi]
-        if self._index is not None and self._index.unique:
-            il: Ints = np.flatnonzero(count)
-            ir = start[il]
+            return columns, None if left.weight is None else left.weight[lo:hi].astype(np.int64)
+        if index is not None and index.unique:
+            part = {a: left.columns[a][lo:hi] for a in self.shared}
+            slots = index.slots(self.engine.key(part, self.shared))
+            ir = index.start[slots]
+            il: Ints = np.flatnonzero(index.start[1:][slots] - ir)
+            ir = ir[il]
             il += lo
-        else:
+        elif self._count is not None and self._start is not None:
+            count, start = self._count[lo:hi], self._start[lo:hi]
             il = np.repeat(np.arange(lo, hi), count)
             ends = np.cumsum(count, dtype=np.int64)
             ir = np.arange(len(il)) + np.repeat(start - (ends - count), count)
-        if self._index is not None and self._index.order is not None:
-            ir = self._index.order[ir]
+        else:
+            raise NotInArrays("not prepared")
+        if index is not None and index.order is not None:
+            ir = index.order[ir]
         columns = {
             a: left.columns[a][il] if a in left.columns else right.columns[a][ir] for a in want
         }
         weight: Ints | None = None
         if left.weight is not None:
-            weight = left.weight[il]
+            weight = left.weight[il].astype(np.int64)
             if right.weight is not None:
                 weight *= right.weight[ir]
         elif right.weight is not None:
-            weight = right.weight[ir]
+            weight = right.weight[ir].astype(np.int64)
         return columns, weight
 
     def blocks(self) -> Iterator[tuple[int, int]]:
@@ -303,10 +313,10 @@ def total(rows: Rows) -> int:
     rows.check_total()
     if rows.right is None:
         weight = rows.left.weight
-        return rows.left.rows if weight is None else int(weight.sum())
-    if rows.right.weight is None and rows.left.weight is None:
-        ends = rows.ends()
-        return int(ends[-1]) if ends is not None and len(ends) else 0
+        return rows.left.rows if weight is None else int(weight.sum(dtype=np.int64))
+    ends = rows.ends()
+    if rows.right.weight is None and rows.left.weight is None and ends is not None:
+        return int(ends[-1]) if len(ends) else 0
     result = 0
     any_column = tuple(rows.left.columns)[:1]
     for lo, hi in rows.blocks():
@@ -314,6 +324,50 @@ def total(rows: Rows) -> int:
         result += len(next(iter(columns.values()))) if weight is None else int(weight.sum())
         rows.engine.tick()
     return result
+
+
+def top(rows: Rows) -> int:
+    """Return the maximum of a product that sums nothing, by common values, without forming it."""
+    if rows.right is None:
+        raise NotInArrays("not a product")
+    left, right = (_best(rows.engine, table, rows.shared) for table in (rows.left, rows.right))
+    largest = float(left[1].max(initial=0)) * float(right[1].max(initial=0))
+    if not largest < _LIMIT:
+        raise NotInArrays("counts past 2^62")
+    if not len(left[0]) or not len(right[0]):
+        return 0
+    _, il, ir = np.intersect1d(left[0], right[0], assume_unique=True, return_indices=True)
+    rows.engine.tick()
+    return int((left[1][il] * right[1][ir]).max(initial=0))
+
+
+def _best(engine: Engine, table: Table, shared: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """Return the keys of ``shared`` that occur and the largest weight of each."""
+    if not shared:
+        most = 1 if table.weight is None else int(table.weight.max(initial=0))
+        return np.zeros(min(1, table.rows), dtype=np.int64), np.array([most][: table.rows])
+    size = engine.size(shared)
+    if size <= max(1 << 16, 8 * table.rows):
+        engine.memory.need(size * 24 + BLOCK * 24)
+        best = np.zeros(size, dtype=np.int64)
+        for lo in range(0, table.rows, BLOCK):
+            key = engine.key({a: table.columns[a][lo : lo + BLOCK] for a in shared}, shared)
+            if table.weight is None:
+                best[key] = 1
+            else:
+                np.maximum.at(best, key, table.weight[lo : lo + BLOCK])
+            engine.tick()
+        keys = np.flatnonzero(best)
+        return keys, best[keys]
+    engine.memory.need(table.rows * 40)
+    key = engine.key(table.columns, shared)
+    order = np.argsort(key)
+    engine.tick()
+    key = key[order].astype(np.int64)
+    edges = _edges(key)
+    if table.weight is None:
+        return key[edges], np.ones(len(edges), dtype=np.int64)
+    return key[edges], np.maximum.reduceat(table.weight[order].astype(np.int64), edges)
 
 
 def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | None, int]:
@@ -330,41 +384,45 @@ def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | N
         rows = Rows(engine, rows.right, rows.left, rows.shared)
         first = next(a for a in output if a in rows.left.columns)
     radix = (first, *(a for a in output if a != first))
-    flat = _flat(rows, radix) if rows.left.weight is None else None
-    if flat is not None:
-        keys, counts = flat
-        maximum = 1 if counts is None and len(keys) else 0
-        maximum = maximum if counts is None else int(counts.max(initial=0))
-        return (_decode(engine, radix, [flat], unit=maximum <= 1) if keep else None), maximum
-    engine.memory.need(rows.left.rows * 8 + BLOCK * 100 + _CELLS * 16)
-    rows = Rows(engine, _sorted(rows, first), rows.right, rows.shared)
-    rows.check_total()
-    pieces: list[tuple[Ints, Ints | None]] = []
+    runs = _flat_runs(rows, radix) if _flat(rows, radix) else None
+    if runs is None:
+        engine.memory.need(BLOCK * 100 + _CELLS * 16)
+        rows = Rows(engine, _sorted(rows, first), rows.right, rows.shared)
+        rows.check_total()
+        runs = _runs(rows, radix)
+    pieces: list[Table] = []
     held, maximum = 0, 0
-    for keys, weights, top in _runs(rows, radix):
+    for keys, weights, top in runs:
         maximum = max(maximum, top)
         if keep:
-            pieces.append((keys, weights))
-            held += keys.nbytes + (0 if weights is None else weights.nbytes)
-            engine.memory.need(2 * held + BLOCK * 100)
+            pieces.append(_decode(engine, radix, keys, weights, top))
+            held += pieces[-1].nbytes
+            engine.memory.need(held + BLOCK * 100)
     if not keep:
         return None, maximum
-    table = _decode(engine, radix, pieces, unit=maximum <= 1)
-    return table, maximum
+    engine.memory.need(held + held // 2)
+    return _stack(engine, radix, pieces), maximum
 
 
-def _flat(rows: Rows, radix: tuple[int, ...]) -> tuple[Ints, Ints | None] | None:
-    """Sort the keys of all rows at once: best for many rows, each of weight 1, in no order."""
+def _flat(rows: Rows, radix: tuple[int, ...]) -> bool:
+    """Whether to sort all keys at once: many rows, each of weight 1, in no useful order."""
     column = rows.left.columns[radix[0]]
-    if rows.right is not None and rows.right.weight is not None:
-        return None
+    if rows.left.weight is not None or (rows.right is not None and rows.right.weight is not None):
+        return False
     ends = rows.ends()
     pairs = rows.left.rows if ends is None else (int(ends[-1]) if len(ends) else 0)
+    if rows.left.rows < 4 * BLOCK or pairs > 2 * rows.left.rows:
+        return False
+    if rows.engine.size(radix) <= 4 * pairs:
+        return False
+    return bool((column[1:] < column[:-1]).any())
+
+
+def _flat_runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[tuple[Ints, Ints | None, int]]:
+    """Sort the keys of all rows, in place, and yield the groups block by block."""
     engine = rows.engine
-    if rows.left.rows < BLOCK or pairs > 2 * rows.left.rows or engine.size(radix) <= 4 * pairs:
-        return None
-    if not bool((column[1:] < column[:-1]).any()):
-        return None
+    ends = rows.ends()
+    pairs = rows.left.rows if ends is None else int(ends[-1])
     engine.memory.need(pairs * 8 + BLOCK * 100)
     keys = np.empty(pairs, dtype=np.int64)
     at = 0
@@ -374,14 +432,35 @@ def _flat(rows: Rows, radix: tuple[int, ...]) -> tuple[Ints, Ints | None] | None
         keys[at : at + len(key)] = key
         at += len(key)
         engine.tick()
-    keys = keys[:at]
-    keys.sort()
-    engine.tick()
-    edges = _edges(keys)
-    engine.memory.need(pairs * 9 + len(edges) * 24)
-    if len(edges) == len(keys):
-        return keys, None
-    return keys[edges], np.diff(edges, append=len(keys))
+    pairs = at
+    sort_in_parts(keys[:at], engine.tick)
+    lo = 0
+    engine.memory.hold(keys.nbytes)
+    while lo < pairs:
+        last = keys[min(lo + BLOCK, pairs) - 1]
+        hi = int(np.searchsorted(keys[:pairs], last, side="right"))
+        part_keys = keys[lo:hi]
+        edges = _edges(part_keys)
+        sizes = np.diff(edges, append=len(part_keys))
+        yield part_keys[edges], sizes, int(sizes.max())
+        engine.tick()
+        lo = hi
+    engine.memory.release(keys.nbytes)
+
+
+def sort_in_parts(keys: Ints, tick: Callable[[], None]) -> None:
+    """Sort in place, a block at a time: halves around a median until they are small."""
+    spans = [(0, len(keys))]
+    while spans:
+        lo, hi = spans.pop()
+        part = keys[lo:hi]
+        if hi - lo <= 4 * BLOCK:
+            part.sort()
+        else:
+            middle = (hi - lo) // 2
+            part.partition(middle)
+            spans += [(lo, lo + middle), (lo + middle, hi)]
+        tick()
 
 
 def _sorted(rows: Rows, attribute: int) -> Table:
@@ -390,10 +469,10 @@ def _sorted(rows: Rows, attribute: int) -> Table:
     column = left.columns[attribute]
     if left.rows < 2 or not bool((column[1:] < column[:-1]).any()):
         return left
+    rows.engine.memory.need(left.nbytes + 8 * left.rows)
     order = np.argsort(column, kind="stable")
     rows.engine.tick()
     need = tuple(left.columns)
-    rows.engine.memory.need(left.nbytes + order.nbytes)
     return Table(
         {a: left.columns[a][order] for a in need},
         None if left.weight is None else left.weight[order],
@@ -525,6 +604,9 @@ def _reduce(keys: list[Ints], weights: list[Ints | None]) -> tuple[Ints, Ints | 
 
 
 def _edges(key: Ints) -> Ints:
+    """Return the positions where a sorted key changes."""
+    if not len(key):
+        return np.zeros(0, dtype=np.int64)
     change = np.empty(len(key), dtype=bool)
     change[0] = True
     np.not_equal(key[1:], key[:-1], out=change[1:])
@@ -532,30 +614,39 @@ def _edges(key: Ints) -> Ints:
 
 
 def _decode(
-    engine: Engine,
-    radix: tuple[int, ...],
-    pieces: list[tuple[Ints, Ints | None]],
-    *,
-    unit: bool,
+    engine: Engine, radix: tuple[int, ...], keys: Ints, counts: Ints | None, top: int
 ) -> Table:
-    """Turn keys back into columns."""
-    sizes = [len(keys) for keys, _ in pieces]
-    rows = sum(sizes)
-    columns: dict[int, Ints] = {a: np.empty(rows, dtype=code_type(engine.domains[a])) for a in radix}
-    weight = None if unit else np.empty(rows, dtype=np.int64)
-    places = [0]
-    for size in sizes:
-        places.append(places[-1] + size)
-    for (lo, hi), (keys, sums) in zip(pairwise(places), pieces, strict=True):
-        rest = keys
-        for a in reversed(radix[1:]):
-            rest, digit = np.divmod(rest, engine.domains[a])
-            columns[a][lo:hi] = digit
-        columns[radix[0]][lo:hi] = rest
-        if weight is not None:
-            weight[lo:hi] = 1 if sums is None else sums
+    """Turn keys back into columns, and counts into the narrowest weights."""
+    columns: dict[int, Ints] = {}
+    rest = keys
+    for a in reversed(radix):
+        domain = engine.domains[a]
+        if a == radix[0]:
+            digit = rest
+        else:
+            rest, digit = np.divmod(rest, domain)
+        columns[a] = digit.astype(code_type(domain))
+    weight = None
+    if top > 1 and counts is not None:
+        weight = counts.astype(np.int32 if top < 2**31 else np.int64)
+    return Table(columns, weight, len(keys))
+
+
+def _stack(engine: Engine, radix: tuple[int, ...], pieces: list[Table]) -> Table:
+    """Put the pieces of a table together, column by column."""
+    rows = sum(piece.rows for piece in pieces)
+    columns: dict[int, Ints] = {}
+    for a in radix:
+        parts = [piece.columns.pop(a) for piece in pieces]
+        columns[a] = np.concatenate(parts or [np.zeros(0, dtype=code_type(engine.domains[a]))])
         engine.tick()
-    return Table(columns, weight, rows)
+    if all(piece.weight is None for piece in pieces):
+        return Table(columns, None, rows)
+    weights = [
+        np.ones(piece.rows, dtype=np.int32) if piece.weight is None else piece.weight
+        for piece in pieces
+    ]
+    return Table(columns, np.concatenate(weights), rows)
 
 
 def code_type(domain: int) -> Any:

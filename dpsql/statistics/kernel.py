@@ -15,7 +15,10 @@ import numpy as np
 from dpsql.model import Counts
 from dpsql.query.counting_sql import assemble
 from dpsql.query.elimination import Base, Plan, Product
-from dpsql.statistics.arrays import Engine, Ints, Memory, Rows, Table, code_type, collect, group, total
+from dpsql.statistics.arrays import BLOCK, Engine, Ints, Memory, Rows, Table, code_type, collect, group, top, total
+
+#: Widest range of values that is compacted through a bitmap.
+_BITMAP = 1 << 23
 
 
 def evaluate(
@@ -66,6 +69,7 @@ class _Run:
         self.tables = tables
         self.origin = origin
         self.left = plan.references()
+        self.tops = plan.tops()
         self.results: dict[int, Table] = {}
         self.maxima: dict[int, int] = {}
         self.scalars: dict[int, int] = {}
@@ -111,9 +115,9 @@ class _Run:
             count = total(rows)
             self.scalars[n] = count
             return None, count
+        if n in self.tops:
+            return None, top(rows)
         if not factor.grouped:
-            if not keep and factor.unit:
-                return None, int(self._any(rows))
             return self._bag(factor, rows)
         table, maximum = group(rows, factor.output, keep=keep)
         if table is not None:
@@ -150,10 +154,6 @@ class _Run:
         if table.weight is None:
             return table, min(table.rows, 1)
         return table, int(table.weight.max(initial=0))
-
-    def _any(self, rows: Rows) -> bool:
-        ends = rows.ends()
-        return rows.left.rows > 0 if ends is None else bool(len(ends)) and int(ends[-1]) > 0
 
     def _group_texts(
         self, n: int, table: Table | None
@@ -204,7 +204,7 @@ def _encode(
         kind = code_type(max(domain, 1))
         for columns in users:
             column = columns[a]
-            memory.need(len(column) * 16)
+            memory.need(len(column) * 4 + BLOCK * 16)
             columns[a] = _code(column, low, values, high - low + 1, kind)
             memory.release(column.nbytes - columns[a].nbytes)
             tick()
@@ -218,12 +218,13 @@ def _encode(
 def _present(columns: list[Ints], low: int, high: int, memory: Memory) -> Ints | None:
     """Return the values that occur, when a bitmap of the range is cheap and not full."""
     width = high - low + 1
-    if width > 1 << 20:
+    if width > _BITMAP:
         return None
-    memory.need(width * 10)
+    memory.need(width * 6)
     seen = np.zeros(width, dtype=bool)
     for column in columns:
-        seen[column.astype(np.int64) - low] = True
+        for lo in range(0, len(column), BLOCK):
+            seen[column[lo : lo + BLOCK].astype(np.int64) - low] = True
     values = np.flatnonzero(seen) + low
     return values if len(values) < 0.8 * width else None
 
@@ -231,10 +232,17 @@ def _present(columns: list[Ints], low: int, high: int, memory: Memory) -> Ints |
 def _code(column: Ints, low: int, values: Ints | None, width: int, kind: type) -> Ints:
     """Code one column."""
     if values is None:
-        return (column.astype(np.int64) - low if low else column).astype(kind)
-    if width <= 1 << 20:
+        return _by_block(column, lambda part: part.astype(np.int64) - low, kind)
+    if width <= _BITMAP:
         table = np.zeros(width, dtype=kind)
         table[values - low] = np.arange(len(values))
-        coded: Ints = table[column.astype(np.int64) - low]
-        return coded
-    return np.searchsorted(values, column).astype(kind)
+        return _by_block(column, lambda part: table[part.astype(np.int64) - low], kind)
+    return _by_block(column, lambda part: np.searchsorted(values, part), kind)
+
+
+def _by_block(column: Ints, code: Callable[[Ints], Ints], kind: type) -> Ints:
+    """Code a column piece by piece, so that nothing of its size is needed in between."""
+    coded = np.empty(len(column), dtype=kind)
+    for lo in range(0, len(column), BLOCK):
+        coded[lo : lo + BLOCK] = code(column[lo : lo + BLOCK])
+    return coded

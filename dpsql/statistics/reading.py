@@ -92,7 +92,7 @@ def _read(
     database: Database,
     memory: Memory,
 ) -> tuple[dict[int, Ints], int]:
-    base = Base(index, attributes, (), grouped=False, unit=True)
+    base = Base(index, attributes, (), grouped=False, unit=True, unique=False)
     if not attributes:
         _, source = source_sql(plan.query, base)
         return {}, int(str(database.execute(f"SELECT count(*) FROM {source}")[0][0]))

@@ -11,10 +11,11 @@ from dpsql.query.decomposition import Sizes
 _FILTER_SELECTIVITY = 0.4
 
 _FACTS = """
-SELECT c.oid::bigint, greatest(c.reltuples, 0)::float8,
+SELECT c.oid::bigint AS oid, greatest(c.reltuples, 0)::float8 AS tuples,
+       greatest(c.relpages, 0) AS analysed,
        CASE WHEN c.relkind IN ('r', 'm') THEN pg_catalog.pg_relation_size(c.oid) ELSE 0 END
-         / pg_catalog.current_setting('block_size')::bigint,
-       s.attname::text, s.n_distinct::float8
+         / pg_catalog.current_setting('block_size')::bigint AS blocks,
+       s.attname::text AS name, s.n_distinct::float8 AS number
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_stats s
@@ -25,6 +26,7 @@ SELECT c.oid::bigint, greatest(c.reltuples, 0)::float8,
 
 #: Rows that a page of a table nobody analysed is taken to hold.
 _ROWS_PER_PAGE = 60.0
+_UNKNOWN_ROWS = 100_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Facts:
         distinct: dict[tuple[int, int], float] = {}
         for occurrence in query.occurrences:
             oid = occurrence.relation.oid
-            whole = max(1.0, self.rows.get(oid, 1.0))
+            whole = max(1.0, self.rows.get(oid, _UNKNOWN_ROWS))
             rows.append(max(1.0, whole * _FILTER_SELECTIVITY ** min(3, len(occurrence.filters))))
             keys = occurrence.key_attributes()
             for use in occurrence.uses:
@@ -64,10 +66,14 @@ def read_facts(query: JoinQuery, database: Database) -> Facts:
     pages: dict[int, int] = {}
     distinct: dict[tuple[int, str], float] = {}
     parameters = (("text[]", names), ("bigint[]", oids))
-    for oid, tuples, blocks, name, number in database.execute(_FACTS, parameters):
+    for oid, tuples, analysed, blocks, name, number in database.execute(_FACTS, parameters):
         key, size = int(str(oid)), int(str(blocks))
         pages[key] = size
-        rows[key] = float(str(tuples)) or size * _ROWS_PER_PAGE
+        counted, then = float(str(tuples)), int(str(analysed))
+        if size and then:
+            rows[key] = counted / then * size
+        else:
+            rows[key] = counted or size * _ROWS_PER_PAGE
         if name is not None and number is not None:
             distinct[key, str(name)] = float(str(number))
     return Facts(rows, pages, distinct)

@@ -18,14 +18,14 @@ create or replace aggregate public.dp_count(*) (
     sfunc = dp.not_intercepted,
     stype = bigint,
     finalfunc = dp.not_intercepted,
-    parallel = unsafe
+    parallel = restricted
 );
 
 create or replace aggregate public.dp_count("any") (
     sfunc = dp.not_intercepted,
     stype = bigint,
     finalfunc = dp.not_intercepted,
-    parallel = unsafe
+    parallel = restricted
 );
 
 comment on aggregate public.dp_count(*) is 'number of rows, differentially private';

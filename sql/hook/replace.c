@@ -8,7 +8,9 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
@@ -17,6 +19,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "compat.h"
 #include "dpsql.h"
@@ -187,9 +190,23 @@ function_entry(RangeTblFunction *call)
 	return rte;
 }
 
+static bool
+has_row_security(Oid relation)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+	bool		result = HeapTupleIsValid(tuple) &&
+		((Form_pg_class) GETSTRUCT(tuple))->relrowsecurity;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return result;
+}
+
 /*
  * The relations stay in the range table without being read.  So a prepared
  * statement is analysed again after they changed, and a view depends on them.
+ * One with row-level security is left out: the rewriter would expand policies
+ * that may fail, before dp.run can refuse the relation.
  */
 static void
 remember_relations(Query *result, List *relations)
@@ -199,8 +216,11 @@ remember_relations(Query *result, List *relations)
 	foreach(cell, relations)
 	{
 		RangeTblEntry *original = lfirst_node(RangeTblEntry, cell);
-		RangeTblEntry *rte = makeNode(RangeTblEntry);
+		RangeTblEntry *rte;
 
+		if (has_row_security(original->relid))
+			continue;
+		rte = makeNode(RangeTblEntry);
 		rte->rtekind = RTE_RELATION;
 		rte->relid = original->relid;
 		rte->relkind = original->relkind;

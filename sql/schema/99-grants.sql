@@ -42,7 +42,7 @@ to dp_owner;
 
 -- Whoever answers questions reads the declarations; base relations are granted by dp.protect.
 grant select on dp.catalog_version, dp.policy, dp.root, dp.column_domain to dp_executor;
-grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner;
+grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner, dp_executor;
 grant execute on function dp.ledger_in_place() to dp_owner;
 
 -- The ledger's own connection: its tables belong to dp_ledger, the declarations it only reads.
@@ -62,23 +62,31 @@ grant execute on function
     dp.ledger_adopt(uuid, timestamptz)
 to dp_ledger;
 
--- Asking questions.
-do $grants$
-declare
-    wanted record;
-begin
-    for wanted in
-        values ('dp.run(text, text[])', 'dp_analyst, dp_owner'),
-               ('dp.query(text)', 'dp_analyst, dp_owner'),
-               ('dp.explain(text)', 'dp_analyst, dp_owner'),
-               ('dp.deparse(text)', 'dp_analyst, dp_owner'),
-               ('dp.parameters("any")', 'dp_analyst, dp_owner'),
-               ('dp.analyze(text)', 'dp_executor'),
-               ('dp.server_log(text)', 'dp_executor')
-    loop
-        if pg_catalog.to_regprocedure(wanted.column1) is not null then
-            execute pg_catalog.format('grant execute on function %s to %s', wanted.column1, wanted.column2);
-        end if;
-    end loop;
-end
-$grants$;
+-- Asking questions.  dp.run and its like check role and budget themselves.
+grant execute on function
+    dp.run(text, text[]),
+    dp.run_json(text),
+    dp.explain_query(text),
+    dp.sensitivity_of(text, text, double precision, boolean),
+    dp.query(text),
+    dp.explain(text),
+    dp.sensitivity(text, text, double precision, boolean),
+    dp.deparse(text),
+    dp.parameters("any")
+to dp_analyst, dp_owner;
+
+-- What dp.run calls in the executor's name.
+grant execute on function
+    dp.analyze(text),
+    dp.analyze(text, text[]),
+    dp.server_log(text),
+    dp.ledger_socket(),
+    dp.pack(bigint, bigint),
+    dp.pack(bigint, bigint, bigint),
+    dp.pack(bigint, bigint, bigint, bigint),
+    dp.pack(bigint, bigint, bigint, bigint, bigint),
+    dp.pack4(integer, bigint),
+    dp.pack4(integer, integer, bigint),
+    dp.pack4(integer, integer, integer, bigint),
+    dp.pack4(integer, integer, integer, integer, bigint)
+to dp_executor;

@@ -123,8 +123,12 @@ def function_expressions() -> list[str]:
         elif types:
             constants = [CONSTANTS.get(t, ("'a'",)) for t in types[1:]]
             for c in columns[0]:
-                found += [f'"{name}"({", ".join([c, *rest])})' for rest in itertools.product(*constants)]
-                found += [f'"{name}"({", ".join([c, *rest])})' for rest in itertools.product(*columns[1:])]
+                found += [
+                    f'"{name}"({", ".join([c, *rest])})' for rest in itertools.product(*constants)
+                ]
+                found += [
+                    f'"{name}"({", ".join([c, *rest])})' for rest in itertools.product(*columns[1:])
+                ]
         else:
             found.append(f"{name}()")
     return found

@@ -79,9 +79,11 @@ def test_an_extension_without_its_function_says_so(database: Any, alice: Asking)
 
 IMITATION = """
 create aggregate public.uncaught(*) (
-    sfunc = dp.not_intercepted, stype = bigint, finalfunc = dp.not_intercepted);
+    sfunc = dp.not_intercepted, stype = bigint, finalfunc = dp.not_intercepted,
+    parallel = restricted);
 create aggregate public.uncaught("any") (
-    sfunc = dp.not_intercepted, stype = bigint, finalfunc = dp.not_intercepted);
+    sfunc = dp.not_intercepted, stype = bigint, finalfunc = dp.not_intercepted,
+    parallel = restricted);
 create table big as select g % 7 as a from generate_series(1, 10000) g;
 """
 

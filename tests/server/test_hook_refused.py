@@ -213,3 +213,12 @@ def test_defaults(alice: Asking) -> None:
     alice.run("set dp.epsilon = 0.001")
     alice.run("set dp.method = 'elastic'")
     alice.run("set dp.mechanism = 'calibrated'")
+
+
+def test_parallel_operations(alice: Asking) -> None:
+    alice.run("create function mine.f() returns bigint language sql stable parallel safe as"
+              " 'select dp_count(*) from t'")  # fmt: skip
+    alice.run("set force_parallel_mode = on")
+    error = refusal(alice, "select mine.f() + max(oid::bigint) from pg_class")
+    assert error.sqlstate == "PD011"
+    assert error.diag.message_hint == "Mark the function that holds the query PARALLEL UNSAFE."

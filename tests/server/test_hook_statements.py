@@ -406,3 +406,13 @@ def test_other_statements_pass(alice: Asking) -> None:
         alice.run("select count(*) from t")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         alice.run("select n from (select dp_count(*) n from t) s, t")
+
+
+def test_row_security_is_left_to_dp_run(alice: Asking, database: Any) -> None:
+    owner = database.connect()
+    owner.execute("alter table t enable row level security")
+    owner.execute("create policy p on t using (a in (select a from t))")
+    for setting in ("on", "off"):
+        alice.run(f"set row_security = {setting}")
+        alice.run("select dp_count(*) from t")
+        assert len(alice.asked) == 1

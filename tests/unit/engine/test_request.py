@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.engine.request import Settings, substitute
+from dpsql.engine.request import Settings
 from dpsql.errors import InvalidParameter
 
 
@@ -49,14 +49,3 @@ def test_a_query_above_its_own_cap_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="max_epsilon_per_query"):
         Settings.from_texts({"epsilon": "2", "max_epsilon_per_query": "1"})
 
-
-def test_parameters_are_substituted_outside_strings_and_quoted_names() -> None:
-    text = """SELECT '$1''$2', "a$1", $2, $1 FROM t"""
-    assert substitute(text, ["'x'::text", None]) == (
-        """SELECT '$1''$2', "a$1", (NULL), ('x'::text) FROM t"""
-    )
-
-
-def test_a_missing_parameter_is_named() -> None:
-    with pytest.raises(InvalidParameter, match=r"\$2"):
-        substitute("select $2", ["1"])

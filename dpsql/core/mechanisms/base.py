@@ -1,0 +1,86 @@
+"""What all mechanisms share: the plan's interface, the release, outward rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from dpsql.core.smooth import ERROR
+from dpsql.errors import InternalError, InvalidParameter
+from dpsql.model import Guarantee
+from dpsql.ports import NoiseSource
+
+SLACK = 4 * ERROR
+"""Added to beta in every certificate: the smooth bound is exact up to ``ERROR`` only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Perturbed counts: all that may leave.
+
+    ``scale`` is the scale of the added discrete Laplace noise where it is public, else
+    ``None``.  ``shown[i]`` tells whether group ``i`` may be reported; ``None``: all.
+    """
+
+    values: list[int]
+    scale: Fraction | None = None
+    shown: list[bool] | None = None
+
+
+class Plan(Protocol):
+    """A mechanism with its parameters; depends on public facts only."""
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name in settings and in ``dp.explain``."""
+        ...
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The (epsilon, delta) of one release of the whole vector."""
+        ...
+
+    @property
+    def beta(self) -> float:
+        """Where the smooth bound must be computed; 0 if the sensitivity is public."""
+        ...
+
+    def release(
+        self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource
+    ) -> Release:
+        """Perturb the counts of all groups, given the smooth bound at ``beta``."""
+        ...
+
+
+def at_least_one(sensitivity: Fraction | float) -> Fraction:
+    """``max(S, 1)``, exactly (PRIVACY.md section 4)."""
+    if isinstance(sensitivity, float) and not math.isfinite(sensitivity):
+        raise InternalError("sensitivity must be finite; pass SmoothBound.exact")
+    return max(Fraction(sensitivity), Fraction(1))
+
+
+def down(value: float) -> Fraction:
+    """Turn a float into a slightly smaller rational with a short denominator."""
+    return Fraction(math.floor(value * (1 - 1e-12) * 2**40), 2**40)
+
+
+def check_budget(epsilon: Fraction, delta: Fraction) -> None:
+    """Refuse budgets that mean nothing or leave the range of the proofs' arithmetic."""
+    if not Fraction(1, 10**6) <= epsilon <= 1000:
+        raise InvalidParameter("dp.epsilon must be between 0.000001 and 1000")
+    if not 0 <= delta < Fraction(1, 2):
+        raise InvalidParameter("dp.delta must be at least 0 and less than 0.5")
+    if 0 < delta < Fraction(1, 10**100):
+        raise InvalidParameter("dp.delta must be 0 or at least 1e-100")
+
+
+def need_delta(delta: Fraction, what: str) -> None:
+    """Refuse ``delta = 0`` where only an approximate guarantee exists."""
+    if delta == 0:
+        raise InvalidParameter(
+            f"{what} needs a delta greater than 0",
+            hint="Set dp.delta, for example to 1e-9.",
+        )

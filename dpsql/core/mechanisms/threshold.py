@@ -1,0 +1,87 @@
+"""Groups that are not public are shown iff their noisy count is large (threshold.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.core.mechanisms import calibrated
+from dpsql.core.mechanisms.base import Release, at_least_one, check_budget, need_delta
+from dpsql.core.mechanisms.calibrated import Calibrated
+from dpsql.model import Guarantee
+from dpsql.ports import NoiseSource
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Present groups get ``DLap(s/eps2)``; those below ``cutoff(s)`` are not reported.
+
+    ``inner`` draws ``s``; ``None`` means that the sensitivity is a public constant.
+    ``release`` takes the counts of the groups that are present (count >= 1) only.
+
+    Notes
+    -----
+    Guarantee: (eps1 + eps2, delta1 + delta_threshold).  ``s`` is public.
+    """
+
+    guarantee: Guarantee
+    epsilon_value: Fraction
+    delta_threshold: Fraction
+    inner: Calibrated | None
+    name: str = "threshold"
+
+    @property
+    def beta(self) -> float:
+        """The inner plan's beta; 0 for a public sensitivity."""
+        return 0.0 if self.inner is None else self.inner.beta
+
+    def release(
+        self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource
+    ) -> Release:
+        """Perturb the present groups and tell which may be shown."""
+        if self.inner is None:
+            bound = math.ceil(at_least_one(sensitivity))
+        else:
+            bound = self.inner.draw_bound(sensitivity, noise)
+        scale = Fraction(bound) / self.epsilon_value
+        least = cutoff(bound, self.epsilon_value, self.delta_threshold)
+        values = [c + noise.discrete_laplace(scale) for c in counts]
+        return Release(values, scale, [v >= least for v in values])
+
+
+def plan(epsilon: Fraction, delta: Fraction, degree: int, constant: bool) -> Threshold:
+    """Plan; delta is halved between the scale and the threshold.
+
+    Parameters
+    ----------
+    epsilon, delta : Fraction
+        The budget; delta > 0.
+    degree : int
+        As for ``calibrated.plan``.
+    constant : bool
+        Whether the sensitivity is a public constant; then all of it goes to the threshold.
+    """
+    check_budget(epsilon, delta)
+    need_delta(delta, "grouping by values that are not public")
+    if constant:
+        return Threshold(Guarantee(epsilon, delta), epsilon, delta, None)
+    inner = calibrated.plan(epsilon, delta / 2, degree)
+    return Threshold(Guarantee(epsilon, delta), inner.epsilon_value, delta / 2, inner)
+
+
+def cutoff(bound: int, epsilon: Fraction, delta: Fraction) -> int:
+    """Least integer threshold that is proved for the discrete law.
+
+    New groups have counts of at least 1 with sum at most ``s = bound``; the chance that
+    one of them is shown is at most ``exp(-T/b) max(s exp(1/b), exp(s/b))/(1 + exp(-1/b))``
+    with ``b = s/epsilon`` (for ``T > s``).
+    """
+    inverse = float(epsilon) / bound  # 1/b; both factors below grow with its error
+    one = math.log(bound) + inverse
+    all_in_one = float(epsilon)
+    need = max(one, all_in_one) - math.log(float(delta)) - math.log1p(math.exp(-inverse))
+    # T >= need * b, rounded outward; and T > s, where the tail formula holds
+    exact = Fraction(max(need, 0.0) * (1 + 1e-9) + 1e-12) * bound / epsilon
+    return max(math.ceil(exact), bound + 1)

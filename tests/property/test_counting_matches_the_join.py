@@ -1,0 +1,281 @@
+"""Counting by elimination equals PostgreSQL's own plain join, on random schemas and data."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpsql.model import (
+    Attribute,
+    AttributeUse,
+    Boundary,
+    Column,
+    JoinQuery,
+    Occurrence,
+    Predicate,
+    Relation,
+    quote_identifier,
+)
+from dpsql.statistics.counts import count
+
+pytestmark = pytest.mark.server
+
+TYPES = ("integer", "bigint", "text", "date", "numeric")
+LITERALS = {
+    "integer": ("0", "1", "2", "-2147483648"),
+    "bigint": ("0", "1", "2", "9223372036854775807"),
+    "text": ("'0'", "'1'", "'é \"x\"'", "''"),
+    "date": ("'2020-01-01'", "'infinity'", "'-infinity'", "'1999-12-31'"),
+    "numeric": ("0", "1", "1.50", "'NaN'"),
+}
+
+
+class SnapshotDatabase:
+    """The Database port over one open transaction."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        self.ticks = 0
+
+    def execute(
+        self, sql: str, parameters: Sequence[tuple[str, object]] = ()
+    ) -> list[tuple[object, ...]]:
+        with self.connection.transaction(), self.connection.cursor() as cursor:
+            if parameters:
+                sql = re.sub(r"\$\d", "%s", sql.replace("%", "%%"))
+                return cursor.execute(sql, [v for _, v in parameters]).fetchall()
+            return cursor.execute(sql).fetchall()
+
+    def tick(self) -> None:
+        self.ticks += 1
+
+
+@pytest.fixture(scope="module")
+def connection(server: Any) -> Iterator[psycopg.Connection[Any]]:
+    database = server.create_database()
+    with database.connect() as connection:
+        yield connection
+    server.drop_database(database)
+
+
+@st.composite
+def cases(draw: st.DrawFn, integers_only: bool = False) -> tuple[list[str], JoinQuery]:
+    """Draw DDL and data, and a query over them (self-joins, cycles, predicates, groups)."""
+    kind = "integer" if integers_only else draw(st.sampled_from(TYPES))
+    statements, relations = [], []
+    for r in range(draw(st.integers(1, 3))):
+        width = draw(st.integers(1, 3))
+        columns = [f"c{k}" for k in range(width)]
+        key = draw(st.booleans()) and draw(st.integers(1, width))
+        name = f'tabl"e {r}' if r == 1 else f"t{r}"
+        ddl = ", ".join(f"{c} {kind}" + (" NOT NULL" if c == "c0" else "") for c in columns)
+        quoted = quote_identifier(name)
+        statements.append(f"CREATE TABLE pg_temp.{quoted} ({ddl})")
+        values = LITERALS[kind]
+        rows = draw(
+            st.lists(
+                st.tuples(
+                    *(
+                        st.sampled_from(values if k == 0 or key else (*values, "NULL"))
+                        for k in range(width)
+                    )
+                ),
+                max_size=8,
+            )
+        )
+        if key:
+            rows = list({row[:key]: row for row in rows}.values())
+        statements += [f"INSERT INTO pg_temp.{quoted} VALUES ({', '.join(x)})" for x in rows]
+        if key:
+            listed = ", ".join(columns[:key])
+            statements.append(f"ALTER TABLE pg_temp.{quoted} ADD PRIMARY KEY ({listed})")
+        relations.append(
+            Relation(
+                oid=r + 1,
+                schema="pg_temp",
+                name=name,
+                private=True,
+                root=r + 1,
+                columns=tuple(
+                    Column(c, 0, kind, k == 0 or bool(key and k < key))
+                    for k, c in enumerate(columns)
+                ),
+                keys=(tuple(columns[:key]),) if key else (),
+            )
+        )
+    chosen = [draw(st.sampled_from(relations)) for _ in range(draw(st.integers(1, 5)))]
+    places = [(i, c.name) for i, r in enumerate(chosen) for c in r.columns]
+    label = {p: draw(st.integers(0, 4)) for p in places}
+    classes = [[p for p in places if label[p] == v] for v in range(4)]
+    attributes: list[Attribute] = []
+    uses: dict[int, list[AttributeUse]] = {i: [] for i in range(len(chosen))}
+    placed: list[list[tuple[int, str]]] = []
+
+    def add(members: list[tuple[int, str]], join: bool) -> int:
+        number = len(attributes)
+        attributes.append(Attribute(number, kind, join))
+        placed.append(members)
+        for i, c in members:
+            uses[i].append(AttributeUse(number, f"r{i}.{c}", c))
+        return number
+
+    for members in classes:
+        if len({i for i, _ in members}) > 1:
+            add(members, True)
+    joined = {p for members in placed for p in members}
+    carried = [p for p in places if p not in joined]
+    draw(st.randoms()).shuffle(carried)
+    carried = carried[: draw(st.integers(0, 3))]
+    if integers_only:
+        carried = [p for p in carried if p[1] == "c0"]
+    for p in carried:
+        add([p], False)
+    everyone = list(range(len(attributes)))
+    groups = tuple(draw(st.lists(st.sampled_from(everyone), unique=True, max_size=2))) if everyone else ()
+    predicates = []
+    if not integers_only and len(everyone) > 1 and draw(st.booleans()):
+        for _ in range(draw(st.integers(1, 2))):
+            a, b = draw(st.sampled_from(everyone)), draw(st.sampled_from(everyone))
+            owners = frozenset({placed[a][0][0], placed[b][0][0]})
+            operator = draw(st.sampled_from(["<", "<>", "<="]))
+            predicates.append(Predicate(f"a{a} {operator} a{b}", frozenset({a, b}), owners))
+    occurrences = []
+    for i, relation in enumerate(chosen):
+        filters = (f"r{i}.c0 <> {LITERALS[kind][1]}",) if draw(st.integers(0, 3)) == 0 else ()
+        occurrences.append(Occurrence(i, relation, tuple(uses[i]), filters))
+    query = JoinQuery(tuple(occurrences), tuple(attributes), tuple(predicates), groups)
+    return statements, query
+
+
+def plain(query: JoinQuery, inside: frozenset[int], output: Sequence[int], *, weight: str = "1") -> str:
+    """Write the plain join that counts results of ``inside`` per value of ``output``."""
+    conditions, value = ["true"], {}
+    for i in sorted(inside):
+        occurrence = query.occurrences[i]
+        conditions += list(occurrence.filters)
+        for use in occurrence.uses:
+            if query.attributes[use.attribute].join:
+                conditions.append(f"{use.sql} IS NOT NULL")
+            if use.attribute in value:
+                conditions.append(f"{value[use.attribute]} = {use.sql}")
+            value.setdefault(use.attribute, use.sql)
+    for predicate in query.predicates:
+        if predicate.occurrences <= inside:
+            conditions.append(re.sub(r"\ba(\d+)\b", lambda m: value[int(m[1])], predicate.sql))
+    columns = "".join(f"{value[a]} AS a{a}, " for a in output)
+    source = ", ".join(f"{query.occurrences[i].relation.sql} AS r{i}" for i in sorted(inside))
+    group = f" GROUP BY {', '.join(str(k + 1) for k in range(len(output)))}" if output else ""
+    text = f"SELECT {columns}sum({weight}::numeric) AS n FROM {source}"
+    return f"{text} WHERE {' AND '.join(conditions)}{group}"
+
+
+def some_boundaries(query: JoinQuery) -> list[Boundary]:
+    """Natural boundaries of all connected subsets, and every other attribute set of pairs."""
+    shape = query.shape()
+    found = set()
+    for k in range(1, len(query.occurrences) + 1):
+        for chosen in itertools.combinations(range(len(query.occurrences)), k):
+            inside = frozenset(chosen)
+            found.add(Boundary(inside, shape.boundary(inside)))
+            if k <= 2:
+                own = frozenset().union(*(shape.attributes[i] for i in chosen))
+                found.add(Boundary(inside, own))
+    return sorted(found, key=repr)
+
+
+def check(connection: psycopg.Connection[Any], case: tuple[list[str], JoinQuery], kernel: Any) -> None:
+    statements, query = case
+    boundaries = some_boundaries(query)
+    with connection.transaction(force_rollback=True):
+        for statement in statements:
+            connection.execute(statement)
+        everything = frozenset(range(len(query.occurrences)))
+        keys = "".join(f"a{a}::text, " for a in query.groups)
+        sql = f"SELECT {keys}n FROM ({plain(query, everything, query.groups)}) AS t"
+        groups = {tuple(row[:-1]): int(row[-1] or 0) for row in connection.execute(sql)}
+        expected = {}
+        for boundary in boundaries:
+            inner = plain(query, boundary.occurrences, sorted(boundary.attributes))
+            row = connection.execute(f"SELECT max(n) FROM ({inner}) AS t").fetchone()
+            expected[boundary] = int(row[0] or 0) if row else 0
+        counts = count(query, boundaries, SnapshotDatabase(connection), kernel=kernel)
+        assert counts.groups == groups
+        assert counts.boundaries == expected
+
+
+relaxed = settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@relaxed
+@given(case=cases())
+def test_sql_equals_the_plain_join(
+    connection: psycopg.Connection[Any], case: tuple[list[str], JoinQuery]
+) -> None:
+    check(connection, case, "sql")
+
+
+@relaxed
+@given(case=cases(integers_only=True))
+def test_arrays_equal_the_plain_join(
+    connection: psycopg.Connection[Any],
+    case: tuple[list[str], JoinQuery],
+) -> None:
+    from dpsql.statistics import counts, reading
+
+    fell_back = []
+    original = counts._count_in_sql
+    counts._count_in_sql = lambda plan, database: (fell_back.append(plan), original(plan, database))[1]
+    try:
+        check(connection, case, "arrays")
+    finally:
+        counts._count_in_sql = original
+    assert not [plan for plan in fell_back if reading.readable(plan)]
+
+
+@relaxed
+@given(case=cases())
+def test_automatic_choice_equals_the_plain_join(
+    connection: psycopg.Connection[Any], case: tuple[list[str], JoinQuery]
+) -> None:
+    check(connection, case, "auto")
+
+
+@pytest.mark.parametrize("kernel", ["sql", "arrays", "auto"])
+@pytest.mark.parametrize("length", [5, 6, 7])
+def test_counts_past_two_to_the_63_are_exact(
+    connection: psycopg.Connection[Any], length: int, kernel: Any
+) -> None:
+    """A chain through a single value: the answer is the product of the numbers of rows."""
+    sizes = [3000 + 7 * i for i in range(length)]
+    with connection.transaction(force_rollback=True):
+        occurrences = []
+        for i, size in enumerate(sizes):
+            connection.execute(f"CREATE TABLE pg_temp.big{i} (x bigint NOT NULL)")
+            connection.execute(f"INSERT INTO pg_temp.big{i} SELECT 5 FROM generate_series(1, {size})")
+            relation = Relation(
+                i + 1, "pg_temp", f"big{i}", True, i + 1, (Column("x", 20, "bigint", True),)
+            )
+            occurrences.append(Occurrence(i, relation, (AttributeUse(0, f"r{i}.x", "x"),)))
+        query = JoinQuery(tuple(occurrences), (Attribute(0, "bigint", True),))
+        boundaries = some_boundaries(query)
+        counts = count(query, boundaries, SnapshotDatabase(connection), kernel=kernel)
+    for boundary in boundaries:
+        expected = 1
+        for i in boundary.occurrences:
+            expected *= sizes[i]
+        assert counts.boundaries[boundary] == expected
+    answer = 1
+    for size in sizes:
+        answer *= size
+    assert counts.groups == {(): answer}
