@@ -105,9 +105,7 @@ def test_connection_settings_make_charges_durable(harness: ServerHarness) -> Non
         " current_setting('statement_timeout'), current_setting('search_path'),"
         " current_setting('application_name'), current_setting('transaction_isolation')",
     )
-    assert rows == [
-        ("on", "5s", "15s", "pg_catalog,pg_temp", "dpsql_ledger", "read committed")
-    ]
+    assert rows == [("on", "5s", "15s", "pg_catalog,pg_temp", "dpsql_ledger", "read committed")]
 
 
 def test_connection_of_another_role_is_refused(harness: ServerHarness) -> None:

@@ -1,0 +1,138 @@
+"""Who may do what with each object of the extension, against a reviewed list.
+
+``DPSQL_REWRITE=1`` writes the list anew; the difference is for review.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+EXPECTED = Path(__file__).with_name("privileges.txt")
+
+# mallory stands for everyone: a role that is a member of nothing.
+MATRIX = """
+with role(name) as (
+    values ('mallory'), ('dp_analyst'), ('dp_owner'), ('dp_executor'), ('dp_ledger')),
+member(classid, objid) as (
+    select d.classid, d.objid
+      from pg_depend d join pg_extension e on e.oid = d.refobjid
+     where d.refclassid = 'pg_extension'::regclass and d.deptype = 'e' and e.extname = 'dpsql'),
+held(object, role, privilege) as (
+    select 'schema ' || n.nspname, r.name, p.name
+      from pg_namespace n join member m on m.objid = n.oid and m.classid = 'pg_namespace'::regclass,
+           role r, unnest(array['USAGE', 'CREATE']) p(name)
+     where has_schema_privilege(r.name, n.oid, p.name)
+    union all
+    select case c.relkind when 'v' then 'view ' else 'table ' end || c.oid::regclass, r.name, p.name
+      from pg_class c join member m on m.objid = c.oid and m.classid = 'pg_class'::regclass,
+           role r,
+           unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES',
+                        'TRIGGER']) p(name)
+     where c.relkind in ('r', 'v') and has_table_privilege(r.name, c.oid, p.name)
+    union all
+    select 'sequence ' || c.oid::regclass, r.name, p.name
+      from pg_class c join pg_namespace n on n.oid = c.relnamespace,
+           role r, unnest(array['SELECT', 'USAGE', 'UPDATE']) p(name)
+     where c.relkind = 'S' and n.nspname in ('dp', 'dpv')
+       and has_sequence_privilege(r.name, c.oid, p.name)
+    union all
+    select 'function ' || f.oid::regprocedure, r.name, 'EXECUTE'
+      from pg_proc f join member m on m.objid = f.oid and m.classid = 'pg_proc'::regclass, role r
+     where has_function_privilege(r.name, f.oid, 'EXECUTE'))
+select object || ': ' || role || ' ' || string_agg(privilege, ',' order by privilege)
+  from held group by object, role
+ order by object collate "C", role collate "C"
+"""
+
+
+def test_privileges_are_the_reviewed_ones(database: Any) -> None:
+    found = [row[0] for row in database.sql(MATRIX)]
+    if os.environ.get("DPSQL_REWRITE"):
+        EXPECTED.write_text("\n".join([*found, ""]))
+    assert found == EXPECTED.read_text().splitlines()
+
+
+def test_only_the_ledgers_role_owns_its_tables_and_owns_nothing_else(database: Any) -> None:
+    rows = database.sql(
+        "select c.relname::text from pg_class c where c.relkind in ('r', 'v', 'm')"
+        " and pg_get_userbyid(c.relowner) = 'dp_ledger' order by 1"
+    )
+    assert [row[0] for row in rows] == [
+        "answer",
+        "answer_text",
+        "role_total",
+        "root_total",
+        "spend",
+    ]
+    assert database.sql(
+        "select count(*) from pg_proc where pg_get_userbyid(proowner) = 'dp_ledger'"
+    ) == [(0,)]
+
+
+def test_functions_pin_their_search_path_unless_they_read_the_callers_text(database: Any) -> None:
+    rows = database.sql(
+        """
+        select p.proname::text, p.prosecdef
+          from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+          join pg_language l on l.oid = p.prolang
+         where n.nspname in ('dp', 'dpv') and l.lanname not in ('c', 'internal')
+           and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)
+         order by 1
+        """
+    )
+    # These mean what the caller's own search_path makes of the text, and run as the caller.
+    assert rows == [("explain", False), ("query", False), ("sensitivity", False)]
+
+
+def test_every_object_has_a_comment(database: Any) -> None:
+    rows = database.sql(
+        """
+        select p.oid::regprocedure::text from pg_proc p join pg_language l on l.oid = p.prolang
+         where p.pronamespace = 'dp'::regnamespace and l.lanname <> 'c' and obj_description(p.oid, 'pg_proc') is null
+        union all
+        select c.oid::regclass::text from pg_class c
+         where c.relnamespace = 'dp'::regnamespace and c.relkind in ('r', 'v')
+           and obj_description(c.oid, 'pg_class') is null
+        """
+    )
+    assert rows == []
+
+
+def test_each_role_sees_its_own_part(database: Any) -> None:
+    admin = database.connect()
+    admin.execute("create table t (id integer)")
+    admin.execute("select dp.protect('t'), dp.grant_budget('alice', 3), dp.grant_budget('bob', 4)")
+    admin.execute(
+        "select dp.record_loss('alice', 't', 1, 0, 'one'), dp.record_loss('bob', 't', 2, 0, 'two')"
+    )
+    own = "select role::text, epsilon_spent from dp.budgets"
+    assert database.sql(own, user="alice") == [("alice", 1)]
+    assert database.sql(own, user="bob") == [("bob", 2)]
+    assert database.sql("select question from dp.ledger", user="alice") == [("one",)]
+    assert database.sql("select relation_name::text from dp.relations", user="alice") == [("t",)]
+    admin.execute("grant dp_owner to owner1")
+    try:
+        assert len(database.sql(own, user="owner1")) == 3
+        assert len(database.sql("select * from dp.ledger", user="owner1")) == 2
+    finally:
+        admin.execute("revoke dp_owner from owner1")
+
+
+def test_views_do_not_leak_through_cheap_functions(database: Any) -> None:
+    admin = database.connect()
+    admin.execute("create table t (id integer)")
+    admin.execute("select dp.protect('t'), dp.grant_budget('alice', 3), dp.grant_budget('bob', 4)")
+    admin.execute("select dp.record_loss('bob', 't', 2, 0, 'of bob')")
+    admin.execute("grant create on schema public to alice")
+    alice = database.connect("alice")
+    seen: list[str] = []
+    alice.add_notice_handler(lambda notice: seen.append(str(notice.message_primary)))
+    alice.execute(
+        "create function public.peep(text) returns boolean language plpgsql cost 0.0000001"
+        " as $$ begin raise notice '%', $1; return true; end $$"
+    )
+    alice.execute("select * from dp.ledger where public.peep(question)")
+    alice.execute("select * from dp.budgets where public.peep(role::text)")
+    assert seen == ["alice"]
