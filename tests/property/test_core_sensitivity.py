@@ -33,9 +33,7 @@ class Bound:
         values = tuple(self.query.boundary(instance, b) for b in self.needs)
         if values not in self.known:
             measured = dict(zip(self.needs, values, strict=True))
-            found = sensitivity.bound(
-                self.shape, measured, self.beta, self.method, self.use_keys
-            )
+            found = sensitivity.bound(self.shape, measured, self.beta, self.method, self.use_keys)
             self.known[values] = max(found.value, 1.0)
         return self.known[values]
 
@@ -72,9 +70,7 @@ def test_keys_never_make_the_bound_larger_where_no_boundary_is_empty(query: Quer
     seen = 0
     while seen < 10:
         instance = query.sample(generator, True)
-        values = {
-            b: query.boundary(instance, b) for b in plain | required(shape, True)
-        }
+        values = {b: query.boundary(instance, b) for b in plain | required(shape, True)}
         if not all(values[b] for b in plain):
             continue
         seen += 1
