@@ -204,8 +204,10 @@ class _Writer:
         value = "max(1)" if self.plan.factors[n].unit else "max(n)"
         keys = "".join(f", NULL::text AS k{i + 1}" for i in range(len(self.plan.query.groups)))
         limit = " LIMIT 1" if self.plan.factors[n].unit else ""
-        source = f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f" if limit else (
-            f"{self._source(n)} AS f"
+        source = (
+            f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f"
+            if limit
+            else (f"{self._source(n)} AS f")
         )
         return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
 
@@ -216,6 +218,4 @@ class _Writer:
             f", {f'f.a{a}::text' if a in factor.output else 'NULL::text'} AS k{i + 1}"
             for i, a in enumerate(self.plan.query.groups)
         )
-        return (
-            f"SELECT {-1 - j} AS label, {value}::text AS value{keys} FROM {self._source(n)} AS f"
-        )
+        return f"SELECT {-1 - j} AS label, {value}::text AS value{keys} FROM {self._source(n)} AS f"

@@ -124,7 +124,8 @@ def make_plan(
     """
     builder = _Builder(query, sizes or Sizes.guess(query))
     wanted = sorted(
-        set(boundaries), key=lambda b: (len(b.occurrences), sorted(b.occurrences), sorted(b.attributes))
+        set(boundaries),
+        key=lambda b: (len(b.occurrences), sorted(b.occurrences), sorted(b.attributes)),
     )
     found = tuple(
         (b, tuple(builder.target(part, b.attributes) for part in builder.parts(b.occurrences)))
@@ -209,9 +210,7 @@ class _Builder:
     def _base(self, index: int, output: frozenset[int], grouped: bool) -> Base:
         occurrence = self.query.occurrences[index]
         keys = tuple(key for key in _identifying_keys(self.query, occurrence) if key <= output)
-        here = tuple(
-            n for n, p in enumerate(self.query.predicates) if p.occurrences <= {index}
-        )
+        here = tuple(n for n, p in enumerate(self.query.predicates) if p.occurrences <= {index})
         return Base(
             occurrence=index,
             output=tuple(sorted(output)),
@@ -221,7 +220,9 @@ class _Builder:
             keys=keys,
         )
 
-    def _product(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> Product:
+    def _product(
+        self, occurrences: frozenset[int], output: frozenset[int], grouped: bool
+    ) -> Product:
         split = self.decomposer.split(occurrences, output)
         left = self._child(split.left, split.left_output)
         right = self._child(split.right, split.right_output)
