@@ -179,9 +179,7 @@ class JoinQuery:
         return Shape(
             attributes=tuple(o.attributes & join for o in self.occurrences),
             physical=tuple(physical),
-            keys=tuple(
-                tuple(k for k in o.key_attributes() if k <= join) for o in self.occurrences
-            ),
+            keys=tuple(tuple(k for k in o.key_attributes() if k <= join) for o in self.occurrences),
         )
 
 
@@ -323,7 +321,14 @@ class Question:
     def roots(self) -> tuple[int, ...]:
         """Ledger roots of all private relations that are read, sorted."""
         return tuple(
-            sorted({o.relation.root for q in self.aggregates for o in q.occurrences if o.relation.private})
+            sorted(
+                {
+                    o.relation.root
+                    for q in self.aggregates
+                    for o in q.occurrences
+                    if o.relation.private
+                }
+            )
         )
 
 

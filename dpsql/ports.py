@@ -10,7 +10,9 @@ from typing import Protocol
 class Database(Protocol):
     """Where base data is read, by set-oriented SQL, always in the caller's one snapshot."""
 
-    def execute(self, sql: str, parameters: Sequence[tuple[str, object]] = ()) -> list[tuple[object, ...]]:
+    def execute(
+        self, sql: str, parameters: Sequence[tuple[str, object]] = ()
+    ) -> list[tuple[object, ...]]:
         """Run one statement; ``parameters`` are (type name, value) pairs for ``$1 ...``."""
         ...
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
 
-def explain(
-    text: str, role: Role, settings: Settings, services: Services
-) -> list[tuple[str, str]]:
+def explain(text: str, role: Role, settings: Settings, services: Services) -> list[tuple[str, str]]:
     """Return (item, value) rows: relations, method, guarantee, cost, expected error.
 
     The counting SQL is shown to owners of all private relations only.
@@ -38,7 +36,9 @@ def explain(
         ("groups", _groups(quote)),
     ]
     for j, aggregate in enumerate(quote.aggregates):
-        name = f"expected error of dp_count {j + 1}" if len(quote.aggregates) > 1 else "expected error"
+        name = (
+            f"expected error of dp_count {j + 1}" if len(quote.aggregates) > 1 else "expected error"
+        )
         rows.append((name, _error(aggregate, settings)))
     if services.catalog.owns(role.oid, tuple(r.oid for r in relations if r.private)):
         from dpsql.query.counting_sql import counting_sql

@@ -92,9 +92,7 @@ def price(
             private_relations=shape.private_count,
             want_interval=want_interval,
         )
-        quotes.append(
-            AggregateQuote(query, method, fixed, required(shape, method), plan)
-        )
+        quotes.append(AggregateQuote(query, method, fixed, required(shape, method), plan))
     total = Guarantee(
         sum((q.plan.guarantee.epsilon for q in quotes), Fraction(0)),
         sum((q.plan.guarantee.delta for q in quotes), Fraction(0)),

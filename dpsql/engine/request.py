@@ -104,4 +104,3 @@ def _choice(name: str, text: str, choices: Sequence[str]) -> str:
 def _refuse(name: str, what: str, got: object) -> None:
     shown = f"{float(got):g}" if isinstance(got, Fraction) else str(got)
     raise InvalidParameter(f'parameter "{name}" must be {what}', detail=f"Got {shown}.")
-

@@ -141,7 +141,8 @@ def make_plan(
     """
     builder = _Builder(query, sizes or Sizes.guess(query))
     wanted = sorted(
-        set(boundaries), key=lambda b: (len(b.occurrences), sorted(b.occurrences), sorted(b.attributes))
+        set(boundaries),
+        key=lambda b: (len(b.occurrences), sorted(b.occurrences), sorted(b.attributes)),
     )
     found = tuple(
         (b, tuple(builder.target(part, b.attributes) for part in builder.parts(b.occurrences)))
@@ -186,7 +187,7 @@ class _Builder:
         return Plan(self.query, tuple(self.factors), boundaries, answer, tuple(self.rows))
 
     def _factor(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> int:
-        """Number of the factor, built when it is new."""
+        """Return the number of the factor, built when it is new."""
         for form in (True, False) if not grouped else (True,):
             number = self.known.get((occurrences, output, form))
             if number is not None and (grouped or self._shared(occurrences, output, form)):
@@ -239,7 +240,9 @@ class _Builder:
             unique=unique or grouped,
         )
 
-    def _product(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> Product:
+    def _product(
+        self, occurrences: frozenset[int], output: frozenset[int], grouped: bool
+    ) -> Product:
         split = self.decomposer.split(occurrences, output)
         shared = split.left_output & split.right_output
         closure = self.decomposer.closure

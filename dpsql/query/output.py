@@ -214,7 +214,7 @@ class _Separator:
     def _type(self, full: str, position: int) -> str:
         element = full.removesuffix("[]")
         if types.base(element) not in types.SIMPLE and self.catalog.enum(element) is None:
-            raise FunctionNotAllowed(f"the type {full} is not allowed here", position=position)
+            raise _not_allowed(f"the type {full}", position)
         return full
 
     def _const(self, node: Node) -> str:
@@ -224,7 +224,7 @@ class _Separator:
 
     def _sqlvalue(self, node: Node) -> str:
         if str(node.value).split("(")[0] not in _CLOCK:
-            raise FunctionNotAllowed(f"{node.value} is not allowed here", position=node.position)
+            raise _not_allowed(f"{node.value}", node.position)
         return str(node.value)
 
     def _cast(self, node: Node) -> str:
@@ -269,9 +269,7 @@ class _Separator:
     def _call(self, node: Node) -> str:
         schema, name = node.pair()
         if schema not in ("", "pg_catalog"):
-            raise FunctionNotAllowed(
-                f"{schema}.{name}() is not allowed here", position=node.position
-            )
+            raise _not_allowed(f"{schema}.{name}()", node.position)
         if node.flags - {"special", "variadic"} or name in self.aggregates:
             refusals.refuse("other_aggregate", node.position)
         args = [self.sql(a) for a in node.args]
@@ -280,3 +278,11 @@ class _Separator:
         if name in _KEYWORDS and "special" in node.flags:
             return f"{name}({', '.join(args)})"
         return f"pg_catalog.{quote_identifier(name)}({', '.join(args)})"
+
+
+def _not_allowed(what: str, position: int) -> FunctionNotAllowed:
+    return FunctionNotAllowed(
+        f"{what} is not allowed here",
+        hint="Use built-in functions of released values: group keys and counts.",
+        position=position,
+    )

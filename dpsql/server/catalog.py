@@ -89,9 +89,7 @@ class SpiCatalog:
         self._rows: dict[tuple[str, str], dict[str, Any] | None] = {}
         self.seen: set[int] = set()
 
-    def analyze(
-        self, text: str, parameters: Sequence[str | None] | None = None
-    ) -> dict[str, Any]:
+    def analyze(self, text: str, parameters: Sequence[str | None] | None = None) -> dict[str, Any]:
         """Let the server analyse a statement under the pinned search_path.
 
         ``parameters`` are typed literals for ``$1 ...``, as ``dp.parameters`` writes them.

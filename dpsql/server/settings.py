@@ -31,7 +31,5 @@ def read(database: SpiDatabase) -> tuple[Role, Settings]:
     """Return who asks and with which settings, as of now."""
     row = database.execute(_SQL, (("int4", 1),))[0]
     oid, name, *texts = row
-    texts_by_name = {
-        n: None if t is None else str(t) for n, t in zip(_NAMES, texts, strict=True)
-    }
+    texts_by_name = {n: None if t is None else str(t) for n, t in zip(_NAMES, texts, strict=True)}
     return Role(int(str(oid)), str(name)), Settings.from_texts(texts_by_name)

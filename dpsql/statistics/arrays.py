@@ -7,7 +7,7 @@ each, so that a cancel is noticed, and every large array is announced to ``Memor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[Any]
+#: Keys of complete groups, ascending, their counts (``None``: all 1) and the largest count.
+Run = tuple[Ints, Ints | None, int]
 
 #: Rows (or pairs) handled between two ticks.
-BLOCK = 1 << 18
+BLOCK = 1 << 17
 #: Cells of a dense accumulator.
 _CELLS = 1 << 20
+#: Cells of the largest dense accumulator.
+MOST_CELLS = 4 * _CELLS
 _LIMIT = float(2**62)
+#: Rows with the same first value that a probing index looks through.
+_MOST_PROBES = 12
 
 
 class NotInArrays(Exception):
@@ -58,14 +64,18 @@ class Table:
     columns: dict[int, Ints]
     weight: Ints | None
     rows: int
+    held: int = 0  # bytes of columns and weights that are not shared with another table
     indexes: dict[tuple[int, ...], Index] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of columns, weights and indexes."""
+        """Bytes of columns and weights."""
         own = sum(c.nbytes for c in self.columns.values())
-        own += 0 if self.weight is None else self.weight.nbytes
-        return own + sum(index.nbytes for index in self.indexes.values())
+        return own + (0 if self.weight is None else self.weight.nbytes)
+
+    def owned(self) -> int:
+        """Bytes that dropping the table frees."""
+        return self.held + sum(index.nbytes for index in self.indexes.values())
 
 
 @dataclass(slots=True)
@@ -79,12 +89,35 @@ class Index:
     start: Ints
     keys: Ints | None
     unique: bool
+    rest: Ints | None = None  # unique and not dense: ``start`` is by the first attribute only,
+    most: int = 0  # ``rest`` numbers the others, and at most this many rows share a first value
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        arrays = (self.order, self.start, self.keys)
+        arrays = (self.order, self.start, self.keys, self.rest)
         return sum(a.nbytes for a in arrays if a is not None)
+
+    def find(
+        self, engine: Engine, columns: dict[int, Ints], attributes: tuple[int, ...]
+    ) -> tuple[Ints, NDArray[np.bool_]]:
+        """Return where the one match of each row is, and whether there is one (unique indexes)."""
+        if self.rest is None:
+            slots = self.slots(engine.key(columns, attributes))
+            at = self.start[slots]
+            return at, self.start[1:][slots] > at
+        first = columns[attributes[0]]
+        begin, end = self.start[first], self.start[1:][first]
+        key = engine.key(columns, attributes[1:])
+        place = np.zeros(len(first), dtype=begin.dtype)
+        found = np.zeros(len(first), dtype=bool)
+        for _ in range(self.most):
+            open_ = begin < end
+            same = open_ & (self.rest[np.where(open_, begin, 0)] == key)
+            place[same] = begin[same]
+            found |= same
+            begin = begin + 1
+        return place, found
 
     def slots(self, keys: Ints) -> Ints:
         """Return the position in ``start`` of each key, an empty slot's for absent ones."""
@@ -113,7 +146,7 @@ class Engine:
         return size
 
     def key(self, columns: dict[int, Ints], attributes: tuple[int, ...]) -> Ints:
-        """Number the rows by their values of ``attributes`` (mixed radix)."""
+        """Return the number of each row's values of ``attributes`` (mixed radix)."""
         if self.size(attributes) >= 2**62:
             raise NotInArrays("key space")
         key: Ints | None = None
@@ -155,12 +188,29 @@ class Engine:
         else:
             edges = np.flatnonzero(key[1:] != key[:-1]) + 1 if table.rows else np.zeros(0, int)
             first = np.concatenate(([0], edges)) if table.rows else edges
+            unique = len(first) == table.rows
+            probe = self._probe(table, attributes) if unique and len(attributes) > 1 else None
             start = np.concatenate((first, [table.rows, table.rows])).astype(np.int64)
-            index = Index(order, start, key[first], len(first) == table.rows)
+            index = probe or Index(order, start, key[first], unique)
         self.tick()
         self.memory.hold(index.nbytes)
         table.indexes[attributes] = index
         return index
+
+    def _probe(self, table: Table, attributes: tuple[int, ...]) -> Index | None:
+        """Index by the first attribute alone, when few rows share a value of it.
+
+        A few passes over a short list beat a binary search in a long one.
+        """
+        by_first = self.index(table, attributes[:1])
+        counts = np.diff(by_first.start)
+        most = int(counts.max(initial=0))
+        if by_first.keys is not None or most > _MOST_PROBES or not table.rows:
+            return None
+        rest = self.key(table.columns, attributes[1:])
+        if by_first.order is not None:
+            rest = rest[by_first.order]
+        return Index(by_first.order, by_first.start, None, True, rest, most)
 
 
 @dataclass(slots=True)
@@ -176,17 +226,17 @@ class Rows:
     shared: tuple[int, ...]
     _start: Ints | None = None
     _count: Ints | None = None
-    _index: Index | None = None
+    index: Index | None = None
 
     def prepare(self) -> None:
         """Match the left rows with the index of the right ones, unless a block can do it later."""
-        if self.right is None or self._index is not None or self._count is not None:
+        if self.right is None or self.index is not None or self._count is not None:
             return
         if not self.shared:
             self._start = np.zeros(self.left.rows, dtype=np.int32)
             self._count = np.full(self.left.rows, self.right.rows, dtype=np.int64)
             return
-        index = self._index = self.engine.index(self.right, self.shared)
+        index = self.index = self.engine.index(self.right, self.shared)
         if index.unique:
             return
         self.engine.memory.need(self.left.rows * 24 + BLOCK * 40)
@@ -202,7 +252,7 @@ class Rows:
         self._start, self._count = start, count
 
     def ends(self) -> Ints | None:
-        """Return the number of pairs up to and including each left row; ``None``: at most one each."""
+        """Return the number of pairs up to each left row, inclusive; ``None``: at most one each."""
         self.prepare()
         return None if self._count is None else np.cumsum(self._count, dtype=np.int64)
 
@@ -215,11 +265,11 @@ class Rows:
             if self.right is not None and self.right.weight is not None:
                 total *= float(self.right.weight.max(initial=0))
         else:
-            weight = self.right.weight
+            weight = None if self.right is None else self.right.weight
             if weight is None:
                 per_row = self._count.astype(np.float64)
             else:
-                order = None if self._index is None else self._index.order
+                order = None if self.index is None else self.index.order
                 ordered = weight if order is None else weight[order]
                 sums = np.concatenate(([0.0], np.cumsum(ordered, dtype=np.float64)))
                 # cumulative differences lose digits; the largest weight bounds each match
@@ -233,15 +283,14 @@ class Rows:
 
     def block(self, lo: int, hi: int, want: tuple[int, ...]) -> tuple[dict[int, Ints], Ints | None]:
         """Return the wanted columns and the weights of the rows that left rows lo..hi give."""
-        left, right, index = self.left, self.right, self._index
+        left, right, index = self.left, self.right, self.index
         if right is None:
             columns = {a: left.columns[a][lo:hi] for a in want}
             return columns, None if left.weight is None else left.weight[lo:hi].astype(np.int64)
         if index is not None and index.unique:
             part = {a: left.columns[a][lo:hi] for a in self.shared}
-            slots = index.slots(self.engine.key(part, self.shared))
-            ir = index.start[slots]
-            il: Ints = np.flatnonzero(index.start[1:][slots] - ir)
+            ir, found = index.find(self.engine, part, self.shared)
+            il: Ints = np.flatnonzero(found)
             ir = ir[il]
             il += lo
         elif self._count is not None and self._start is not None:
@@ -278,7 +327,7 @@ def cut(ends: Ints | None, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         else:
             before = int(ends[lo - 1]) if lo else 0
             to = int(np.searchsorted(ends, before + BLOCK, side="right"))
-            to = min(hi, max(lo + 1, to), lo + 4 * BLOCK)
+            to = min(hi, max(lo + 1, to), lo + 8 * BLOCK)
         yield lo, to
         lo = to
 
@@ -287,12 +336,17 @@ def collect(rows: Rows, output: tuple[int, ...]) -> Table:
     """Keep all rows, as a bag."""
     engine = rows.engine
     rows.check_total()
+    shared = _collect_shared(rows, output)
+    if shared is not None:
+        return shared
     ends = rows.ends()
     most = rows.left.rows if ends is None else (int(ends[-1]) if len(ends) else 0)
     sources = [t for t in (rows.left, rows.right) if t is not None]
     weighted = any(t.weight is not None for t in sources)
     dtypes = {a: next(t.columns[a].dtype for t in sources if a in t.columns) for a in output}
-    engine.memory.need(most * (sum(d.itemsize for d in dtypes.values()) + 8 * weighted) + BLOCK * 80)
+    engine.memory.need(
+        most * (sum(d.itemsize for d in dtypes.values()) + 8 * weighted) + BLOCK * 80
+    )
     columns = {a: np.empty(most, dtype=dtypes[a]) for a in output}
     weight = np.empty(most, dtype=np.int64) if weighted else None
     at = 0
@@ -305,7 +359,35 @@ def collect(rows: Rows, output: tuple[int, ...]) -> Table:
             weight[at : at + n] = 1 if w is None else w
         at += n
         engine.tick()
-    return Table({a: c[:at] for a, c in columns.items()}, None if weight is None else weight[:at], at)
+    table = Table(
+        {a: c[:at] for a, c in columns.items()}, None if weight is None else weight[:at], at
+    )
+    table.held = sum(c.nbytes for c in columns.values())
+    table.held += 0 if weight is None else weight.nbytes
+    return table
+
+
+def _collect_shared(rows: Rows, output: tuple[int, ...]) -> Table | None:
+    """Keep the left columns as they are when every left row has exactly one match."""
+    engine, left, right, index = rows.engine, rows.left, rows.right, rows.index
+    if right is None or index is None or not index.unique or right.weight is not None:
+        return None
+    added = {a: right.columns[a] for a in output if a not in left.columns}
+    held = sum(c.dtype.itemsize for c in added.values()) * left.rows
+    engine.memory.need(held + BLOCK * 60)
+    new = {a: np.empty(left.rows, dtype=c.dtype) for a, c in added.items()}
+    for lo in range(0, left.rows, BLOCK):
+        part = {a: left.columns[a][lo : lo + BLOCK] for a in rows.shared}
+        at, found = index.find(engine, part, rows.shared)
+        if not bool(found.all()):
+            return None
+        if index.order is not None:
+            at = index.order[at]
+        for a, column in added.items():
+            new[a][lo : lo + BLOCK] = column[at]
+        engine.tick()
+    columns = {a: new[a] if a in new else left.columns[a] for a in output}
+    return Table(columns, left.weight, left.rows, held)
 
 
 def total(rows: Rows) -> int:
@@ -370,8 +452,12 @@ def _best(engine: Engine, table: Table, shared: tuple[int, ...]) -> tuple[Ints, 
     return key[edges], np.maximum.reduceat(table.weight[order].astype(np.int64), edges)
 
 
-def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | None, int]:
+def group(
+    rows: Rows, output: tuple[int, ...], *, keep: bool, best: tuple[int, ...] | None = None
+) -> tuple[Table | None, int]:
     """Count per value of ``output``: the table (if ``keep``) and the maximum.
+
+    With ``best`` the table is only the largest count per value of those attributes.
 
     Rows are visited in the order of one output attribute of the driving table, so that
     each run of its values is complete when the next begins.
@@ -384,24 +470,58 @@ def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | N
         rows = Rows(engine, rows.right, rows.left, rows.shared)
         first = next(a for a in output if a in rows.left.columns)
     radix = (first, *(a for a in output if a != first))
-    runs = _flat_runs(rows, radix) if _flat(rows, radix) else None
-    if runs is None:
+    if engine.size(radix) <= MOST_CELLS and engine.size(radix) <= max(_CELLS, 4 * rows.left.rows):
+        engine.memory.need(engine.size(radix) * 16 + BLOCK * 60)
+        rows.check_total()
+        ends, cells = rows.ends(), (0, engine.size(radix))
+        whole = _dense(rows, radix, ends, (0, rows.left.rows), cells)
+        runs: Iterable[Run] = [] if whole is None else [whole]
+    elif _flat(rows, radix):
+        runs = _flat_runs(rows, radix)
+    else:
         engine.memory.need(BLOCK * 100 + _CELLS * 16)
         rows = Rows(engine, _sorted(rows, first), rows.right, rows.shared)
         rows.check_total()
         runs = _runs(rows, radix)
     pieces: list[Table] = []
     held, maximum = 0, 0
-    for keys, weights, top in runs:
-        maximum = max(maximum, top)
-        if keep:
-            pieces.append(_decode(engine, radix, keys, weights, top))
+    largest = _Largest(engine, best) if keep and best is not None else None
+    for keys, weights, most in runs:
+        maximum = max(maximum, most)
+        if largest is not None:
+            largest.add(_decode(engine, radix, keys, weights, most))
+        elif keep:
+            pieces.append(_decode(engine, radix, keys, weights, most))
             held += pieces[-1].nbytes
             engine.memory.need(held + BLOCK * 100)
+    if largest is not None:
+        return largest.table(), maximum
     if not keep:
         return None, maximum
     engine.memory.need(held + held // 2)
     return _stack(engine, radix, pieces), maximum
+
+
+class _Largest:
+    """The largest count seen per value of some attributes."""
+
+    def __init__(self, engine: Engine, attributes: tuple[int, ...]) -> None:
+        if engine.size(attributes) > MOST_CELLS:
+            raise NotInArrays("key space")
+        self.engine = engine
+        self.attributes = attributes
+        self.counts = np.zeros(engine.size(attributes), dtype=np.int64)
+
+    def add(self, piece: Table) -> None:
+        """Take complete groups into account."""
+        key = self.engine.key(piece.columns, self.attributes)
+        np.maximum.at(self.counts, key, 1 if piece.weight is None else piece.weight)
+
+    def table(self) -> Table:
+        """Return the values that occur, with their largest counts."""
+        keys = np.flatnonzero(self.counts)
+        counts = self.counts[keys]
+        return _decode(self.engine, self.attributes, keys, counts, int(counts.max(initial=0)))
 
 
 def _flat(rows: Rows, radix: tuple[int, ...]) -> bool:
@@ -411,14 +531,14 @@ def _flat(rows: Rows, radix: tuple[int, ...]) -> bool:
         return False
     ends = rows.ends()
     pairs = rows.left.rows if ends is None else (int(ends[-1]) if len(ends) else 0)
-    if rows.left.rows < 4 * BLOCK or pairs > 2 * rows.left.rows:
+    if rows.left.rows < 8 * BLOCK or pairs > 2 * rows.left.rows:
         return False
     if rows.engine.size(radix) <= 4 * pairs:
         return False
     return bool((column[1:] < column[:-1]).any())
 
 
-def _flat_runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[tuple[Ints, Ints | None, int]]:
+def _flat_runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[Run]:
     """Sort the keys of all rows, in place, and yield the groups block by block."""
     engine = rows.engine
     ends = rows.ends()
@@ -454,7 +574,7 @@ def sort_in_parts(keys: Ints, tick: Callable[[], None]) -> None:
     while spans:
         lo, hi = spans.pop()
         part = keys[lo:hi]
-        if hi - lo <= 4 * BLOCK:
+        if hi - lo <= 8 * BLOCK:
             part.sort()
         else:
             middle = (hi - lo) // 2
@@ -480,7 +600,7 @@ def _sorted(rows: Rows, attribute: int) -> Table:
     )
 
 
-def _runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[tuple[Ints, Ints | None, int]]:
+def _runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[Run]:
     """Yield complete groups: their keys, ascending over all, their counts and the largest."""
     engine = rows.engine
     column = rows.left.columns[radix[0]]
@@ -489,7 +609,7 @@ def _runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[tuple[Ints, Ints | Non
         return
     width = engine.size(radix[1:])
     pairs = rows.left.rows if ends is None else int(ends[-1])
-    dense = engine.size(radix) <= max(_CELLS, 4 * pairs) and width <= 4 * _CELLS
+    dense = engine.size(radix) <= max(_CELLS, 4 * pairs) and width <= MOST_CELLS
     most = max(1, _CELLS // width) if dense else engine.domains[radix[0]]
     lo = 0
     while lo < rows.left.rows:
@@ -509,9 +629,9 @@ def _end_of_run(column: Ints, ends: Ints | None, lo: int, last: int) -> int:
     hi = next(cut(ends, lo, len(column)))[1]
     value = min(int(column[hi - 1]), last)
     # whole values only: up to the last row of this value, or of the one before
-    to = int(np.searchsorted(column, value, side="right"))
+    to = int(np.searchsorted(column, column.dtype.type(value), side="right"))
     if to > hi:
-        before = int(np.searchsorted(column, value, side="left"))
+        before = int(np.searchsorted(column, column.dtype.type(value), side="left"))
         return before if before > lo else to
     return to
 
@@ -522,7 +642,7 @@ def _dense(
     ends: Ints | None,
     span: tuple[int, int],
     cells: tuple[int, int],
-) -> tuple[Ints, Ints | None, int] | None:
+) -> Run | None:
     """Count into an array that has a cell for every possible key of the run."""
     engine = rows.engine
     low, size = cells
@@ -534,13 +654,13 @@ def _dense(
         if not len(key):
             continue
         key = key - np.int64(offset) if key.dtype.kind == "i" else key.astype(np.int64) - offset
-        if weight is None:
-            found = np.bincount(key, minlength=size)
-            counts = found if counts is None else counts + found
+        if weight is None and counts is None and size <= 4 * len(key):
+            counts = np.bincount(key, minlength=size)
+        elif counts is None:
+            counts = np.zeros(size, dtype=np.int64)
+            np.add.at(counts, key, 1 if weight is None else weight)
         else:
-            if counts is None:
-                counts = np.zeros(size, dtype=np.int64)
-            np.add.at(counts, key, weight)
+            np.add.at(counts, key, 1 if weight is None else weight)
         engine.tick()
     if counts is None:
         return None
@@ -557,7 +677,7 @@ def _sparse(
     ends: Ints | None,
     span: tuple[int, int],
     cells: tuple[int, int],  # noqa: ARG001 - the same signature as _dense
-) -> tuple[Ints, Ints | None, int] | None:
+) -> Run | None:
     """Sort the keys of the run and count equal ones; reduce whenever the buffer is full."""
     engine = rows.engine
     keys: list[Ints] = []
@@ -571,7 +691,7 @@ def _sparse(
         buffered += len(key)
         engine.memory.need(buffered * 48)
         engine.tick()
-        if buffered > 4 * BLOCK:
+        if buffered > 8 * BLOCK:
             merged, sums = _reduce(keys, weights)
             keys, weights, buffered = [merged], [sums], len(merged)
     merged, sums = _reduce(keys, weights)

@@ -15,7 +15,20 @@ import numpy as np
 from dpsql.model import Counts
 from dpsql.query.counting_sql import assemble
 from dpsql.query.elimination import Base, Plan, Product
-from dpsql.statistics.arrays import BLOCK, Engine, Ints, Memory, Rows, Table, code_type, collect, group, top, total
+from dpsql.statistics.arrays import (
+    BLOCK,
+    MOST_CELLS,
+    Engine,
+    Ints,
+    Memory,
+    Rows,
+    Table,
+    code_type,
+    collect,
+    group,
+    top,
+    total,
+)
 
 #: Widest range of values that is compacted through a bitmap.
 _BITMAP = 1 << 23
@@ -73,9 +86,6 @@ class _Run:
         self.results: dict[int, Table] = {}
         self.maxima: dict[int, int] = {}
         self.scalars: dict[int, int] = {}
-        self.borrowed = {
-            n for n, f in enumerate(plan.factors) if isinstance(f, Base) and not f.grouped
-        }
 
     def counts(self) -> Counts:
         """Evaluate all factors in order."""
@@ -93,7 +103,10 @@ class _Run:
             for j, number in enumerate(answer):
                 if number == n:
                     parts[j] = self._group_texts(n, table)
-            for number in (n, *((factor.left, factor.right) if isinstance(factor, Product) else ())):
+            for number in (
+                n,
+                *((factor.left, factor.right) if isinstance(factor, Product) else ()),
+            ):
                 self._forget(number, n)
         return assemble(plan, self.maxima, parts)
 
@@ -105,8 +118,8 @@ class _Run:
             self.left[number] -= 1
         if not self.left[number]:
             table = self.results.pop(number, None)
-            if table is not None and table.rows and number not in self.borrowed:
-                self.engine.memory.release(table.nbytes)
+            if table is not None and not any(table is base for base in self.tables.values()):
+                self.engine.memory.release(table.owned())
 
     def _factor(self, n: int, *, keep: bool) -> tuple[Table | None, int]:
         factor = self.plan.factors[n]
@@ -119,10 +132,27 @@ class _Run:
             return None, top(rows)
         if not factor.grouped:
             return self._bag(factor, rows)
-        table, maximum = group(rows, factor.output, keep=keep)
+        table, maximum = group(rows, factor.output, keep=keep, best=self._best(n))
         if table is not None:
-            self.engine.memory.hold(table.nbytes)
+            table.held = table.nbytes
+            self.engine.memory.hold(table.held)
         return table, maximum
+
+    def _best(self, n: int) -> tuple[int, ...] | None:
+        """Return the attributes whose largest counts suffice, if all readers say the same."""
+        wanted: set[tuple[int, ...]] = set()
+        for number, factor in enumerate(self.plan.factors):
+            if isinstance(factor, Product) and n in (factor.left, factor.right):
+                if number not in self.tops:
+                    return None
+                other = factor.right if n == factor.left else factor.left
+                both = set(self.plan.factors[n].output) & set(self.plan.factors[other].output)
+                wanted.add(tuple(sorted(both)))
+        if n in (self.plan.answer or ()) or len(wanted) != 1:
+            return None
+        attributes = wanted.pop()
+        small = attributes and self.engine.size(attributes) <= MOST_CELLS
+        return attributes if small else None
 
     def _rows(self, factor: Base | Product) -> Rows:
         if isinstance(factor, Base):
@@ -150,14 +180,12 @@ class _Run:
             )
         else:
             table = collect(rows, factor.output)
-            self.engine.memory.hold(table.nbytes)
+            self.engine.memory.hold(table.held)
         if table.weight is None:
             return table, min(table.rows, 1)
         return table, int(table.weight.max(initial=0))
 
-    def _group_texts(
-        self, n: int, table: Table | None
-    ) -> dict[tuple[str | None, ...], int]:
+    def _group_texts(self, n: int, table: Table | None) -> dict[tuple[str | None, ...], int]:
         """Key texts and counts of an answer factor."""
         groups = self.plan.query.groups
         if table is None:
@@ -234,7 +262,7 @@ def _code(column: Ints, low: int, values: Ints | None, width: int, kind: type) -
     if values is None:
         return _by_block(column, lambda part: part.astype(np.int64) - low, kind)
     if width <= _BITMAP:
-        table = np.zeros(width, dtype=kind)
+        table: Ints = np.zeros(width, dtype=kind)
         table[values - low] = np.arange(len(values))
         return _by_block(column, lambda part: table[part.astype(np.int64) - low], kind)
     return _by_block(column, lambda part: np.searchsorted(values, part), kind)
@@ -242,7 +270,7 @@ def _code(column: Ints, low: int, values: Ints | None, width: int, kind: type) -
 
 def _by_block(column: Ints, code: Callable[[Ints], Ints], kind: type) -> Ints:
     """Code a column piece by piece, so that nothing of its size is needed in between."""
-    coded = np.empty(len(column), dtype=kind)
+    coded: Ints = np.empty(len(column), dtype=kind)
     for lo in range(0, len(column), BLOCK):
         coded[lo : lo + BLOCK] = code(column[lo : lo + BLOCK])
     return coded

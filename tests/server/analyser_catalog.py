@@ -66,7 +66,7 @@ class LiveCatalog:
 
     def _analyze(self, text: str) -> dict[str, Any]:
         self.connection.execute("set search_path = pg_catalog, pg_temp")
-        return dict(json.loads(self._rows("select dp.analyze(%s)", text)[0][0]))
+        return dict(json.loads(self._rows("select dp.analyze(%s, null::text[])", text)[0][0]))
 
     def relation(self, schema: str, name: str) -> Relation | None:
         private = self.declared.get(f"{schema}.{name}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from analyser_catalog import LiveCatalog
 
 from dpsql.errors import DpsqlError
 from dpsql.model import Domain, JoinQuery, Question
 from dpsql.query.pipeline import analyse
+from tests.server.analyser_catalog import LiveCatalog
 
 SCHEMA = """
 create type public.mood as enum ('sad', 'ok', 'happy');
@@ -39,7 +40,7 @@ QUERIES = [
     "select dp_count(x), dp_count(*), dp_count(id), dp_count(n + x) from p where ok",
     "select dp_count(*) from p, c where p.id = c.p_id",
     "select dp_count(*) from p join c on p.id = c.p_id and c.x = p.x where p.x = 1",
-    "select dp_count(*) from c join p on p.id = c.p_id join pub using (x)",
+    "select dp_count(*) from c join pub using (x, label) join p on p.id = c.p_id",
     "select dp_count(*) from c a, c b where a.x = b.x and a.id < b.id",
     "select dp_count(*) from c a, c b, p where a.x = b.x and b.x = p.x and a.label = p.label",
     "select dp_count(*) from p, c where p.n = c.n",
@@ -59,7 +60,7 @@ QUERIES = [
     " select dp_count(*) from q a, q b where a.y = b.y",
     "select dp_count(*) from (select id, x as k from (select * from p where x > 1) i) o, c"
     " where o.k = c.x",
-    "select dp_count(*) from (p join c on p.id = c.p_id) j where j.day is not null",
+    "select dp_count(*) from (p join c on p.id = c.p_id) j where j.p_id is not null and j.ok",
     "select dp_count(*) from p natural join pub",
     "select m, dp_count(*) from p group by m",
     "select n, dp_count(*) from p group by n",
@@ -76,13 +77,15 @@ QUERIES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def catalog(database: Any) -> LiveCatalog:
+@pytest.fixture(scope="module")
+def catalog(server: Any) -> Iterator[LiveCatalog]:
+    database = server.create_database()
     connection = database.connect()
     connection.execute("set search_path = public")
     connection.execute(SCHEMA)
     connection.execute(DATA)
-    return LiveCatalog(connection, DECLARED, views=("public.v",))
+    yield LiveCatalog(connection, DECLARED, views=("public.v",))
+    server.drop_database(database)
 
 
 def plain_sql(query: JoinQuery) -> str:
@@ -179,9 +182,8 @@ def test_a_public_domain_covers_every_group(catalog: LiveCatalog, text: str) -> 
 
 
 def test_rows_outside_a_declared_domain_are_dropped(catalog: LiveCatalog) -> None:
-    catalog.domains = {
-        "public.c": (Domain("label", ("b", "a"), False), Domain("x", ("0", "1"), True))
-    }
+    domains = {"public.c": (Domain("label", ("b", "a"), False), Domain("x", ("0", "1"), True))}
+    catalog = LiveCatalog(catalog.connection, DECLARED, domains=domains)
     question = analyse(
         catalog.analyze(
             "select upper(label), x, dp_count(*) from c where label <> 'b' group by 1, 2"
@@ -277,7 +279,6 @@ REFUSED = [
     ("select dp_count(*) filter (where ok) from p", "FILTER", None),
     ("select dp_count(*), sum(x) from p", "aggregates other than", None),
     ("select x, dp_count(*) from p group by rollup (x)", "ROLLUP", "ROLLUP"),
-    ("select dp_count(*) from p group by x, ()", "GROUP BY", None),
     ("select dp_count(p) from p", "whole-row", None),
     ("select dp_count(*) from p where ctid is not null", "system columns", None),
     ("select dp_count(*) from p where label ~ 'a'", "not allowed", None),

@@ -16,9 +16,7 @@ JOIN = (
 
 
 def spent(shop: Any, role: str = "alice") -> float:
-    rows = shop.sql(
-        "select coalesce(sum(epsilon), 0) from dp.ledger where role = %s", role
-    )
+    rows = shop.sql("select coalesce(sum(epsilon), 0) from dp.ledger where role = %s", role)
     return float(rows[0][0])
 
 

@@ -57,16 +57,25 @@ REFUSED = [
     ("select dp_count(*) from client where c_kind like 'a\\'", ("PD011", "PD013")),
     ("select dp_count(*) from client where c_kind ~ '('", ("PD013",)),
     ("select dp_count(*) from client c left join purchase on p_client = c_id", ("PD011",)),
-    ("select dp_count(*) from client where exists (select from purchase where p_client = c_id)", ("PD011",)),
+    (
+        "select dp_count(*) from client where exists (select from purchase where p_client = c_id)",
+        ("PD011",),
+    ),
     ("select dp_count(*) from client where c_id in (select p_client from purchase)", ("PD011",)),
     ("select dp_count(*) from (select distinct c_id from client) s", ("PD011",)),
-    ("select dp_count(*) from (select c_id from client union all select p_client from purchase) s", ("PD011",)),
+    (
+        "select dp_count(*) from (select c_id from client union all select p_client from purchase) s",
+        ("PD011",),
+    ),
     ("select dp_count(*), max(c_born) from client", ("PD011",)),
     ("select dp_count(*), sum(c_id) from client", ("PD011",)),
     ("select dp_count(distinct c_kind) from client", ("PD011",)),
     ("select dp_count(*) filter (where c_id = 777) from client", ("PD011",)),
     ("select dp_count(*) over () from client", ("PD011",)),
-    ("select c_region, dp_count(*) from client group by grouping sets ((c_region), ())", ("PD011",)),
+    (
+        "select c_region, dp_count(*) from client group by grouping sets ((c_region), ())",
+        ("PD011",),
+    ),
     ("select dp_count(*) from client for update", ("PD011", "0A000")),
     ("select dp_count(*) from client tablesample system (10)", ("PD011",)),
     ("select dp_count(*) from client where ctid = '(0,1)'", ("PD011", "PD013")),
@@ -76,14 +85,26 @@ REFUSED = [
     ("select dp_count(*) from only client", ("PD011",)),
     ("select dp_count(client.*) from client", ("PD011", "PD013")),
     ("select dp_count(*) from client where current_setting('is_superuser') = 'on'", ("PD013",)),
-    ("select dp_count(*) from client where query_to_xml('select 1', true, true, '') is not null", ("PD013",)),
-    ("select dp_count(*), query_to_xml('select * from client', true, true, '') from client", ("PD013", "PD011")),
+    (
+        "select dp_count(*) from client where query_to_xml('select 1', true, true, '') is not null",
+        ("PD013",),
+    ),
+    (
+        "select dp_count(*), query_to_xml('select * from client', true, true, '') from client",
+        ("PD013", "PD011"),
+    ),
     ("select dp_count(*), pg_read_file('/etc/passwd') from client", ("PD013", "42501")),
     ("select dp_count(*), (select max(c_kind) from client) from client", ("PD011",)),
-    ("select * from dp.run('select c_kind from client', null) as t(a text)", ("PD010", "PD011", "PD014")),
+    (
+        "select * from dp.run('select c_kind from client', null) as t(a text)",
+        ("PD010", "PD011", "PD014"),
+    ),
     ("select * from dp.run('select 1; drop table client', null) as t(a int)", ("PD014",)),
     ("select * from dp.run('delete from client', null) as t(a int)", ("PD014",)),
-    ("select * from dp.run('select dp_count($1) from client', null) as t(a int)", ("PD014", "PD040")),
+    (
+        "select * from dp.run('select dp_count($1) from client', null) as t(a int)",
+        ("PD014", "PD040"),
+    ),
     ("select * from dp.run(null, null) as t(a int)", ("PD040",)),
     ("select dp.query('select dp_count(*) from nowhere')", ("42P01", "PD014")),
     ("select dp.ledger_open()", ("42883", "42501")),
@@ -198,8 +219,13 @@ def test_a_literal_with_backslashes_means_the_same_for_everybody(planted: Any) -
 
 def test_explain_analyze_shows_no_plan_of_protected_relations(planted: Any) -> None:
     with planted.connect(user="alice") as alice:
-        plan = str(alice.execute("explain (analyze, verbose) select dp_count(*) from client").fetchall())
-    assert "client" not in plan.replace("FROM client", "").replace("from client", "") or "Seq Scan" not in plan
+        plan = str(
+            alice.execute("explain (analyze, verbose) select dp_count(*) from client").fetchall()
+        )
+    assert (
+        "client" not in plan.replace("FROM client", "").replace("from client", "")
+        or "Seq Scan" not in plan
+    )
     assert "Seq Scan" not in plan
     assert "Index" not in plan
 

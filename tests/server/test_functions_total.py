@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from analyser_catalog import LiveCatalog
 
 from dpsql.errors import NotAnswerable
 from dpsql.query import functions
 from dpsql.query.pipeline import analyse
+from tests.server.analyser_catalog import LiveCatalog
 
 INTEGERS = {
     "smallint": ("-32768", "32767"),
@@ -153,8 +154,9 @@ def nested_expressions() -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.fixture
-def catalog(database: Any) -> LiveCatalog:
+@pytest.fixture(scope="module")
+def catalog(server: Any) -> Iterator[LiveCatalog]:
+    database = server.create_database()
     connection = database.connect()
     table = ", ".join(f"{NAMES[t]} {t}" for t in EXTREMES)
     connection.execute(f"create table public.x ({table})")
@@ -166,7 +168,8 @@ def catalog(database: Any) -> LiveCatalog:
             marks = ", ".join(["%s"] * len(row))
             connection.execute(f"insert into public.x values ({marks})", row)
     connection.execute("insert into public.x default values")
-    return LiveCatalog(connection, {"public.x": True}, time_zone="Europe/Berlin")
+    yield LiveCatalog(connection, {"public.x": True}, time_zone="Europe/Berlin")
+    server.drop_database(database)
 
 
 def run(catalog: LiveCatalog, expressions: list[str]) -> tuple[int, list[str], list[str]]:

@@ -48,4 +48,3 @@ def test_minus_one_means_no_cap_per_query() -> None:
 def test_a_query_above_its_own_cap_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="max_epsilon_per_query"):
         Settings.from_texts({"epsilon": "2", "max_epsilon_per_query": "1"})
-
