@@ -207,8 +207,10 @@ class _Writer:
         if n in self.tops:
             return f"SELECT {n} AS label, ({self._top(n)})::text AS value{keys}"
         limit = " LIMIT 1" if self.plan.factors[n].unit else ""
-        source = f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f" if limit else (
-            f"{self._source(n)} AS f"
+        source = (
+            f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f"
+            if limit
+            else (f"{self._source(n)} AS f")
         )
         return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
 
@@ -240,6 +242,4 @@ class _Writer:
             f", {f'f.a{a}::text' if a in factor.output else 'NULL::text'} AS k{i + 1}"
             for i, a in enumerate(self.plan.query.groups)
         )
-        return (
-            f"SELECT {-1 - j} AS label, {value}::text AS value{keys} FROM {self._source(n)} AS f"
-        )
+        return f"SELECT {-1 - j} AS label, {value}::text AS value{keys} FROM {self._source(n)} AS f"

@@ -224,9 +224,7 @@ class Decomposer:
         )
         needed = output.union(*(self.query.predicates[n].attributes for n in crossing))
         mine, theirs = self.inside(left), self.inside(right)
-        return Split(
-            left, mine & (needed | theirs), right, theirs & (needed | mine), crossing
-        )
+        return Split(left, mine & (needed | theirs), right, theirs & (needed | mine), crossing)
 
     def _product_cost(
         self, occurrences: frozenset[int], output: frozenset[int], split: Split

@@ -141,7 +141,8 @@ def make_plan(
     """
     builder = _Builder(query, sizes or Sizes.guess(query))
     wanted = sorted(
-        set(boundaries), key=lambda b: (len(b.occurrences), sorted(b.occurrences), sorted(b.attributes))
+        set(boundaries),
+        key=lambda b: (len(b.occurrences), sorted(b.occurrences), sorted(b.attributes)),
     )
     found = tuple(
         (b, tuple(builder.target(part, b.attributes) for part in builder.parts(b.occurrences)))
@@ -239,7 +240,9 @@ class _Builder:
             unique=unique or grouped,
         )
 
-    def _product(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> Product:
+    def _product(
+        self, occurrences: frozenset[int], output: frozenset[int], grouped: bool
+    ) -> Product:
         split = self.decomposer.split(occurrences, output)
         shared = split.left_output & split.right_output
         closure = self.decomposer.closure

@@ -292,7 +292,9 @@ def collect(rows: Rows, output: tuple[int, ...]) -> Table:
     sources = [t for t in (rows.left, rows.right) if t is not None]
     weighted = any(t.weight is not None for t in sources)
     dtypes = {a: next(t.columns[a].dtype for t in sources if a in t.columns) for a in output}
-    engine.memory.need(most * (sum(d.itemsize for d in dtypes.values()) + 8 * weighted) + BLOCK * 80)
+    engine.memory.need(
+        most * (sum(d.itemsize for d in dtypes.values()) + 8 * weighted) + BLOCK * 80
+    )
     columns = {a: np.empty(most, dtype=dtypes[a]) for a in output}
     weight = np.empty(most, dtype=np.int64) if weighted else None
     at = 0
@@ -305,7 +307,9 @@ def collect(rows: Rows, output: tuple[int, ...]) -> Table:
             weight[at : at + n] = 1 if w is None else w
         at += n
         engine.tick()
-    return Table({a: c[:at] for a, c in columns.items()}, None if weight is None else weight[:at], at)
+    return Table(
+        {a: c[:at] for a, c in columns.items()}, None if weight is None else weight[:at], at
+    )
 
 
 def total(rows: Rows) -> int:

@@ -15,7 +15,19 @@ import numpy as np
 from dpsql.model import Counts
 from dpsql.query.counting_sql import assemble
 from dpsql.query.elimination import Base, Plan, Product
-from dpsql.statistics.arrays import BLOCK, Engine, Ints, Memory, Rows, Table, code_type, collect, group, top, total
+from dpsql.statistics.arrays import (
+    BLOCK,
+    Engine,
+    Ints,
+    Memory,
+    Rows,
+    Table,
+    code_type,
+    collect,
+    group,
+    top,
+    total,
+)
 
 #: Widest range of values that is compacted through a bitmap.
 _BITMAP = 1 << 23
@@ -93,7 +105,10 @@ class _Run:
             for j, number in enumerate(answer):
                 if number == n:
                     parts[j] = self._group_texts(n, table)
-            for number in (n, *((factor.left, factor.right) if isinstance(factor, Product) else ())):
+            for number in (
+                n,
+                *((factor.left, factor.right) if isinstance(factor, Product) else ()),
+            ):
                 self._forget(number, n)
         return assemble(plan, self.maxima, parts)
 
@@ -155,9 +170,7 @@ class _Run:
             return table, min(table.rows, 1)
         return table, int(table.weight.max(initial=0))
 
-    def _group_texts(
-        self, n: int, table: Table | None
-    ) -> dict[tuple[str | None, ...], int]:
+    def _group_texts(self, n: int, table: Table | None) -> dict[tuple[str | None, ...], int]:
         """Key texts and counts of an answer factor."""
         groups = self.plan.query.groups
         if table is None:

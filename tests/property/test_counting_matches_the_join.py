@@ -138,7 +138,11 @@ def cases(draw: st.DrawFn, integers_only: bool = False) -> tuple[list[str], Join
     for p in carried:
         add([p], False)
     everyone = list(range(len(attributes)))
-    groups = tuple(draw(st.lists(st.sampled_from(everyone), unique=True, max_size=2))) if everyone else ()
+    groups = (
+        tuple(draw(st.lists(st.sampled_from(everyone), unique=True, max_size=2)))
+        if everyone
+        else ()
+    )
     predicates = []
     if not integers_only and len(everyone) > 1 and draw(st.booleans()):
         for _ in range(draw(st.integers(1, 2))):
@@ -154,7 +158,9 @@ def cases(draw: st.DrawFn, integers_only: bool = False) -> tuple[list[str], Join
     return statements, query
 
 
-def plain(query: JoinQuery, inside: frozenset[int], output: Sequence[int], *, weight: str = "1") -> str:
+def plain(
+    query: JoinQuery, inside: frozenset[int], output: Sequence[int], *, weight: str = "1"
+) -> str:
     """Write the plain join that counts results of ``inside`` per value of ``output``."""
     conditions, value = ["true"], {}
     for i in sorted(inside):
@@ -190,7 +196,9 @@ def some_boundaries(query: JoinQuery) -> list[Boundary]:
     return sorted(found, key=repr)
 
 
-def check(connection: psycopg.Connection[Any], case: tuple[list[str], JoinQuery], kernel: Any) -> None:
+def check(
+    connection: psycopg.Connection[Any], case: tuple[list[str], JoinQuery], kernel: Any
+) -> None:
     statements, query = case
     boundaries = some_boundaries(query)
     with connection.transaction(force_rollback=True):
@@ -235,7 +243,10 @@ def test_arrays_equal_the_plain_join(
 
     fell_back = []
     original = counts._count_in_sql
-    counts._count_in_sql = lambda plan, database: (fell_back.append(plan), original(plan, database))[1]
+    counts._count_in_sql = lambda plan, database: (
+        fell_back.append(plan),
+        original(plan, database),
+    )[1]
     try:
         check(connection, case, "arrays")
     finally:
@@ -262,7 +273,9 @@ def test_counts_past_two_to_the_63_are_exact(
         occurrences = []
         for i, size in enumerate(sizes):
             connection.execute(f"CREATE TABLE pg_temp.big{i} (x bigint NOT NULL)")
-            connection.execute(f"INSERT INTO pg_temp.big{i} SELECT 5 FROM generate_series(1, {size})")
+            connection.execute(
+                f"INSERT INTO pg_temp.big{i} SELECT 5 FROM generate_series(1, {size})"
+            )
             relation = Relation(
                 i + 1, "pg_temp", f"big{i}", True, i + 1, (Column("x", 20, "bigint", True),)
             )
