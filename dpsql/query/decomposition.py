@@ -145,9 +145,9 @@ class Decomposer:
                 size *= _PREDICATE_SELECTIVITY
         size = max(size, 1.0)
         if grouped:
-            groups = math.prod(self._least(occurrences, attribute) for attribute in output)
+            groups = float(math.prod(self._least(occurrences, a) for a in output))
             # n draws from g groups hit about g (1 - exp(-n/g)) of them
-            size = groups * -math.expm1(-size / groups)
+            size = -groups * math.expm1(-size / groups)
         self._rows[occurrences, output, grouped] = size
         return size
 

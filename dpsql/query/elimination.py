@@ -187,7 +187,7 @@ class _Builder:
         return Plan(self.query, tuple(self.factors), boundaries, answer, tuple(self.rows))
 
     def _factor(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> int:
-        """Number of the factor, built when it is new."""
+        """Return the number of the factor, built when it is new."""
         for form in (True, False) if not grouped else (True,):
             number = self.known.get((occurrences, output, form))
             if number is not None and (grouped or self._shared(occurrences, output, form)):

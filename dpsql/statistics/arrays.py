@@ -7,7 +7,7 @@ each, so that a cancel is noticed, and every large array is announced to ``Memor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[Any]
+#: Keys of complete groups, ascending, their counts (``None``: all 1) and the largest count.
+Run = tuple[Ints, Ints | None, int]
 
 #: Rows (or pairs) handled between two ticks.
-BLOCK = 1 << 18
+BLOCK = 1 << 17
 #: Cells of a dense accumulator.
 _CELLS = 1 << 20
 _LIMIT = float(2**62)
@@ -58,14 +60,18 @@ class Table:
     columns: dict[int, Ints]
     weight: Ints | None
     rows: int
+    held: int = 0  # bytes of columns and weights that are not shared with another table
     indexes: dict[tuple[int, ...], Index] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of columns, weights and indexes."""
+        """Bytes of columns and weights."""
         own = sum(c.nbytes for c in self.columns.values())
-        own += 0 if self.weight is None else self.weight.nbytes
-        return own + sum(index.nbytes for index in self.indexes.values())
+        return own + (0 if self.weight is None else self.weight.nbytes)
+
+    def owned(self) -> int:
+        """Bytes that dropping the table frees."""
+        return self.held + sum(index.nbytes for index in self.indexes.values())
 
 
 @dataclass(slots=True)
@@ -113,7 +119,7 @@ class Engine:
         return size
 
     def key(self, columns: dict[int, Ints], attributes: tuple[int, ...]) -> Ints:
-        """Number the rows by their values of ``attributes`` (mixed radix)."""
+        """Return the number of each row's values of ``attributes`` (mixed radix)."""
         if self.size(attributes) >= 2**62:
             raise NotInArrays("key space")
         key: Ints | None = None
@@ -176,17 +182,17 @@ class Rows:
     shared: tuple[int, ...]
     _start: Ints | None = None
     _count: Ints | None = None
-    _index: Index | None = None
+    index: Index | None = None
 
     def prepare(self) -> None:
         """Match the left rows with the index of the right ones, unless a block can do it later."""
-        if self.right is None or self._index is not None or self._count is not None:
+        if self.right is None or self.index is not None or self._count is not None:
             return
         if not self.shared:
             self._start = np.zeros(self.left.rows, dtype=np.int32)
             self._count = np.full(self.left.rows, self.right.rows, dtype=np.int64)
             return
-        index = self._index = self.engine.index(self.right, self.shared)
+        index = self.index = self.engine.index(self.right, self.shared)
         if index.unique:
             return
         self.engine.memory.need(self.left.rows * 24 + BLOCK * 40)
@@ -202,7 +208,7 @@ class Rows:
         self._start, self._count = start, count
 
     def ends(self) -> Ints | None:
-        """Return the number of pairs up to and including each left row; ``None``: at most one each."""
+        """Return the number of pairs up to each left row, inclusive; ``None``: at most one each."""
         self.prepare()
         return None if self._count is None else np.cumsum(self._count, dtype=np.int64)
 
@@ -215,11 +221,11 @@ class Rows:
             if self.right is not None and self.right.weight is not None:
                 total *= float(self.right.weight.max(initial=0))
         else:
-            weight = self.right.weight
+            weight = None if self.right is None else self.right.weight
             if weight is None:
                 per_row = self._count.astype(np.float64)
             else:
-                order = None if self._index is None else self._index.order
+                order = None if self.index is None else self.index.order
                 ordered = weight if order is None else weight[order]
                 sums = np.concatenate(([0.0], np.cumsum(ordered, dtype=np.float64)))
                 # cumulative differences lose digits; the largest weight bounds each match
@@ -233,7 +239,7 @@ class Rows:
 
     def block(self, lo: int, hi: int, want: tuple[int, ...]) -> tuple[dict[int, Ints], Ints | None]:
         """Return the wanted columns and the weights of the rows that left rows lo..hi give."""
-        left, right, index = self.left, self.right, self._index
+        left, right, index = self.left, self.right, self.index
         if right is None:
             columns = {a: left.columns[a][lo:hi] for a in want}
             return columns, None if left.weight is None else left.weight[lo:hi].astype(np.int64)
@@ -278,7 +284,7 @@ def cut(ends: Ints | None, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         else:
             before = int(ends[lo - 1]) if lo else 0
             to = int(np.searchsorted(ends, before + BLOCK, side="right"))
-            to = min(hi, max(lo + 1, to), lo + 4 * BLOCK)
+            to = min(hi, max(lo + 1, to), lo + 8 * BLOCK)
         yield lo, to
         lo = to
 
@@ -287,6 +293,9 @@ def collect(rows: Rows, output: tuple[int, ...]) -> Table:
     """Keep all rows, as a bag."""
     engine = rows.engine
     rows.check_total()
+    shared = _collect_shared(rows, output)
+    if shared is not None:
+        return shared
     ends = rows.ends()
     most = rows.left.rows if ends is None else (int(ends[-1]) if len(ends) else 0)
     sources = [t for t in (rows.left, rows.right) if t is not None]
@@ -307,9 +316,36 @@ def collect(rows: Rows, output: tuple[int, ...]) -> Table:
             weight[at : at + n] = 1 if w is None else w
         at += n
         engine.tick()
-    return Table(
+    table = Table(
         {a: c[:at] for a, c in columns.items()}, None if weight is None else weight[:at], at
     )
+    table.held = sum(c.nbytes for c in columns.values())
+    table.held += 0 if weight is None else weight.nbytes
+    return table
+
+
+def _collect_shared(rows: Rows, output: tuple[int, ...]) -> Table | None:
+    """Keep the left columns as they are when every left row has exactly one match."""
+    engine, left, right, index = rows.engine, rows.left, rows.right, rows.index
+    if right is None or index is None or not index.unique or right.weight is not None:
+        return None
+    added = {a: right.columns[a] for a in output if a not in left.columns}
+    held = sum(c.dtype.itemsize for c in added.values()) * left.rows
+    engine.memory.need(held + BLOCK * 60)
+    new = {a: np.empty(left.rows, dtype=c.dtype) for a, c in added.items()}
+    for lo in range(0, left.rows, BLOCK):
+        part = {a: left.columns[a][lo : lo + BLOCK] for a in rows.shared}
+        slots = index.slots(engine.key(part, rows.shared))
+        at = index.start[slots]
+        if bool((index.start[1:][slots] == at).any()):
+            return None
+        if index.order is not None:
+            at = index.order[at]
+        for a, column in added.items():
+            new[a][lo : lo + BLOCK] = column[at]
+        engine.tick()
+    columns = {a: new[a] if a in new else left.columns[a] for a in output}
+    return Table(columns, left.weight, left.rows, held)
 
 
 def total(rows: Rows) -> int:
@@ -388,8 +424,15 @@ def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | N
         rows = Rows(engine, rows.right, rows.left, rows.shared)
         first = next(a for a in output if a in rows.left.columns)
     radix = (first, *(a for a in output if a != first))
-    runs = _flat_runs(rows, radix) if _flat(rows, radix) else None
-    if runs is None:
+    if engine.size(radix) <= 4 * _CELLS and engine.size(radix) <= max(_CELLS, 4 * rows.left.rows):
+        engine.memory.need(4 * _CELLS * 16 + BLOCK * 60)
+        rows.check_total()
+        ends, cells = rows.ends(), (0, engine.size(radix))
+        whole = _dense(rows, radix, ends, (0, rows.left.rows), cells)
+        runs: Iterable[Run] = [] if whole is None else [whole]
+    elif _flat(rows, radix):
+        runs = _flat_runs(rows, radix)
+    else:
         engine.memory.need(BLOCK * 100 + _CELLS * 16)
         rows = Rows(engine, _sorted(rows, first), rows.right, rows.shared)
         rows.check_total()
@@ -415,14 +458,14 @@ def _flat(rows: Rows, radix: tuple[int, ...]) -> bool:
         return False
     ends = rows.ends()
     pairs = rows.left.rows if ends is None else (int(ends[-1]) if len(ends) else 0)
-    if rows.left.rows < 4 * BLOCK or pairs > 2 * rows.left.rows:
+    if rows.left.rows < 8 * BLOCK or pairs > 2 * rows.left.rows:
         return False
     if rows.engine.size(radix) <= 4 * pairs:
         return False
     return bool((column[1:] < column[:-1]).any())
 
 
-def _flat_runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[tuple[Ints, Ints | None, int]]:
+def _flat_runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[Run]:
     """Sort the keys of all rows, in place, and yield the groups block by block."""
     engine = rows.engine
     ends = rows.ends()
@@ -458,7 +501,7 @@ def sort_in_parts(keys: Ints, tick: Callable[[], None]) -> None:
     while spans:
         lo, hi = spans.pop()
         part = keys[lo:hi]
-        if hi - lo <= 4 * BLOCK:
+        if hi - lo <= 8 * BLOCK:
             part.sort()
         else:
             middle = (hi - lo) // 2
@@ -484,7 +527,7 @@ def _sorted(rows: Rows, attribute: int) -> Table:
     )
 
 
-def _runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[tuple[Ints, Ints | None, int]]:
+def _runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[Run]:
     """Yield complete groups: their keys, ascending over all, their counts and the largest."""
     engine = rows.engine
     column = rows.left.columns[radix[0]]
@@ -513,9 +556,9 @@ def _end_of_run(column: Ints, ends: Ints | None, lo: int, last: int) -> int:
     hi = next(cut(ends, lo, len(column)))[1]
     value = min(int(column[hi - 1]), last)
     # whole values only: up to the last row of this value, or of the one before
-    to = int(np.searchsorted(column, value, side="right"))
+    to = int(np.searchsorted(column, column.dtype.type(value), side="right"))
     if to > hi:
-        before = int(np.searchsorted(column, value, side="left"))
+        before = int(np.searchsorted(column, column.dtype.type(value), side="left"))
         return before if before > lo else to
     return to
 
@@ -526,7 +569,7 @@ def _dense(
     ends: Ints | None,
     span: tuple[int, int],
     cells: tuple[int, int],
-) -> tuple[Ints, Ints | None, int] | None:
+) -> Run | None:
     """Count into an array that has a cell for every possible key of the run."""
     engine = rows.engine
     low, size = cells
@@ -538,13 +581,13 @@ def _dense(
         if not len(key):
             continue
         key = key - np.int64(offset) if key.dtype.kind == "i" else key.astype(np.int64) - offset
-        if weight is None:
-            found = np.bincount(key, minlength=size)
-            counts = found if counts is None else counts + found
+        if weight is None and counts is None and size <= 4 * len(key):
+            counts = np.bincount(key, minlength=size)
+        elif counts is None:
+            counts = np.zeros(size, dtype=np.int64)
+            np.add.at(counts, key, 1 if weight is None else weight)
         else:
-            if counts is None:
-                counts = np.zeros(size, dtype=np.int64)
-            np.add.at(counts, key, weight)
+            np.add.at(counts, key, 1 if weight is None else weight)
         engine.tick()
     if counts is None:
         return None
@@ -561,7 +604,7 @@ def _sparse(
     ends: Ints | None,
     span: tuple[int, int],
     cells: tuple[int, int],  # noqa: ARG001 - the same signature as _dense
-) -> tuple[Ints, Ints | None, int] | None:
+) -> Run | None:
     """Sort the keys of the run and count equal ones; reduce whenever the buffer is full."""
     engine = rows.engine
     keys: list[Ints] = []
@@ -575,7 +618,7 @@ def _sparse(
         buffered += len(key)
         engine.memory.need(buffered * 48)
         engine.tick()
-        if buffered > 4 * BLOCK:
+        if buffered > 8 * BLOCK:
             merged, sums = _reduce(keys, weights)
             keys, weights, buffered = [merged], [sums], len(merged)
     merged, sums = _reduce(keys, weights)

@@ -85,9 +85,6 @@ class _Run:
         self.results: dict[int, Table] = {}
         self.maxima: dict[int, int] = {}
         self.scalars: dict[int, int] = {}
-        self.borrowed = {
-            n for n, f in enumerate(plan.factors) if isinstance(f, Base) and not f.grouped
-        }
 
     def counts(self) -> Counts:
         """Evaluate all factors in order."""
@@ -120,8 +117,8 @@ class _Run:
             self.left[number] -= 1
         if not self.left[number]:
             table = self.results.pop(number, None)
-            if table is not None and table.rows and number not in self.borrowed:
-                self.engine.memory.release(table.nbytes)
+            if table is not None and not any(table is base for base in self.tables.values()):
+                self.engine.memory.release(table.owned())
 
     def _factor(self, n: int, *, keep: bool) -> tuple[Table | None, int]:
         factor = self.plan.factors[n]
@@ -136,7 +133,8 @@ class _Run:
             return self._bag(factor, rows)
         table, maximum = group(rows, factor.output, keep=keep)
         if table is not None:
-            self.engine.memory.hold(table.nbytes)
+            table.held = table.nbytes
+            self.engine.memory.hold(table.held)
         return table, maximum
 
     def _rows(self, factor: Base | Product) -> Rows:
@@ -165,7 +163,7 @@ class _Run:
             )
         else:
             table = collect(rows, factor.output)
-            self.engine.memory.hold(table.nbytes)
+            self.engine.memory.hold(table.held)
         if table.weight is None:
             return table, min(table.rows, 1)
         return table, int(table.weight.max(initial=0))
@@ -247,7 +245,7 @@ def _code(column: Ints, low: int, values: Ints | None, width: int, kind: type) -
     if values is None:
         return _by_block(column, lambda part: part.astype(np.int64) - low, kind)
     if width <= _BITMAP:
-        table = np.zeros(width, dtype=kind)
+        table: Ints = np.zeros(width, dtype=kind)
         table[values - low] = np.arange(len(values))
         return _by_block(column, lambda part: table[part.astype(np.int64) - low], kind)
     return _by_block(column, lambda part: np.searchsorted(values, part), kind)
@@ -255,7 +253,7 @@ def _code(column: Ints, low: int, values: Ints | None, width: int, kind: type) -
 
 def _by_block(column: Ints, code: Callable[[Ints], Ints], kind: type) -> Ints:
     """Code a column piece by piece, so that nothing of its size is needed in between."""
-    coded = np.empty(len(column), dtype=kind)
+    coded: Ints = np.empty(len(column), dtype=kind)
     for lo in range(0, len(column), BLOCK):
         coded[lo : lo + BLOCK] = code(column[lo : lo + BLOCK])
     return coded

@@ -7,6 +7,8 @@ twice, the bound is checked after each, and a cancel is noticed between them.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from dpsql.model import Occurrence
@@ -128,7 +130,7 @@ def _ranges(occurrence: Occurrence, facts: Facts) -> list[tuple[str, ...]]:
     tid = f"{occurrence.alias}.ctid"
     marks = [f"'({p},0)'::pg_catalog.tid" for p in range(_PAGES, pages - _PAGES // 2, _PAGES)]
     found: list[tuple[str, ...]] = [(f"{tid} < {marks[0]}",)]
-    found += [(f"{tid} >= {a}", f"{tid} < {b}") for a, b in zip(marks, marks[1:], strict=False)]
+    found += [(f"{tid} >= {a}", f"{tid} < {b}") for a, b in pairwise(marks)]
     return [*found, (f"{tid} >= {marks[-1]}",)]
 
 
@@ -150,7 +152,7 @@ def _fetch(database: Database, sql: str) -> bytes | None:
 def _narrow(column: Ints) -> Ints:
     """Copy to four bytes where the values allow."""
     low, high = int(column.min(initial=0)), int(column.max(initial=0))
-    fits = -(2**31) <= low and high < 2**31
+    fits = low >= -(2**31) and high < 2**31
     return column.astype(np.int32) if fits else column.copy()
 
 
