@@ -145,7 +145,7 @@ class Decomposer:
                 size *= _PREDICATE_SELECTIVITY
         size = max(size, 1.0)
         if grouped:
-            groups = float(math.prod(self._least(occurrences, a) for a in output))
+            groups: float = math.prod((self._least(occurrences, a) for a in output), start=1.0)
             # n draws from g groups hit about g (1 - exp(-n/g)) of them
             size = -groups * math.expm1(-size / groups)
         self._rows[occurrences, output, grouped] = size

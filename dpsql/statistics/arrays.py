@@ -23,6 +23,8 @@ BLOCK = 1 << 17
 #: Cells of a dense accumulator.
 _CELLS = 1 << 20
 _LIMIT = float(2**62)
+#: Rows with the same first value that a probing index looks through.
+_MOST_PROBES = 12
 
 
 class NotInArrays(Exception):
@@ -85,12 +87,35 @@ class Index:
     start: Ints
     keys: Ints | None
     unique: bool
+    rest: Ints | None = None  # unique and not dense: ``start`` is by the first attribute only,
+    most: int = 0  # ``rest`` numbers the others, and at most this many rows share a first value
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        arrays = (self.order, self.start, self.keys)
+        arrays = (self.order, self.start, self.keys, self.rest)
         return sum(a.nbytes for a in arrays if a is not None)
+
+    def find(
+        self, engine: Engine, columns: dict[int, Ints], attributes: tuple[int, ...]
+    ) -> tuple[Ints, NDArray[np.bool_]]:
+        """Return where the one match of each row is, and whether there is one (unique indexes)."""
+        if self.rest is None:
+            slots = self.slots(engine.key(columns, attributes))
+            at = self.start[slots]
+            return at, self.start[1:][slots] > at
+        first = columns[attributes[0]]
+        begin, end = self.start[first], self.start[1:][first]
+        key = engine.key(columns, attributes[1:])
+        place = np.zeros(len(first), dtype=begin.dtype)
+        found = np.zeros(len(first), dtype=bool)
+        for _ in range(self.most):
+            open_ = begin < end
+            same = open_ & (self.rest[np.where(open_, begin, 0)] == key)
+            place[same] = begin[same]
+            found |= same
+            begin = begin + 1
+        return place, found
 
     def slots(self, keys: Ints) -> Ints:
         """Return the position in ``start`` of each key, an empty slot's for absent ones."""
@@ -161,12 +186,29 @@ class Engine:
         else:
             edges = np.flatnonzero(key[1:] != key[:-1]) + 1 if table.rows else np.zeros(0, int)
             first = np.concatenate(([0], edges)) if table.rows else edges
+            unique = len(first) == table.rows
+            probe = self._probe(table, attributes) if unique and len(attributes) > 1 else None
             start = np.concatenate((first, [table.rows, table.rows])).astype(np.int64)
-            index = Index(order, start, key[first], len(first) == table.rows)
+            index = probe or Index(order, start, key[first], unique)
         self.tick()
         self.memory.hold(index.nbytes)
         table.indexes[attributes] = index
         return index
+
+    def _probe(self, table: Table, attributes: tuple[int, ...]) -> Index | None:
+        """Index by the first attribute alone, when few rows share a value of it.
+
+        A few passes over a short list beat a binary search in a long one.
+        """
+        by_first = self.index(table, attributes[:1])
+        counts = np.diff(by_first.start)
+        most = int(counts.max(initial=0))
+        if by_first.keys is not None or most > _MOST_PROBES or not table.rows:
+            return None
+        rest = self.key(table.columns, attributes[1:])
+        if by_first.order is not None:
+            rest = rest[by_first.order]
+        return Index(by_first.order, by_first.start, None, True, rest, most)
 
 
 @dataclass(slots=True)
@@ -245,9 +287,8 @@ class Rows:
             return columns, None if left.weight is None else left.weight[lo:hi].astype(np.int64)
         if index is not None and index.unique:
             part = {a: left.columns[a][lo:hi] for a in self.shared}
-            slots = index.slots(self.engine.key(part, self.shared))
-            ir = index.start[slots]
-            il: Ints = np.flatnonzero(index.start[1:][slots] - ir)
+            ir, found = index.find(self.engine, part, self.shared)
+            il: Ints = np.flatnonzero(found)
             ir = ir[il]
             il += lo
         elif self._count is not None and self._start is not None:
@@ -335,9 +376,8 @@ def _collect_shared(rows: Rows, output: tuple[int, ...]) -> Table | None:
     new = {a: np.empty(left.rows, dtype=c.dtype) for a, c in added.items()}
     for lo in range(0, left.rows, BLOCK):
         part = {a: left.columns[a][lo : lo + BLOCK] for a in rows.shared}
-        slots = index.slots(engine.key(part, rows.shared))
-        at = index.start[slots]
-        if bool((index.start[1:][slots] == at).any()):
+        at, found = index.find(engine, part, rows.shared)
+        if not bool(found.all()):
             return None
         if index.order is not None:
             at = index.order[at]
@@ -425,7 +465,7 @@ def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | N
         first = next(a for a in output if a in rows.left.columns)
     radix = (first, *(a for a in output if a != first))
     if engine.size(radix) <= 4 * _CELLS and engine.size(radix) <= max(_CELLS, 4 * rows.left.rows):
-        engine.memory.need(4 * _CELLS * 16 + BLOCK * 60)
+        engine.memory.need(engine.size(radix) * 16 + BLOCK * 60)
         rows.check_total()
         ends, cells = rows.ends(), (0, engine.size(radix))
         whole = _dense(rows, radix, ends, (0, rows.left.rows), cells)
