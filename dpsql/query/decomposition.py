@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from dpsql.model import JoinQuery, Occurrence
 
 _DEFAULT_ROWS = 100_000.0
+_DEFAULT_DISTINCT: float = _DEFAULT_ROWS**0.75
 _PREDICATE_SELECTIVITY = 0.33
 #: Above this many occurrences only single occurrences are cut off (3^n cuts otherwise).
 _EXHAUSTIVE = 8
@@ -35,7 +36,7 @@ class Sizes:
             for attribute in occurrence.attributes:
                 unique = frozenset({attribute}) in keys
                 distinct[occurrence.index, attribute] = (
-                    _DEFAULT_ROWS if unique else _DEFAULT_ROWS**0.75
+                    _DEFAULT_ROWS if unique else _DEFAULT_DISTINCT
                 )
         return cls(rows=(_DEFAULT_ROWS,) * len(query.occurrences), distinct=distinct)
 
@@ -145,14 +146,14 @@ class Decomposer:
                 size *= _PREDICATE_SELECTIVITY
         size = max(size, 1.0)
         if grouped:
-            groups: float = math.prod((self._least(occurrences, a) for a in output), start=1.0)
+            groups: float = float(math.prod([self._least(occurrences, a) for a in output]))
             # n draws from g groups hit about g (1 - exp(-n/g)) of them
             size = -groups * math.expm1(-size / groups)
         self._rows[occurrences, output, grouped] = size
         return size
 
     def _distinct(self, index: int, attribute: int) -> float:
-        number = self.sizes.distinct.get((index, attribute), _DEFAULT_ROWS**0.75)
+        number = self.sizes.distinct.get((index, attribute), _DEFAULT_DISTINCT)
         return max(1.0, min(number, self.sizes.rows[index]))
 
     def _least(self, occurrences: frozenset[int], attribute: int) -> float:

@@ -22,6 +22,8 @@ Run = tuple[Ints, Ints | None, int]
 BLOCK = 1 << 17
 #: Cells of a dense accumulator.
 _CELLS = 1 << 20
+#: Cells of the largest dense accumulator.
+MOST_CELLS = 4 * _CELLS
 _LIMIT = float(2**62)
 #: Rows with the same first value that a probing index looks through.
 _MOST_PROBES = 12
@@ -450,8 +452,12 @@ def _best(engine: Engine, table: Table, shared: tuple[int, ...]) -> tuple[Ints, 
     return key[edges], np.maximum.reduceat(table.weight[order].astype(np.int64), edges)
 
 
-def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | None, int]:
+def group(
+    rows: Rows, output: tuple[int, ...], *, keep: bool, best: tuple[int, ...] | None = None
+) -> tuple[Table | None, int]:
     """Count per value of ``output``: the table (if ``keep``) and the maximum.
+
+    With ``best`` the table is only the largest count per value of those attributes.
 
     Rows are visited in the order of one output attribute of the driving table, so that
     each run of its values is complete when the next begins.
@@ -464,7 +470,7 @@ def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | N
         rows = Rows(engine, rows.right, rows.left, rows.shared)
         first = next(a for a in output if a in rows.left.columns)
     radix = (first, *(a for a in output if a != first))
-    if engine.size(radix) <= 4 * _CELLS and engine.size(radix) <= max(_CELLS, 4 * rows.left.rows):
+    if engine.size(radix) <= MOST_CELLS and engine.size(radix) <= max(_CELLS, 4 * rows.left.rows):
         engine.memory.need(engine.size(radix) * 16 + BLOCK * 60)
         rows.check_total()
         ends, cells = rows.ends(), (0, engine.size(radix))
@@ -479,16 +485,43 @@ def group(rows: Rows, output: tuple[int, ...], *, keep: bool) -> tuple[Table | N
         runs = _runs(rows, radix)
     pieces: list[Table] = []
     held, maximum = 0, 0
-    for keys, weights, top in runs:
-        maximum = max(maximum, top)
-        if keep:
-            pieces.append(_decode(engine, radix, keys, weights, top))
+    largest = _Largest(engine, best) if keep and best is not None else None
+    for keys, weights, most in runs:
+        maximum = max(maximum, most)
+        if largest is not None:
+            largest.add(_decode(engine, radix, keys, weights, most))
+        elif keep:
+            pieces.append(_decode(engine, radix, keys, weights, most))
             held += pieces[-1].nbytes
             engine.memory.need(held + BLOCK * 100)
+    if largest is not None:
+        return largest.table(), maximum
     if not keep:
         return None, maximum
     engine.memory.need(held + held // 2)
     return _stack(engine, radix, pieces), maximum
+
+
+class _Largest:
+    """The largest count seen per value of some attributes."""
+
+    def __init__(self, engine: Engine, attributes: tuple[int, ...]) -> None:
+        if engine.size(attributes) > MOST_CELLS:
+            raise NotInArrays("key space")
+        self.engine = engine
+        self.attributes = attributes
+        self.counts = np.zeros(engine.size(attributes), dtype=np.int64)
+
+    def add(self, piece: Table) -> None:
+        """Take complete groups into account."""
+        key = self.engine.key(piece.columns, self.attributes)
+        np.maximum.at(self.counts, key, 1 if piece.weight is None else piece.weight)
+
+    def table(self) -> Table:
+        """Return the values that occur, with their largest counts."""
+        keys = np.flatnonzero(self.counts)
+        counts = self.counts[keys]
+        return _decode(self.engine, self.attributes, keys, counts, int(counts.max(initial=0)))
 
 
 def _flat(rows: Rows, radix: tuple[int, ...]) -> bool:
@@ -576,7 +609,7 @@ def _runs(rows: Rows, radix: tuple[int, ...]) -> Iterator[Run]:
         return
     width = engine.size(radix[1:])
     pairs = rows.left.rows if ends is None else int(ends[-1])
-    dense = engine.size(radix) <= max(_CELLS, 4 * pairs) and width <= 4 * _CELLS
+    dense = engine.size(radix) <= max(_CELLS, 4 * pairs) and width <= MOST_CELLS
     most = max(1, _CELLS // width) if dense else engine.domains[radix[0]]
     lo = 0
     while lo < rows.left.rows:

@@ -17,6 +17,7 @@ from dpsql.query.counting_sql import assemble
 from dpsql.query.elimination import Base, Plan, Product
 from dpsql.statistics.arrays import (
     BLOCK,
+    MOST_CELLS,
     Engine,
     Ints,
     Memory,
@@ -131,11 +132,27 @@ class _Run:
             return None, top(rows)
         if not factor.grouped:
             return self._bag(factor, rows)
-        table, maximum = group(rows, factor.output, keep=keep)
+        table, maximum = group(rows, factor.output, keep=keep, best=self._best(n))
         if table is not None:
             table.held = table.nbytes
             self.engine.memory.hold(table.held)
         return table, maximum
+
+    def _best(self, n: int) -> tuple[int, ...] | None:
+        """Return the attributes whose largest counts suffice, if all readers say the same."""
+        wanted: set[tuple[int, ...]] = set()
+        for number, factor in enumerate(self.plan.factors):
+            if isinstance(factor, Product) and n in (factor.left, factor.right):
+                if number not in self.tops:
+                    return None
+                other = factor.right if n == factor.left else factor.left
+                both = set(self.plan.factors[n].output) & set(self.plan.factors[other].output)
+                wanted.add(tuple(sorted(both)))
+        if n in (self.plan.answer or ()) or len(wanted) != 1:
+            return None
+        attributes = wanted.pop()
+        small = attributes and self.engine.size(attributes) <= MOST_CELLS
+        return attributes if small else None
 
     def _rows(self, factor: Base | Product) -> Rows:
         if isinstance(factor, Base):
