@@ -1,0 +1,1 @@
+"""Benchmarks, run by ``make bench NAME=...`` on the private cluster."""

@@ -1,0 +1,112 @@
+"""Plans: shapes, sharing and the bound on bags; no database."""
+
+from __future__ import annotations
+
+from dpsql.model import Attribute, AttributeUse, Boundary, Column, JoinQuery, Occurrence, Relation
+from dpsql.query.counting_sql import counting_sql, read_counts
+from dpsql.query.decomposition import Decomposer, Sizes, same_values
+from dpsql.query.elimination import Base, Product, make_plan
+
+
+def chain(length: int, *, keys: bool = False, cyclic: bool = False) -> JoinQuery:
+    """r0(x, y) - r1(x, y) - ...: y of one joins x of the next; with keys, x is unique."""
+    occurrences = []
+    for i in range(length):
+        columns = (Column("x", 23, "integer", True), Column("y", 23, "integer", True))
+        relation = Relation(
+            i + 1, "public", f"t{i}", True, i + 1, columns, (("x",),) if keys else ()
+        )
+        uses = []
+        if i > 0:
+            uses.append(AttributeUse(i - 1, f'r{i}."x"', "x"))
+        elif cyclic:
+            uses.append(AttributeUse(length - 1, 'r0."x"', "x"))
+        if i < length - 1 or cyclic:
+            uses.append(AttributeUse(i, f'r{i}."y"', "y"))
+        occurrences.append(Occurrence(i, relation, tuple(uses)))
+    attributes = tuple(Attribute(a, "integer", True) for a in range(length - (not cyclic)))
+    return JoinQuery(tuple(occurrences), attributes)
+
+
+def test_answer_and_boundaries_share_factors() -> None:
+    query = chain(5)
+    shape = query.shape()
+    intervals = [frozenset(range(i, j)) for i in range(5) for j in range(i + 1, 6) if j - i < 5]
+    plan = make_plan(query, [Boundary(s, shape.boundary(s)) for s in intervals])
+    # 14 intervals and the whole: one factor each, at most one more per relation
+    assert len(plan.factors) <= 15 + 5
+
+
+def test_factors_come_before_their_readers() -> None:
+    plan = make_plan(chain(6, cyclic=True), [])
+    for n, factor in enumerate(plan.factors):
+        if isinstance(factor, Product):
+            assert factor.left < n
+            assert factor.right < n
+
+
+def test_a_bag_is_joined_only_with_something_unique() -> None:
+    for keys in (False, True):
+        for cyclic in (False, True):
+            plan = make_plan(chain(5, keys=keys, cyclic=cyclic), [])
+            for factor in plan.factors:
+                if isinstance(factor, Product):
+                    sides = (plan.factors[factor.left], plan.factors[factor.right])
+                    assert any(side.unique for side in sides)
+
+
+def test_a_key_saves_the_grouping() -> None:
+    query = chain(2, keys=True)
+    inside = frozenset({1})
+    plan = make_plan(query, [Boundary(inside, frozenset({0}))], answer=False)
+    (base,) = plan.factors
+    assert isinstance(base, Base)
+    assert base.unit
+    assert not base.grouped
+
+
+def test_independent_parts_multiply() -> None:
+    left, right = chain(2), chain(2)
+    moved = [
+        Occurrence(
+            o.index + 2,
+            o.relation,
+            tuple(
+                AttributeUse(u.attribute + 1, u.sql.replace(o.alias, f"r{o.index + 2}"), u.column)
+                for u in o.uses
+            ),
+        )
+        for o in right.occurrences
+    ]
+    query = JoinQuery(
+        (*left.occurrences, *moved), (Attribute(0, "integer", True), Attribute(1, "integer", True))
+    )
+    plan = make_plan(query, [Boundary(frozenset(range(4)), frozenset())])
+    assert plan.answer is not None
+    assert len(plan.answer) == 2
+    a, b = plan.answer
+    rows = [(-1, "2"), (-2, "3"), *((n, "7") for n in plan.maxima())]
+    counts = read_counts(plan, rows)
+    assert counts.groups == {(): 6}
+    assert a != b
+
+
+def test_closure_follows_keys() -> None:
+    query = chain(4, keys=True)
+    decomposer = Decomposer(query, Sizes.guess(query))
+    everything = frozenset(range(4))
+    assert decomposer.closure(everything, frozenset({0})) == {0, 1, 2}
+    assert decomposer.closure(everything, frozenset({2})) == {2}
+
+
+def test_lossy_casts_do_not_keep_keys() -> None:
+    assert same_values("integer", "bigint")
+    assert same_values("text", "text")
+    assert not same_values("bigint", "double precision")
+    assert not same_values("bigint", "integer")
+
+
+def test_numeric_form_never_casts_to_bigint() -> None:
+    plan = make_plan(chain(3), [])
+    assert "::bigint" in counting_sql(plan)
+    assert "::bigint" not in counting_sql(plan, numeric=True)
