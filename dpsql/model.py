@@ -98,8 +98,11 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class AttributeUse:
-    """How an occurrence provides an attribute: ``sql`` over its alias, and the plain
-    column's name when it is nothing but a column (keys apply only then)."""
+    """How an occurrence provides an attribute.
+
+    ``sql`` is over its alias; ``column`` names the plain column when it is nothing but a
+    column (keys apply only then).
+    """
 
     attribute: int
     sql: str
@@ -185,8 +188,11 @@ class JoinQuery:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The join hypergraph: occurrence -> its join attributes, its physical private relation
-    (0, 1, ...; ``None`` for a public one) and its trusted keys as attribute sets."""
+    """The join hypergraph.
+
+    Occurrence -> its join attributes, its physical private relation (0, 1, ...; ``None`` for
+    a public one) and its trusted keys as attribute sets.
+    """
 
     attributes: tuple[frozenset[int], ...]
     physical: tuple[int | None, ...]
@@ -206,7 +212,7 @@ class Shape:
         return frozenset(inside & outside)
 
     def components(self, occurrences: frozenset[int]) -> tuple[frozenset[int], ...]:
-        """Connected components (by shared join attributes) of a set of occurrences, sorted."""
+        """Return the connected components (by shared join attributes) of a set of occurrences, sorted."""
         left = set(occurrences)
         found = []
         while left:
@@ -264,8 +270,10 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupDomain:
-    """SQL that returns the distinct public values of the group keys at ``positions``, in that
-    order, each as text (cast to ``text``), reading declared domains and public relations only."""
+    """SQL that returns the distinct public values of the group keys at ``positions``.
+
+    In that order, each as text, reading declared domains and public relations only.
+    """
 
     positions: tuple[int, ...]
     sql: str
@@ -285,8 +293,8 @@ class Question:
 
     ``aggregates[j]`` counts for the j-th distinct ``dp_count``; all share ``groups``.
     ``post_sql`` selects the output columns ``c1 ... cn`` from a relation named ``noisy`` with
-    columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (bigint) and ``l0, h0, ...`` (bigint,
-    bounds of an interval around ``a0, ...``), and carries HAVING, ORDER BY, DISTINCT and LIMIT; it
+    columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (bigint) and ``l0, h0, ...``
+    (bigint, bounds of an interval around ``a0, ...``), and carries HAVING, ORDER BY, DISTINCT and LIMIT; it
     reads nothing else.  ``wants_interval`` says that it uses an ``l`` or ``h`` column.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).

@@ -1,4 +1,4 @@
-"""Protocols at the edges.  Implementations: plpy inside the server, psycopg outside, fakes in tests."""
+"""Protocols at the edges: plpy inside the server, psycopg outside, fakes in tests."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def public_groups(question: Question, database: Database) -> list[Key] | None:
     if size > MAX_GROUPS:
         raise NotAnswerable(
             "the query has too many groups",
-            detail=f"The domains of its group keys have {size} combinations; at most {MAX_GROUPS} are reported.",
+            detail=f"The domains of its group keys have {size} combinations; "
+            f"at most {MAX_GROUPS} are reported.",
             hint="Group by fewer or coarser keys.",
         )
     groups: list[Key] = []

@@ -21,7 +21,7 @@ class ServerCatalog(Protocol):
         ...
 
     def fingerprint(self, oids: Sequence[int]) -> str:
-        """A token that changes with any declaration, and with any change to these relations."""
+        """Return a token that changes with any declaration or change to these relations."""
         ...
 
 

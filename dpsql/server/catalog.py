@@ -63,9 +63,11 @@ _FINGERPRINT = """
 select concat_ws('|', (select version from dp.catalog_version),
   (select string_agg(c.oid || ':' || c.xmin || ':' || c.relrowsecurity, ',' order by c.oid)
      from pg_class c where c.oid = any ($1::oid[])),
-  (select string_agg(a.attrelid || ':' || a.attnum || ':' || a.xmin, ',' order by a.attrelid, a.attnum)
+  (select string_agg(a.attrelid || ':' || a.attnum || ':' || a.xmin, ','
+            order by a.attrelid, a.attnum)
      from pg_attribute a where a.attrelid = any ($1::oid[]) and a.attnum > 0),
-  (select string_agg(i.indexrelid || ':' || i.xmin || ':' || i.indisvalid, ',' order by i.indexrelid)
+  (select string_agg(i.indexrelid || ':' || i.xmin || ':' || i.indisvalid, ','
+            order by i.indexrelid)
      from pg_index i where i.indrelid = any ($1::oid[])),
   (select string_agg(k.oid || ':' || k.xmin, ',' order by k.oid)
      from pg_constraint k where k.conrelid = any ($1::oid[])),
@@ -102,7 +104,7 @@ class SpiCatalog:
                 "select dp.analyze($1, $2) as analysis",
                 (("text", text), ("text[]", None if parameters is None else list(parameters))),
             )
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - SPI errors have no common class here
             raise _analysis_error(error) from None
         analysis: dict[str, Any] = json.loads(str(rows[0][0]))
         return analysis
@@ -193,7 +195,7 @@ class SpiCatalog:
         """Run a constant ``SELECT (...)::text``; an error in it concerns the text only."""
         try:
             value = self._database.execute(sql)[0][0]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - SPI errors have no common class here
             raise _analysis_error(error) from None
         return None if value is None else str(value)
 
@@ -210,7 +212,7 @@ class SpiCatalog:
         key = (schema, name)
         if key not in self._rows:
             rows = self._database.execute(_RELATION, (("text", schema), ("text", name)))
-            row = dict(zip(_FIELDS, rows[0], strict=True)) if rows else None
+            row: dict[str, Any] | None = dict(zip(_FIELDS, rows[0], strict=True)) if rows else None
             if row is not None:
                 for field in ("columns", "keys", "foreign_keys", "domains"):
                     row[field] = json.loads(row[field] or "[]")
@@ -220,8 +222,9 @@ class SpiCatalog:
 
 
 _FIELDS = (
-    "oid nspname relname relkind kind root problem columns keys foreign_keys domains definition"
-).split()
+    *("oid", "nspname", "relname", "relkind", "kind", "root", "problem"),
+    *("columns", "keys", "foreign_keys", "domains", "definition"),
+)
 
 
 def _analysis_error(error: Exception) -> Exception:

@@ -52,7 +52,7 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
         return getattr(handlers, handler)(plpy, session, **arguments)
     except DpsqlError as error:
         raised = _as_plpy_error(plpy, error)
-    except Exception as error:  # noqa: BLE001 - the one door; cancellation passes below
+    except Exception as error:
         if getattr(error, "sqlstate", None) in _PASS:
             raise
         _log(plpy, error, error_text=not session.touched)

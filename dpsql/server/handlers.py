@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import InvalidParameter
 from dpsql.server import settings as read_settings
 from dpsql.server.session import Session
+
+if TYPE_CHECKING:
+    from dpsql.engine.prepare import Prepared
 
 
 def run(
@@ -22,13 +25,23 @@ def run_json(plpy: Any, session: Session, *, query: str) -> list[str]:
     import json
 
     prepared, rows = _answer(plpy, session, query, None)
-    names = [column.name for column in prepared.question.columns]
+    names = _distinct([column.name for column in prepared.question.columns])
     return [json.dumps(dict(zip(names, row, strict=True)), default=str) for row in rows]
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Number repeated column names, so that no value is lost in a JSON object."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return result
 
 
 def _answer(
     plpy: Any, session: Session, query: str | None, parameters: Sequence[str | None] | None
-) -> Any:
+) -> tuple[Prepared, list[tuple[object, ...]]]:
     from dpsql.engine.answer import answer
 
     services = session.services(plpy)

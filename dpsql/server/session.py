@@ -7,9 +7,11 @@ who asked (STYLE.md 5.4).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.services import Services
+from dpsql.ledger.model import Charge, Charged, Hit
 from dpsql.server.catalog import SpiCatalog
 from dpsql.server.spi import SpiDatabase
 
@@ -61,13 +63,16 @@ class _Ledger:
         session.store.connection.tick = self._database.tick
         return session.store
 
-    def open(self, charge: Any) -> Any:
+    def peek(self, role: int, text_key: bytes) -> Hit | None:
+        return self._store().peek(role, text_key)
+
+    def open(self, charge: Charge) -> Hit | Charged:
         opened = self._store().open(charge)
         self._session.touched = True
         return opened
 
-    def finish(self, charged: Any, payload: str) -> None:
-        self._store().finish(charged, payload)
+    def finish(self, charged: Charged, payload: str) -> datetime | None:
+        return self._store().finish(charged, payload)
 
-    def fail(self, charged: Any) -> None:
+    def fail(self, charged: Charged) -> None:
         self._store().fail(charged)

@@ -51,7 +51,7 @@ class LiveCatalog:
         self.domains = domains or {}
         self.time_zone = time_zone
         self._relations: dict[tuple[str, str], Relation] = {}
-        connection.execute("set timezone = %s" % f"'{time_zone}'")
+        connection.execute(f"set timezone = '{time_zone}'")
         connection.execute("set intervalstyle = postgres")
         connection.execute("set datestyle = 'ISO, MDY'")
 
