@@ -94,7 +94,8 @@ def test_every_object_has_a_comment(database: Any) -> None:
     rows = database.sql(
         """
         select p.oid::regprocedure::text from pg_proc p join pg_language l on l.oid = p.prolang
-         where p.pronamespace = 'dp'::regnamespace and l.lanname <> 'c' and obj_description(p.oid, 'pg_proc') is null
+         where p.pronamespace = 'dp'::regnamespace and l.lanname <> 'c'
+           and obj_description(p.oid, 'pg_proc') is null
         union all
         select c.oid::regclass::text from pg_class c
          where c.relnamespace = 'dp'::regnamespace and c.relkind in ('r', 'v')
