@@ -160,7 +160,7 @@ def test_an_uncommitted_grant_is_not_seen_and_does_not_block(bank: Bank) -> None
     bank.ask(mallory, "q")
     mallory.commit()
     bank.consistent(1)
-    bank.database.sql("revoke dp_owner from mallory")
+    bank.database.sql("revoke dp_owner, dp_analyst from mallory")
 
 
 def test_an_open_declaration_of_the_same_relation_does_not_block(bank: Bank) -> None:
