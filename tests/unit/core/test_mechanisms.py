@@ -153,7 +153,7 @@ def test_interval_has_the_stated_confidence_and_no_more() -> None:
         assert low == 100 - half
         law = laplace_law(scale, 4000)
 
-        def inside(h):
+        def inside(h, law=law):
             return sum(law[x] for x in range(-h, h + 1))
 
         assert inside(half) >= 0.95
