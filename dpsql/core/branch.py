@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Whole = NDArray[np.intp]
 
 _TINY = 1e-290
 
@@ -33,32 +34,65 @@ class _Nodes:
     high: Floats
     k1: Floats  # (nodes,)
     k2: Floats
+    job: Whole  # (nodes,), which polynomial
 
     def take(self, which: NDArray[np.bool_]) -> _Nodes:
-        return _Nodes(self.low[which], self.high[which], self.k1[which], self.k2[which])
+        return _Nodes(
+            self.low[which], self.high[which], self.k1[which], self.k2[which], self.job[which]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One polynomial to maximise, from ``start`` on; its ``L`` is raised by ``bonus``.
+
+    The polynomial has no capped factors and every variable occurs.
+    """
+
+    polynomial: Polynomial
+    start: tuple[int, ...]
+    bonus: float
+
+    def signature(self) -> tuple[bool, ...]:
+        """Tell for every variable whether it occurs at most linearly; jobs of one call agree."""
+        return tuple(all(p[i] <= 1 for p in self.polynomial) for i in range(len(self.start)))
 
 
 class _Objective:
-    """Values of ``P`` and of what the bounds need, as one matrix product per point set."""
+    """Values of ``P`` and of what the bounds need, as one matrix product per job."""
 
-    def __init__(self, polynomial: Polynomial, n: int, beta: float) -> None:
-        self.n = n
+    def __init__(self, jobs: Sequence[Job], beta: float) -> None:
         self.beta = beta
-        top = max(polynomial.values())
-        terms = {p: max(c / top, _TINY) for p, c in polynomial.items()}
-        self.linear = [all(p[i] <= 1 for p in terms) for i in range(n)]
+        self.linear = jobs[0].signature()
+        self.n = n = len(self.linear)
         self.pairs = [(i, j) for i in range(n) for j in range(i, n)]
-        columns: list[dict[Powers, float]] = [terms]
+        logs = [[(p, math.log(c) + job.bonus) for p, c in job.polynomial.items()] for job in jobs]
+        self.top = max(log for job in logs for _, log in job)
+        tables = [
+            self._columns({p: max(math.exp(log - self.top), _TINY) for p, log in job})
+            for job in logs
+        ]
+        basis = sorted({p for table in tables for column in table for p in column})
+        self.exponents = np.array(basis, dtype=np.intp).reshape(len(basis), n)
+        self.degree = int(self.exponents.max(initial=0))
+        self.having = [
+            [np.flatnonzero(self.exponents[:, i] == a) for a in range(self.degree + 1)]
+            for i in range(n)
+        ]
+        self.weights = [
+            np.array([[column.get(p, 0.0) for column in table] for p in basis]) for table in tables
+        ]
+
+    def _columns(self, terms: dict[Powers, float]) -> list[dict[Powers, float]]:
+        """List the polynomials P; P_i; P without s_i; P_ij; four per pair for the Hessian."""
+        n = self.n
         first = [_derivative(terms, i) for i in range(n)]
-        columns += first
+        columns = [terms, *first]
         columns += [{p: c for p, c in terms.items() if p[i] == 0} for i in range(n)]
         columns += [_derivative(first[i], j) for i, j in self.pairs]
         for i, j in self.pairs:
             columns += self._hessian_parts(terms, first, i, j)
-        basis = sorted({p for column in columns for p in column})
-        self.exponents = np.array(basis, dtype=np.intp).reshape(len(basis), n)
-        self.degree = int(self.exponents.max(initial=0))
-        self.weights = np.array([[column.get(p, 0.0) for column in columns] for p in basis])
+        return columns
 
     def _hessian_parts(
         self, terms: dict[Powers, float], first: list[dict[Powers, float]], i: int, j: int
@@ -77,16 +111,40 @@ class _Objective:
 
         return [part(0, 0), part(1, 1), part(1, 0), part(0, 1)]
 
-    def __call__(self, points: Floats, columns: slice = slice(None)) -> Floats:
+    def __call__(self, points: Floats, job: Whole, columns: slice = slice(None)) -> Floats:
         basis = np.ones((len(points), len(self.exponents)))
         for i in range(self.n):
-            powers = points[:, i : i + 1] ** np.arange(self.degree + 1)
-            basis *= powers[:, self.exponents[:, i]]
-        return np.asarray(basis @ self.weights[:, columns])
+            power = np.ones((len(points), 1))
+            for a in range(1, self.degree + 1):
+                power = power * points[:, i : i + 1]
+                basis[:, self.having[i][a]] *= power
+        return self._weigh(basis, job, columns)
 
-    def logarithm(self, points: Floats) -> Floats:
-        """``L`` up to a constant; minus infinity where ``P`` is zero."""
-        values = self(points, slice(0, 1))[:, 0]
+    def _weigh(self, basis: Floats, job: Whole, columns: slice) -> Floats:
+        if len(self.weights) == 1:
+            return np.asarray(basis @ self.weights[0][:, columns])
+        result = np.empty((len(job), self.weights[0][:, columns].shape[1]))
+        for number, weights in enumerate(self.weights):
+            rows = np.flatnonzero(job == number)
+            if len(rows):
+                result[rows] = basis[rows] @ weights[:, columns]
+        return result
+
+    def by_monomials(self, nodes: _Nodes) -> Floats:
+        """Bound ``L`` on boxes by the sum of every monomial's own maximum."""
+        basis = np.ones((len(nodes.low), len(self.exponents)))
+        for i in range(self.n):
+            for a in range(self.degree + 1):
+                best = np.clip(a / self.beta, nodes.low[:, i], nodes.high[:, i])
+                power = np.exp(-self.beta * best)
+                for _ in range(a):
+                    power = power * best
+                basis[:, self.having[i][a]] *= power[:, None]
+        return np.asarray(np.log(self._weigh(basis, nodes.job, slice(0, 1))[:, 0]))
+
+    def logarithm(self, points: Floats, job: Whole) -> Floats:
+        """``L`` up to the constant ``top``; minus infinity where ``P`` is zero."""
+        values = self(points, job, slice(0, 1))[:, 0]
         return np.asarray(np.log(values) - self.beta * points.sum(1))
 
 
@@ -95,75 +153,69 @@ def _derivative(terms: dict[Powers, float], i: int) -> dict[Powers, float]:
 
 
 def maximise(
-    polynomial: Polynomial,
-    start: Sequence[int],
-    beta: float,
-    tolerance: float,
-    floor: float = -math.inf,
-) -> tuple[int, ...]:
-    """Find an integer point that is optimal up to ``tolerance`` in the logarithm.
+    jobs: Sequence[Job], beta: float, tolerance: float, floor: float = -math.inf
+) -> tuple[int, tuple[int, ...]]:
+    """Find a job and a point that are optimal, up to ``tolerance`` in ``L``.
 
     Parameters
     ----------
-    polynomial : Polynomial
-        Without capped factors; every variable occurs.
-    start : sequence of int
-        Lower bound of each variable.
+    jobs : sequence of Job
+        With equal signatures.
     beta : float, > 0
         Smoothness.
     tolerance : float
-        Allowed gap in ``L``.
+        Allowed gap in ``log P(s) - beta * sum(s) + bonus``.
     floor : float
-        A value of ``log P(s) - beta * sum(s)`` that is known to be attained elsewhere.
+        A value that is known to be attained elsewhere.
 
     Returns
     -------
-    tuple of int
-        The point; any point if none exceeds ``floor + tolerance``.
+    tuple of int and tuple of int
+        Index of the job, and the point; any if none exceeds ``floor + tolerance``.
     """
-    n = len(start)
-    objective = _Objective(polynomial, n, beta)
-    low = np.array([start], dtype=np.float64)
-    degrees = [max(p[i] for p in polynomial) for i in range(n)]
-    high = np.maximum(low, [[math.ceil(d / beta) + 1 for d in degrees]])
-    nodes = _Nodes(low, high, low.sum(1), high.sum(1))
-    floor -= math.log(max(polynomial.values()))
+    objective = _Objective(jobs, beta)
+    low = np.array([job.start for job in jobs], dtype=np.float64)
+    degrees = [[max(p[i] for p in job.polynomial) for i in range(objective.n)] for job in jobs]
+    high = np.maximum(low, np.ceil(np.array(degrees) / beta) + 1)
+    nodes = _Nodes(low, high, low.sum(1), high.sum(1), np.arange(len(jobs)))
+    floor -= objective.top
     with np.errstate(all="ignore"):
-        best, point = _climb(objective, low, high)
+        best, winner, point = _climb(objective, nodes)
         while len(nodes.low):
             center = _center(nodes)
             tried = np.vstack([np.rint(center), nodes.low, nodes.high])
-            values = objective.logarithm(tried)
+            owner = np.concatenate([nodes.job] * 3)
+            values = objective.logarithm(tried, owner)
             top = int(np.argmax(values))
             if values[top] > best:
-                best, point = float(values[top]), tried[top]
+                best, winner, point = float(values[top]), int(owner[top]), tried[top]
             open_ = np.asarray((nodes.low < nodes.high).any(1))
             nodes, center = nodes.take(open_), center[open_]
             if len(nodes.low):
                 upper, side, flat = _upper(objective, nodes, center)
                 open_ = np.asarray(upper > max(best, floor) + tolerance)
                 nodes = _split(nodes.take(open_), side[open_], flat[open_])
-    return tuple(int(s) for s in point)
+    return winner, tuple(int(s) for s in point)
 
 
-def _climb(objective: _Objective, low: Floats, high: Floats) -> tuple[float, Floats]:
+def _climb(objective: _Objective, nodes: _Nodes) -> tuple[float, int, Floats]:
     """Coordinate ascent from a grid of starting points: a first incumbent, no proof."""
     n = objective.n
-    grid = np.array(list(product((0.0, 0.45, 0.9), repeat=n)))
-    points = np.rint(low + grid * (high - low))
+    grid = np.array(list(product((0.0, 0.45, 0.9), repeat=min(n, 5))))
+    grid = np.hstack([grid, np.zeros((len(grid), n - grid.shape[1]))])
+    job = np.repeat(nodes.job, len(grid))
+    low, high = nodes.low[job], nodes.high[job]
+    points = np.rint(low + np.tile(grid, (len(nodes.job), 1)) * (high - low))
     for _ in range(3):
         for i in range(n):
             if objective.linear[i]:
-                a, b = (
-                    objective(points, slice(1 + n + i, 2 + n + i)),
-                    objective(points, slice(1 + i, 2 + i)),
-                )
-                best = np.rint(1 / objective.beta - (a / b)[:, 0])
-                best = np.where(np.isnan(best), low[0, i], best)
-                points[:, i] = np.clip(best, low[0, i], high[0, i])
-    values = objective.logarithm(points)
+                values = objective(points, job, slice(1, 1 + 2 * n))
+                best = np.rint(1 / objective.beta - values[:, n + i] / values[:, i])
+                best = np.where(np.isnan(best), low[:, i], best)
+                points[:, i] = np.clip(best, low[:, i], high[:, i])
+    values = objective.logarithm(points, job)
     top = int(np.argmax(values))
-    return float(values[top]), points[top]
+    return float(values[top]), int(job[top]), points[top]
 
 
 def _center(nodes: _Nodes) -> Floats:
@@ -182,10 +234,11 @@ def _upper(
     node is better cut into slices than into boxes.
     """
     n, beta = objective.n, objective.beta
-    at_low, at_high = objective(nodes.low), objective(nodes.high)
-    at_center = objective(center, slice(0, 1 + n))
+    at_low, at_high = objective(nodes.low, nodes.job), objective(nodes.high, nodes.job)
+    at_center = objective(center, nodes.job, slice(0, 1 + n))
     p_low, p_high, p_mid = at_low[:, 0], at_high[:, 0], at_center[:, 0]
     simple = np.log(p_high) - beta * nodes.k1
+    simple = np.fmin(simple, objective.by_monomials(nodes))
 
     # gradient of log P: interval over the box, and value at the center
     v_low = at_low[:, 1 : 1 + n] / p_high[:, None]
@@ -264,6 +317,7 @@ def _split(nodes: _Nodes, side: NDArray[np.intp], flat: NDArray[np.bool_]) -> _N
         np.vstack([high1, nodes.high]),
         np.concatenate([nodes.k1, np.where(by_k, cut_k + 1, nodes.k1)]),
         np.concatenate([np.where(by_k, cut_k, nodes.k2), nodes.k2]),
+        np.concatenate([nodes.job, nodes.job]),
     )
     return _tighten(both)
 
@@ -279,4 +333,4 @@ def _tighten(nodes: _Nodes) -> _Nodes:
     new_low = np.maximum(low, high + need[:, None])
     k1 = np.maximum(nodes.k1[keep], new_low.sum(1))
     k2 = np.minimum(nodes.k2[keep], new_high.sum(1))
-    return _Nodes(new_low, new_high, k1, k2)
+    return _Nodes(new_low, new_high, k1, k2, nodes.job[keep])

@@ -86,16 +86,12 @@ def _modes(shape: Shape, use_keys: bool) -> tuple[str, ...]:
 
     The keyed candidate is term by term at most the keyless one (where no determined
     component is empty), so the keyless boundaries are not asked for.  The peeled one is
-    not comparable; it is taken where it costs nothing but maximum frequencies.
+    not comparable, and often far smaller.
     """
     modes = _all_modes(shape, use_keys)
     for mode in modes:
         if _mode_is_public(shape, mode):
             return (mode,)
-    if PEELED in modes:
-        extra = _needs(shape, PEELED) - _needs(shape, KEYED)
-        if any(len(boundary.occurrences) > 1 for boundary in extra):
-            return (KEYED,)
     return modes
 
 

@@ -73,38 +73,101 @@ def smooth_maximum(polynomials: Sequence[Polynomial], beta: float, n: int) -> Sm
     """
     if not beta >= 0:
         raise InternalError("beta must not be negative")
-    best = -math.inf
-    at = (0,) * n
-    value = Fraction(0)
-    solved: dict[object, tuple[int, ...]] = {}
+    search = _Search(beta, n)
     jobs = [job for polynomial in polynomials for job in without_caps(polynomial, n)]
-    jobs.sort(key=lambda job: -_rough(job[0], job[1], beta))
+    hard: dict[object, list[tuple[Polynomial, tuple[int, ...], tuple[int, ...]]]] = {}
     for part, low in jobs:
         used = variables(part)
         if used and beta == 0:
             raise InternalError("a polynomial that is not constant needs beta > 0")
-        if _ceiling(part, low, used, beta) < best - 1e-6:
-            continue
-        point = list(low)
         pieces = factor(part, used)[0]
+        if len(pieces) > 1 or len(used) <= 1 or _can_scan(_restrict(part, used), beta):
+            search.separable(part, low, pieces)
+        else:
+            linear = tuple(all(p[i] <= 1 for p in part) for i in used)
+            hard.setdefault(linear, []).append((part, low, used))
+    for group in hard.values():
+        search.together(group)
+    value = search.value
+    if value and any(search.at):
+        value *= 1 + Fraction(95, 10**11)  # TOLERANCE and rounding in the search
+    return SmoothBound(value, search.at, sum(search.at))
+
+
+class _Search:
+    """The best point so far, and how to look for a better one."""
+
+    def __init__(self, beta: float, n: int) -> None:
+        self.beta = beta
+        self.at = (0,) * n
+        self.value = Fraction(0)
+        self.log_value = -math.inf
+        self.solved: dict[object, tuple[int, ...]] = {}
+
+    def offer(self, part: Polynomial, point: tuple[int, ...]) -> None:
+        """Evaluate a point exactly and keep it if it is better."""
+        found = evaluate(part, point)
+        k = sum(point)
+        log_value = math.log(found) - self.beta * k
+        if log_value > self.log_value:
+            self.log_value, self.at = log_value, point
+            self.value = found * _decay(self.beta, k)
+
+    def separable(
+        self, part: Polynomial, low: tuple[int, ...], pieces: list[dict[Powers, int]]
+    ) -> None:
+        """Maximise a product of polynomials in disjoint variables factor by factor."""
+        point = list(low)
         for piece in pieces:
             own = variables(piece)
             if own:
                 gap = TOLERANCE / len(pieces)
-                rest = beta * sum(s for i, s in enumerate(low) if i not in own)
-                floor = best + rest if len(pieces) == 1 else -math.inf
-                best_piece = _solve(piece, own, low, beta, gap, floor, solved)
-                for i, s in zip(own, best_piece, strict=True):
+                for i, s in zip(own, self._piece(piece, own, low, gap), strict=True):
                     point[i] = s
-        found = evaluate(part, point)
-        k = sum(point)
-        log_value = math.log(found) - beta * k
-        if log_value > best:
-            best, at = log_value, tuple(point)
-            value = found * _decay(beta, k)
-    if value and any(at):
-        value *= 1 + Fraction(95, 10**11)  # TOLERANCE and rounding in the search
-    return SmoothBound(value, at, sum(at))
+        self.offer(part, tuple(point))
+
+    def _piece(
+        self, piece: Polynomial, own: tuple[int, ...], low: tuple[int, ...], gap: float
+    ) -> tuple[int, ...]:
+        """Maximise one factor over its own variables; equal factors are solved once."""
+        small = _restrict(piece, own)
+        start = tuple(low[i] for i in own)
+        key = (frozenset(small.items()), start, gap)
+        if key not in self.solved:
+            if len(own) == 1:
+                terms = {p[0]: c for p, c in small.items()}
+                self.solved[key] = (_one_variable(terms, start[0], self.beta, gap),)
+            elif _can_scan(small, self.beta):
+                self.solved[key] = _scan(small, start, self.beta)
+            else:
+                from dpsql.core.branch import Job, maximise
+
+                self.solved[key] = maximise([Job(small, start, 0.0)], self.beta, gap)[1]
+        return self.solved[key]
+
+    def together(self, group: list[tuple[Polynomial, tuple[int, ...], tuple[int, ...]]]) -> None:
+        """Maximise over several polynomials at once; only the best of them matters."""
+        from dpsql.core.branch import Job, maximise
+
+        distinct: dict[object, tuple[int, Job]] = {}
+        for number, (part, low, used) in enumerate(group):
+            small = _restrict(part, used)
+            start = tuple(low[i] for i in used)
+            fixed = sum(low) - sum(start)
+            key = (frozenset(small.items()), start, fixed)
+            distinct.setdefault(key, (number, Job(small, start, -self.beta * fixed)))
+        numbers, jobs = zip(*distinct.values(), strict=True)
+        winner, best = maximise(jobs, self.beta, TOLERANCE, self.log_value)
+        part, low, used = group[numbers[winner]]
+        point = list(low)
+        for i, s in zip(used, best, strict=True):
+            point[i] = s
+        self.offer(part, tuple(point))
+
+
+def _restrict(piece: Polynomial, own: tuple[int, ...]) -> dict[Powers, int]:
+    """Drop the variables that do not occur."""
+    return {tuple(p[i] for i in own): c for p, c in piece.items()}
 
 
 def _decay(beta: float, k: int) -> Fraction:
@@ -115,56 +178,27 @@ def _decay(beta: float, k: int) -> Fraction:
     return Fraction(math.exp(-beta * k) * slack)
 
 
-def _rough(part: Polynomial, low: Sequence[int], beta: float) -> float:
-    """Give a value that is attained, to visit promising regions first."""
-    guess = [max(s, round(0.5 / beta)) if beta else s for s in low]
-    return max(
-        math.log(evaluate(part, p)) - beta * sum(p) if evaluate(part, p) else -math.inf
-        for p in (guess, list(low))
-    )
+def _can_scan(terms: Polynomial, beta: float) -> bool:
+    """Tell whether ``terms`` is bilinear in two variables with few values of the first."""
+    return 1 / beta < 2000 and all(len(p) == 2 and max(p) <= 1 for p in terms)
 
 
-def _ceiling(part: Polynomial, low: Sequence[int], used: Sequence[int], beta: float) -> float:
-    """Bound the logarithm of the maximum: each monomial's own maximum, summed."""
-    logs = []
-    for powers, coefficient in part.items():
-        log = math.log(coefficient)
-        for i, s in enumerate(low):
-            a = powers[i]
-            if a and i in used:
-                best = max(float(s), a / beta)
-                log += a * math.log(best) - beta * best
-            else:
-                log -= beta * s
-        logs.append(log)
-    top = max(logs)
-    return top + math.log(math.fsum(math.exp(log - top) for log in logs))
-
-
-def _solve(
-    piece: Polynomial,
-    own: tuple[int, ...],
-    low: Sequence[int],
-    beta: float,
-    gap: float,
-    floor: float,
-    solved: dict[object, tuple[int, ...]],
-) -> tuple[int, ...]:
-    """Maximise one factor over its own variables; equal factors are solved once."""
-    small: dict[Powers, int] = {tuple(p[i] for i in own): c for p, c in piece.items()}
-    start = tuple(low[i] for i in own)
-    common = math.gcd(*small.values())
-    small = {p: c // common for p, c in small.items()}
-    key = (frozenset(small.items()), start, gap)
-    if key not in solved:
-        if len(own) == 1:
-            terms = {p[0]: c for p, c in small.items()}
-            solved[key] = (_one_variable(terms, start[0], beta, gap),)
-        else:
-            from dpsql.core.branch import maximise
-
-            solved[key] = maximise(small, start, beta, gap, floor - math.log(common))
-    return solved[key]
+def _scan(terms: Polynomial, low: Sequence[int], beta: float) -> tuple[int, int]:
+    """Maximise ``a + b s + c t + d s t``: every ``s``, and the best ``t`` for it."""
+    top = max(terms.values())
+    a, b, c, d = (terms.get(p, 0) / top for p in ((0, 0), (1, 0), (0, 1), (1, 1)))
+    high = math.ceil(1 / beta) + 1
+    best, at = -math.inf, (low[0], low[1])
+    for s in range(low[0], max(low[0], high) + 1):
+        base, slope = a + b * s, c + d * s
+        # where base/slope >= 2/beta, t = 0 is optimal
+        floor = math.floor(1 / beta - base / slope) if slope * (2 / beta) > base else 0
+        for t in (floor - 1, floor, floor + 1, floor + 2):
+            t = max(t, low[1])
+            value = base + slope * t
+            if value > 0 and math.log(value) - beta * (s + t) > best:
+                best, at = math.log(value) - beta * (s + t), (s, t)
+    return at
 
 
 def _one_variable(terms: dict[int, int], low: int, beta: float, gap: float) -> int:
