@@ -18,6 +18,7 @@ upper bound on instances that satisfy them (docs/proofs/residual.md):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from itertools import combinations
 
 from dpsql.core.polynomial import CAPPED, Polynomial, Powers, add_term, dominated, is_constant
@@ -95,12 +96,14 @@ def _modes(shape: Shape, use_keys: bool) -> tuple[str, ...]:
     return modes
 
 
+@lru_cache(maxsize=256)
 def _mode_is_public(shape: Shape, mode: str) -> bool:
     if any(not is_constant(p) for p in _candidate(shape, mode, lambda _: 1)):
         return False
     return all(shape.physical[i] is None for need in _needs(shape, mode) for i in need.occurrences)
 
 
+@lru_cache(maxsize=256)
 def _needs(shape: Shape, mode: str) -> frozenset[Boundary]:
     wanted: set[Boundary] = set()
 

@@ -2,9 +2,8 @@
 
 The fixture holds boundaries measured on the public SNAP ego-Facebook relations and on
 generated TPC-H data.  On the residual sensitivity of Q8 the two differ: the reference's
-values, 6728.35 and 222.08, are looser (they fit a boundary of 46 for a residual whose
-boundary attributes hold a key of it, so that it is 1); the values below follow
-Definition 6, and the property tests check the formula against all neighbours.
+values, 6728.35 and 222.08, are larger.  The values below follow Definition 6, and the
+property tests check the formula against all neighbours of small instances.
 """
 
 from __future__ import annotations
