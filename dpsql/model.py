@@ -212,7 +212,7 @@ class Shape:
         return frozenset(inside & outside)
 
     def components(self, occurrences: frozenset[int]) -> tuple[frozenset[int], ...]:
-        """Return the connected components (by shared join attributes) of a set of occurrences, sorted."""
+        """Return the components of a set, connected by shared join attributes, sorted."""
         left = set(occurrences)
         found = []
         while left:
@@ -294,8 +294,8 @@ class Question:
     ``aggregates[j]`` counts for the j-th distinct ``dp_count``; all share ``groups``.
     ``post_sql`` selects the output columns ``c1 ... cn`` from a relation named ``noisy`` with
     columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (bigint) and ``l0, h0, ...``
-    (bigint, bounds of an interval around ``a0, ...``), and carries HAVING, ORDER BY, DISTINCT and LIMIT; it
-    reads nothing else.  ``wants_interval`` says that it uses an ``l`` or ``h`` column.
+    (bigint, ends of an interval around ``a0, ...``), and carries HAVING, ORDER BY, DISTINCT and
+    LIMIT; it reads nothing else.  ``wants_interval`` says that it uses an ``l`` or ``h`` column.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``canonical`` is equal for equivalent texts (aliases, order of conjuncts, join syntax) and

@@ -32,7 +32,7 @@ def compute(quote: Quote, services: Services) -> Payload:
     columns: list[list[int | None]] = []
     scales: list[str | None] = []
     for aggregate, counts in zip(quote.aggregates, exact, strict=True):
-        values, scale = _release(aggregate, counts, groups, services)
+        values, scale = _release(aggregate, counts, groups, services, unknown=quote.groups is None)
         columns.append(values)
         scales.append(scale)
     if quote.groups is None:
@@ -54,8 +54,12 @@ def _release(
     counts: Counts,
     groups: list[Key],
     services: Services,
+    *,
+    unknown: bool,
 ) -> tuple[list[int | None], str | None]:
     true = [counts.groups.get(key, 0) for key in groups]
+    # PRIVACY.md section 6: the threshold is for groups that are present, no others
+    present = [i for i, n in enumerate(true) if n > 0 or not unknown]
     if aggregate.plan.name == "exact":
         return list(true), "0"
     from dpsql.core.sensitivity import bound
@@ -63,10 +67,11 @@ def _release(
     smooth = bound(
         aggregate.query.shape(), counts.boundaries, aggregate.plan.beta, aggregate.method
     )
-    release = aggregate.plan.release(true, smooth.exact, services.noise)
-    values: list[int | None] = list(release.values)
-    if release.shown is not None:
-        values = [v if shown else None for v, shown in zip(values, release.shown, strict=True)]
+    release = aggregate.plan.release([true[i] for i in present], smooth.exact, services.noise)
+    values: list[int | None] = [None] * len(true)
+    for n, i in enumerate(present):
+        if release.shown is None or release.shown[n]:
+            values[i] = release.values[n]
     return values, None if release.scale is None else str(release.scale)
 
 

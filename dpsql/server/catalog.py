@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.errors import BY_SQLSTATE, SyntaxInvalid, UndeclaredRelation
 from dpsql.model import Column, Domain, ForeignKey, Relation
 from dpsql.query.catalog import Function
+from dpsql.server.spi import diagnostics, sqlstate
 
 if TYPE_CHECKING:
     from dpsql.server.spi import SpiDatabase
@@ -233,13 +234,12 @@ def _analysis_error(error: Exception) -> Exception:
     Only the caller's text is involved.  Errors about privileges could name objects that the
     caller cannot see, so they lose their text.  Cancellation passes.
     """
-    state = str(getattr(error, "sqlstate", None) or "")
+    state = sqlstate(error)
+    detail, hint = diagnostics(error)
     if state.startswith(("57", "40")) or not state:
         return error
     if state in BY_SQLSTATE:
-        return BY_SQLSTATE[state](
-            str(error), detail=getattr(error, "detail", None), hint=getattr(error, "hint", None)
-        )
+        return BY_SQLSTATE[state](str(error), detail=detail, hint=hint)
     if state == "42501":
         return UndeclaredRelation(
             "the statement names something that was not declared for private queries",
@@ -247,6 +247,6 @@ def _analysis_error(error: Exception) -> Exception:
         )
     return SyntaxInvalid(
         str(error),
-        detail=getattr(error, "detail", None),
-        hint=getattr(error, "hint", None) or "Correct the statement; nothing was spent.",
+        detail=detail,
+        hint=hint or "Correct the statement; nothing was spent.",
     )

@@ -44,6 +44,7 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
     """
     from dpsql.server import handlers
     from dpsql.server.session import Session
+    from dpsql.server.spi import sqlstate
 
     session = gd.get("dpsql_session")
     if session is None:
@@ -53,7 +54,7 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
     except DpsqlError as error:
         raised = _as_plpy_error(plpy, error)
     except Exception as error:
-        if getattr(error, "sqlstate", None) in _PASS:
+        if sqlstate(error) in _PASS:
             raise
         _log(plpy, error, error_text=not session.touched)
         ours = ReleaseFailed if session.touched else InternalError
@@ -90,9 +91,11 @@ def _log(plpy: Any, error: BaseException, *, error_text: bool) -> None:
 
     Its text only while no protected row can have been read.
     """
+    from dpsql.server.spi import sqlstate
+
     frames = traceback.extract_tb(error.__traceback__)
     place = " <- ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(frames[-8:]))
-    state = getattr(error, "sqlstate", "")
+    state = sqlstate(error)
     text = f": {error}" if error_text else ""
     line = f"{type(error).__name__} {state} at {place}{text}"
     plpy.execute(plpy.prepare("select dp.server_log($1)", ["text"]), [line])

@@ -30,7 +30,7 @@ def run_json(plpy: Any, session: Session, *, query: str) -> list[str]:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Number repeated column names, so that no value is lost in a JSON object."""
+    """Make names distinct by numbers, so that no value is lost in a JSON object."""
     seen: dict[str, int] = {}
     result = []
     for name in names:

@@ -63,3 +63,24 @@ class SpiDatabase:
         )[0]
         place = {name: str(row[name]) for name in ("host", "port", "dbname")}
         return {"user": "dp_ledger", **place}, int(row["oid"])
+
+
+def sqlstate(error: BaseException) -> str:
+    """Return the SQLSTATE of an SPI error, ``""`` for any other.
+
+    PL/Python gives ``sqlstate`` to the conditions that PostgreSQL knows; of others (class PD)
+    only ``spidata`` tells, with five characters of six bits each in one integer.
+    """
+    known = getattr(error, "sqlstate", None)
+    if known:
+        return str(known)
+    data = getattr(error, "spidata", None)
+    if not data:
+        return ""
+    return "".join(chr(((int(data[0]) >> (6 * i)) & 0x3F) + ord("0")) for i in range(5))
+
+
+def diagnostics(error: BaseException) -> tuple[str | None, str | None]:
+    """Return detail and hint of an SPI error."""
+    data = getattr(error, "spidata", None) or (0, None, None)
+    return data[1], data[2]

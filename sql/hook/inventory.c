@@ -518,7 +518,7 @@ dpsql_analyze(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
-	if (!PG_ARGISNULL(1))
+	if (PG_NARGS() > 1 && !PG_ARGISNULL(1))
 		values = text_array_values(PG_GETARG_ARRAYTYPE_P(1), &count);
 	query = analyse_text(text_to_cstring(PG_GETARG_TEXT_PP(0)), values, count);
 	sql = deparse_query(copyObject(query));

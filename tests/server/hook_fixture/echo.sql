@@ -25,6 +25,9 @@ begin
 end
 $$;
 
+-- Names of every schema must resolve here, declared or not.
+alter function dp.run(text, text[]) owner to postgres;
+
 grant usage on schema dp to public;
 grant execute on function dp.run(text, text[]), dp.parameters("any"), dp.deparse(text),
     dp.analyze(text), dp.analyze(text, text[]) to public;
