@@ -132,20 +132,6 @@ class Occurrence:
         """All attributes that the occurrence provides."""
         return frozenset(use.attribute for use in self.uses)
 
-    def key_attributes(self) -> tuple[frozenset[int], ...]:
-        """Trusted keys that are covered by plain-column attributes, as attribute sets.
-
-        An empty set stands for "at most one row" only when a key has no columns, which
-        never happens; keys whose columns are fixed by an equality filter with a constant
-        are not used here.
-        """
-        by_column = {use.column: use.attribute for use in self.uses if use.column is not None}
-        return tuple(
-            frozenset(by_column[c] for c in key)
-            for key in self.relation.keys
-            if all(c in by_column for c in key)
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
@@ -154,6 +140,14 @@ class Predicate:
     sql: str
     attributes: frozenset[int]
     occurrences: frozenset[int]
+
+
+def same_values(source: str, target: str) -> bool:
+    """Whether casting ``source`` to ``target`` keeps distinct values distinct, for certain."""
+    if source == target or (source.startswith("character varying") and target == "text"):
+        return True
+    widths = {"smallint": 2, "integer": 4, "bigint": 8}
+    return source in widths and widths[source] <= widths.get(target, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +161,28 @@ class JoinQuery:
     attributes: tuple[Attribute, ...]
     predicates: tuple[Predicate, ...] = ()
     groups: tuple[int, ...] = ()
+
+    def identifying_keys(self, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
+        """Trusted keys of an occurrence whose attributes really identify a row.
+
+        A cast may merge values (bigint joined as double precision) unless it keeps the type
+        or widens an integer; NULLs of a carried column repeat under a unique index.
+        """
+        columns = {column.name: column for column in occurrence.relation.columns}
+        by_name: dict[str, int] = {}
+        for use in occurrence.uses:
+            if use.column is None or use.column not in columns:
+                continue
+            column, attribute = columns[use.column], self.attributes[use.attribute]
+            if same_values(column.type_name, attribute.type_name) and (
+                column.not_null or attribute.join
+            ):
+                by_name[use.column] = use.attribute
+        return tuple(
+            frozenset(by_name[name] for name in key)
+            for key in occurrence.relation.keys
+            if key and all(name in by_name for name in key)
+        )
 
     def shape(self) -> Shape:
         """Forget SQL: what sensitivity formulas need, public facts only."""
@@ -182,7 +198,9 @@ class JoinQuery:
         return Shape(
             attributes=tuple(o.attributes & join for o in self.occurrences),
             physical=tuple(physical),
-            keys=tuple(tuple(k for k in o.key_attributes() if k <= join) for o in self.occurrences),
+            keys=tuple(
+                tuple(k for k in self.identifying_keys(o) if k <= join) for o in self.occurrences
+            ),
         )
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dpsql.model import JoinQuery, Occurrence
+from dpsql.model import JoinQuery
 
 _DEFAULT_ROWS = 100_000.0
 _DEFAULT_DISTINCT: float = _DEFAULT_ROWS**0.75
@@ -32,7 +32,7 @@ class Sizes:
         """Guess from the query alone: equal sizes, keys distinct."""
         distinct: dict[tuple[int, int], float] = {}
         for occurrence in query.occurrences:
-            keys = occurrence.key_attributes()
+            keys = query.identifying_keys(occurrence)
             for attribute in occurrence.attributes:
                 unique = frozenset({attribute}) in keys
                 distinct[occurrence.index, attribute] = (
@@ -75,7 +75,7 @@ class Decomposer:
 
     def __post_init__(self) -> None:
         self._attributes = tuple(o.attributes for o in self.query.occurrences)
-        self._keys = tuple(identifying_keys(self.query, o) for o in self.query.occurrences)
+        self._keys = tuple(self.query.identifying_keys(o) for o in self.query.occurrences)
 
     def inside(self, occurrences: frozenset[int]) -> frozenset[int]:
         """All attributes of the occurrences."""
@@ -272,34 +272,3 @@ def _subsets(members: list[int]) -> Iterator[frozenset[int]]:
     for bits in range(2 ** len(others) - 1):
         chosen = {others[k] for k in range(len(others)) if bits >> k & 1}
         yield frozenset({first} | chosen)
-
-
-def identifying_keys(query: JoinQuery, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
-    """Trusted keys whose attributes really identify a row.
-
-    A cast may merge values (bigint joined as double precision) unless it keeps the type
-    or widens an integer; NULLs of a carried column repeat under a unique index.
-    """
-    columns = {column.name: column for column in occurrence.relation.columns}
-    by_name: dict[str, int] = {}
-    for use in occurrence.uses:
-        if use.column is None or use.column not in columns:
-            continue
-        column, attribute = columns[use.column], query.attributes[use.attribute]
-        if same_values(column.type_name, attribute.type_name) and (
-            column.not_null or attribute.join
-        ):
-            by_name[use.column] = use.attribute
-    return tuple(
-        frozenset(by_name[name] for name in key)
-        for key in occurrence.relation.keys
-        if key and all(name in by_name for name in key)
-    )
-
-
-def same_values(source: str, target: str) -> bool:
-    """Whether casting ``source`` to ``target`` keeps distinct values distinct, for certain."""
-    if source == target:
-        return True
-    widths = {"smallint": 2, "integer": 4, "bigint": 8}
-    return source in widths and widths[source] <= widths.get(target, 0)

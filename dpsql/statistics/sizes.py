@@ -45,7 +45,7 @@ class Facts:
             oid = occurrence.relation.oid
             whole = max(1.0, self.rows.get(oid, _UNKNOWN_ROWS))
             rows.append(max(1.0, whole * _FILTER_SELECTIVITY ** min(3, len(occurrence.filters))))
-            keys = occurrence.key_attributes()
+            keys = query.identifying_keys(occurrence)
             for use in occurrence.uses:
                 number = self.distinct.get((oid, use.column or ""), 0.0)
                 if frozenset({use.attribute}) in keys:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dpsql.model import Attribute, AttributeUse, Boundary, Column, JoinQuery, Occurrence, Relation
+from dpsql.model import (
+    Attribute,
+    AttributeUse,
+    Boundary,
+    Column,
+    JoinQuery,
+    Occurrence,
+    Relation,
+    same_values,
+)
 from dpsql.query.counting_sql import counting_sql, read_counts
-from dpsql.query.decomposition import Decomposer, Sizes, same_values
+from dpsql.query.decomposition import Decomposer, Sizes
 from dpsql.query.elimination import Base, Product, make_plan
 
 
