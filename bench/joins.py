@@ -1,6 +1,6 @@
 """Raw PostgreSQL against private join counts, cold and warm, interleaved in one run.
 
-``python -m bench.joins [--sf 1] [--rounds 3] [--queries Q4,Q5]``, on the cluster that
+``python -m bench.joins [--sf 1] [--rounds 5] [--queries Q4,Q5]``, on the cluster that
 ``make up`` started.  Prints a table and, last, one JSON line.  *cold* is the first answer of a
 new session, *warm* a later one of the same session that is computed again (``dp.fresh``).
 """
@@ -32,7 +32,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sf", default="1", help="TPC-H scale factors, separated by commas")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--queries", default=",".join([*TPCH, *FACEBOOK]))
     arguments = parser.parse_args()
     wanted = arguments.queries.split(",")
@@ -155,6 +155,10 @@ def _grant(dsn: str) -> None:
     """Let alice ask as often as the benchmark wants."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("select dp.grant_budget('alice', epsilon => 100000, delta => 0.001)")
+        connection.execute(
+            "select dp.set_root_cap(format('%I.%I', schema_name, relation_name)::regclass,"
+            " null, 0.001) from dp.relations where kind = 'protected'"
+        )
 
 
 def _prepare_r6(dsn: str) -> None:
