@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engine.compute import compute
 from dpsql.engine.finish import finish
-from dpsql.engine.groups import Key, public_groups
+from dpsql.engine.groups import public_groups
 from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
@@ -59,16 +59,23 @@ def answer(
         Of a class that says what is wrong; nothing is spent unless it is `ReleaseFailed`.
     """
     prepared = prepare(text, parameters, services)
+    text_key = _text_key(prepared, settings)
+    if prepared.question.roots and not settings.fresh:
+        hit = services.ledger.peek(role.oid, text_key)
+        if hit is not None:
+            payload = Payload.load(hit.payload)
+            rows = finish(prepared.question, payload, services.database, settings.confidence)
+            return prepared, rows
     groups = public_groups(prepared.question, services.database)
     quote = price(prepared.question, groups, settings, want_interval=wants_interval(prepared))
-    payload = _debit_and_run(quote, prepared, groups, role, settings, services)
+    payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
 
 
 def _debit_and_run(
     quote: Quote,
     prepared: Prepared,
-    groups: list[Key] | None,
+    text_key: bytes,
     role: Role,
     settings: Settings,
     services: Services,
@@ -86,8 +93,9 @@ def _debit_and_run(
             method=quote.method,
             label=quote.label,
             question=prepared.text,
-            key=cache_key(quote, groups),
+            key=cache_key(quote, prepared.fingerprint),
             fresh=settings.fresh,
+            text_key=text_key,
         )
     )
     if isinstance(opened, Hit):
@@ -101,20 +109,36 @@ def _debit_and_run(
     return payload
 
 
-def cache_key(quote: Quote, groups: list[Key] | None) -> bytes:
+def cache_key(quote: Quote, fingerprint: str) -> bytes:
     """Return the identity of a question: everything that determines the law of its answer.
 
-    The canonical text holds relation OIDs and folded constants; the groups stand for the
-    domains' version; then method, mechanism and the privacy parameters.
+    The canonical text holds relation OIDs and folded constants, the fingerprint the versions of
+    declarations, columns and constraints; the groups stand for the domains' version; then
+    method, mechanism and the privacy parameters.
     """
     parts = (
+        fingerprint,
         quote.question.canonical,
-        repr(groups),
+        repr(quote.groups),
         quote.method,
         quote.mechanism,
         str(quote.guarantee.epsilon),
         str(quote.guarantee.delta),
         repr(quote.question.roots),
+    )
+    return hashlib.sha256("\x1f".join(parts).encode()).digest()
+
+
+def _text_key(prepared: Prepared, settings: Settings) -> bytes:
+    """Return the identity of an exact text: analysed under these declarations and settings."""
+    parts = (
+        prepared.text,
+        prepared.fingerprint,
+        prepared.question.canonical,
+        settings.method,
+        settings.mechanism,
+        str(settings.epsilon),
+        str(settings.delta),
     )
     return hashlib.sha256("\x1f".join(parts).encode()).digest()
 

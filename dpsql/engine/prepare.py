@@ -1,6 +1,8 @@
 """Analyse: from the statement's text to a validated question, cached per backend.
 
-A cached plan holds no answers and no identity.  It is used again only while its
+A cached plan holds no answers and no identity.  A statement whose analysis folds something
+that changes with time or with settings (CURRENT_DATE, functions that are not immutable) is
+analysed each time.  It is used again only while its
 fingerprint is unchanged: declarations, columns, keys, foreign keys and their triggers,
 indexes and view definitions of everything it names (PRIVACY.md section 1: dropping a
 constraint invalidates plans that relied on it).
@@ -42,7 +44,8 @@ def prepare(
 
     ``use_keys`` says whether validated foreign keys may remove joins.
     """
-    key = (text, None if parameters is None else tuple(parameters), use_keys)
+    zone = services.catalog.time_zone
+    key = (text, None if parameters is None else tuple(parameters), use_keys, zone)
     known = services.plans.get(key)
     if known is not None:
         if services.catalog.fingerprint(known.relations) == known.fingerprint:
@@ -60,9 +63,10 @@ def prepare(
     relations = tuple(sorted({*services.catalog.seen, *named}))
     fingerprint = services.catalog.fingerprint(relations)
     prepared = Prepared(str(analysis["sql"]), question, relations, fingerprint)
-    while len(services.plans) >= MAX_PLANS:
-        services.plans.pop(next(iter(services.plans)))
-    services.plans[key] = prepared
+    if services.catalog.immutable(analysis["functions"]) and not analysis["sqlvalue"]:
+        while len(services.plans) >= MAX_PLANS:
+            services.plans.pop(next(iter(services.plans)))
+        services.plans[key] = prepared
     return prepared
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Protocol
 
-from dpsql.errors import InternalError, UnsupportedConstruct
+from dpsql.errors import FunctionNotAllowed, InternalError, UnsupportedConstruct
 from dpsql.query.ir import Expr, constant, literal, render
-from dpsql.query.types import INTEGERS, TEXTS
+from dpsql.query.types import INTEGERS, SIMPLE, TEXTS, base
 
 _SAME_TEXT = (*INTEGERS, "numeric")
 
@@ -17,6 +17,10 @@ class Evaluator(Protocol):
 
     def evaluate(self, sql: str) -> str | None:
         """Run ``SELECT (...)::text`` under pinned settings."""
+        ...
+
+    def enum(self, type_name: str) -> tuple[str, ...] | None:
+        """Return the labels of an enum type, ``None`` for any other type."""
         ...
 
 
@@ -41,6 +45,11 @@ def array_elements(type_name: str, text: str, evaluator: Evaluator) -> list[Expr
     element = type_name.removesuffix("[]")
     if element.endswith("[]"):
         raise UnsupportedConstruct("arrays of more than one dimension are not supported")
+    if base(element) not in SIMPLE and not evaluator.enum(element):
+        raise FunctionNotAllowed(
+            f"type {element} is not supported",
+            hint="Use constants of PostgreSQL's own types or of enum types.",
+        )
     sql = f"SELECT pg_catalog.to_json(({literal(text)}::{type_name})::text[])::text"
     found = json.loads(evaluator.evaluate(sql) or "null")
     if not isinstance(found, list) or any(isinstance(v, list) for v in found):

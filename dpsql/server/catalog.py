@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import BY_SQLSTATE, SyntaxInvalid, UndeclaredRelation
+from dpsql.errors import BY_SQLSTATE, FunctionNotAllowed, SyntaxInvalid, UndeclaredRelation
 from dpsql.model import Column, Domain, ForeignKey, Relation
 from dpsql.query.catalog import Function
 from dpsql.server.spi import diagnostics, sqlstate
@@ -18,13 +18,20 @@ from dpsql.server.spi import diagnostics, sqlstate
 if TYPE_CHECKING:
     from dpsql.server.spi import SpiDatabase
 
-_RELATION = """
+# From 18 on NOT NULL can be not valid, a column generated when it is read (and so raise an error on
+# some row), a foreign key temporal or not enforced.
+_NOT_NULL = """a.attnotnull and not exists (select from pg_constraint v
+            where v.conrelid = a.attrelid and v.contype = 'n' and not v.convalidated
+              and v.conkey = array[a.attnum])"""
+
+_RELATION = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
   case when p.kind <> 'view' then dp.relation_problem(c.oid) end as problem,
   (select json_agg(json_build_array(a.attname, a.atttypid::int8,
-            format_type(a.atttypid, a.atttypmod), a.attnotnull) order by a.attnum)
+            format_type(a.atttypid, a.atttypmod), {_NOT_NULL}) order by a.attnum)
      from pg_attribute a
-    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
+    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+      and a.attgenerated <> 'v') as columns,
   (select json_agg((select json_agg(a.attname order by k.n)
             from unnest(i.indkey::int2[]) with ordinality as k(attnum, n)
             join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
@@ -35,7 +42,7 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
       and c.relkind in ('r', 'p') and not (c.relkind = 'r' and c.relhassubclass)
       and not exists (select from unnest(i.indkey::int2[]) with ordinality as k(attnum, n)
             join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
-            where k.n <= i.indnkeyatts and not a.attnotnull)) as keys,
+            where k.n <= i.indnkeyatts and not ({_NOT_NULL}))) as keys,
   (select json_agg(json_build_array(
             (select json_agg(a.attname order by k.n)
                from unnest(f.conkey) with ordinality as k(attnum, n)
@@ -47,6 +54,8 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
             order by f.oid)
      from pg_constraint f
     where f.conrelid = c.oid and f.contype = 'f' and f.convalidated and not f.condeferrable
+      and not coalesce((to_jsonb(f) ->> 'conperiod')::boolean, false)
+      and coalesce((to_jsonb(f) ->> 'conenforced')::boolean, true)
       and c.relkind = 'r' and not c.relhassubclass
       and not exists (select from pg_trigger t where t.tgconstraint = f.oid
                         and t.tgenabled not in ('O', 'A'))) as foreign_keys,
@@ -54,7 +63,8 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
             (select json_agg(m.member order by m.ordinal)
                from dp.domain_members(d.relation, d.column_name) m)) order by d.column_name)
      from dp.column_domain d where d.relation = c.oid) as domains,
-  case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
+  case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition,
+  c.relowner::int8 as owner
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 join dp.policy p on p.relation = c.oid and p.kind <> 'withdrawn'
 where n.nspname = $1 and c.relname = $2
@@ -92,8 +102,16 @@ class SpiCatalog:
         self._rows: dict[tuple[str, str], dict[str, Any] | None] = {}
         self.seen: set[int] = set()
 
-    def analyze(self, text: str, parameters: Sequence[str | None] | None = None) -> dict[str, Any]:
+    def analyze(
+        self,
+        text: str,
+        parameters: Sequence[str | None] | None = None,
+        role: int | None = None,
+    ) -> dict[str, Any]:
         """Let the server analyse a statement under the pinned search_path.
+
+        With the rights of the role in effect, or of ``role``: analysis can run code of whoever
+        wrote the text (the CHECK of a domain on a literal), which must not run as ours.
 
         ``parameters`` are typed literals for ``$1 ...``, as ``dp.parameters`` writes them.
 
@@ -102,8 +120,12 @@ class SpiCatalog:
         """
         try:
             rows = self._database.execute(
-                "select dp.analyze($1, $2) as analysis",
-                (("text", text), ("text[]", None if parameters is None else list(parameters))),
+                "select dp.analyze($1, $2, $3) as analysis",
+                (
+                    ("text", text),
+                    ("text[]", None if parameters is None else list(parameters)),
+                    ("oid", role),
+                ),
             )
         except Exception as error:  # noqa: BLE001 - SPI errors have no common class here
             raise _analysis_error(error) from None
@@ -112,7 +134,7 @@ class SpiCatalog:
 
     @property
     def time_zone(self) -> str:
-        """The TimeZone under which the query is counted: pinned by ``dp.run``."""
+        """The caller's TimeZone; what depends on it is folded when a statement is analysed."""
         return str(self._database.execute("select current_setting('timezone') as zone")[0][0])
 
     def relation(self, schema: str, name: str) -> Relation | None:
@@ -157,7 +179,7 @@ class SpiCatalog:
         row = self._row(schema, name)
         if row is None or row["kind"] != "view":
             return None
-        return self.analyze(str(row["definition"]))
+        return self.analyze(str(row["definition"]), role=row["owner"])
 
     def enum(self, type_name: str) -> tuple[str, ...] | None:
         """Return the labels of an enum type in order, or ``None`` for any other type."""
@@ -193,12 +215,40 @@ class SpiCatalog:
         return bool(rows[0][0])
 
     def evaluate(self, sql: str) -> str | None:
-        """Run a constant ``SELECT (...)::text``; an error in it concerns the text only."""
+        """Run a constant ``SELECT (...)::text``; an error in it concerns the text only.
+
+        It runs with our rights, so every type in it must be built in or an enum: a domain
+        would run its author's code.
+        """
+        if not self._plain_types(self.analyze(sql)["types"]):
+            raise FunctionNotAllowed(
+                "the statement uses a type that is not built in",
+                hint="Use constants of PostgreSQL's own types or of enum types.",
+            )
         try:
             value = self._database.execute(sql)[0][0]
         except Exception as error:  # noqa: BLE001 - SPI errors have no common class here
             raise _analysis_error(error) from None
         return None if value is None else str(value)
+
+    def immutable(self, functions: Sequence[int]) -> bool:
+        """Whether none of the functions depends on settings or on the time."""
+        rows = self._database.execute(
+            "select coalesce(bool_and(provolatile = 'i'), true) as i from pg_proc"
+            " where oid = any ($1) and prokind = 'f'",
+            (("oid[]", list(functions)),),
+        )
+        return bool(rows[0][0])
+
+    def _plain_types(self, oids: Sequence[int]) -> bool:
+        rows = self._database.execute(
+            "select coalesce(bool_and(t.typnamespace = 'pg_catalog'::regnamespace"
+            " and t.typtype in ('b', 'p') or coalesce(e.typtype, t.typtype) = 'e'), true) as plain"
+            " from pg_type t left join pg_type e on e.oid = t.typelem and t.typcategory = 'A'"
+            " where t.oid = any ($1)",
+            (("oid[]", list(oids)),),
+        )
+        return bool(rows[0][0])
 
     def fingerprint(self, oids: Sequence[int]) -> str:
         """See `dpsql.engine.services.ServerCatalog.fingerprint`."""
@@ -224,7 +274,8 @@ class SpiCatalog:
 
 _FIELDS = (
     *("oid", "nspname", "relname", "relkind", "kind", "root", "problem"),
-    *("columns", "keys", "foreign_keys", "domains", "definition"),
+    *("columns", "keys", "foreign_keys", "domains"),
+    *("definition", "owner"),
 )
 
 
@@ -244,6 +295,11 @@ def _analysis_error(error: Exception) -> Exception:
         return UndeclaredRelation(
             "the statement names something that was not declared for private queries",
             hint="See dp.relations for what can be queried.",
+        )
+    if not state.startswith(("0A", "22", "42", "54")):
+        return SyntaxInvalid(
+            "the statement cannot be analysed",
+            hint="Use constants of PostgreSQL's own types or of enum types; nothing was spent.",
         )
     return SyntaxInvalid(
         str(error),

@@ -53,9 +53,9 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
         return getattr(handlers, handler)(plpy, session, **arguments)
     except DpsqlError as error:
         raised = _as_plpy_error(plpy, error)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the one door
         if sqlstate(error) in _PASS:
-            raise
+            raise _plain(plpy, error, sqlstate(error)) from None
         _log(plpy, error, error_text=not session.touched)
         ours = ReleaseFailed if session.touched else InternalError
         raised = _as_plpy_error(
@@ -70,7 +70,15 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
     raise raised from None
 
 
-def _as_plpy_error(plpy: Any, error: DpsqlError) -> Exception:
+def _plain(plpy: Any, error: Exception, state: str) -> Exception:
+    """Repeat a cancel or a serialization failure without the frames that it came through.
+
+    They would tell the caller which way the computation went.
+    """
+    return _as_plpy_error(plpy, DpsqlError(str(error)), state)
+
+
+def _as_plpy_error(plpy: Any, error: DpsqlError, state: str | None = None) -> Exception:
     """Dress an error of ours so that PL/Python reports its SQLSTATE, detail and hint.
 
     PL/Python writes ``<class name>: <message>``; a class named ``dpsql`` in ``builtins``
@@ -78,7 +86,7 @@ def _as_plpy_error(plpy: Any, error: DpsqlError) -> Exception:
     """
     kind = type("dpsql", (plpy.Error,), {"__module__": "builtins"})
     dressed: Exception = kind(error.message)
-    dressed.sqlstate = error.sqlstate  # type: ignore[attr-defined]
+    dressed.sqlstate = state or error.sqlstate  # type: ignore[attr-defined]
     if error.detail:
         dressed.detail = error.detail  # type: ignore[attr-defined]
     if error.hint:

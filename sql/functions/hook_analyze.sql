@@ -1,5 +1,7 @@
 -- What a query uses, for the allow-lists: parse analysis without executing.
--- Called by dp.run under its own pinned search_path, never by an analyst.
+-- Called by dp.run under its own pinned search_path, never by an analyst.  Code that the analysis
+-- runs (a domain's CHECK on a literal) has the rights of the role in effect outside all functions,
+-- or of the role that is given: the owner of a view whose definition is analysed.
 -- Costs nothing and reads no row; takes the same locks as planning the query.
 
 create or replace function dp.analyze(query text) returns text
@@ -15,3 +17,10 @@ create or replace function dp.analyze(query text, parameters text[]) returns tex
 
 comment on function dp.analyze(text, text[]) is
     'the same after $n was replaced by the n-th literal, as dp.parameters writes them';
+
+create or replace function dp.analyze(query text, parameters text[], role oid) returns text
+    language c stable parallel restricted security invoker
+    as 'MODULE_PATHNAME', 'dpsql_analyze';
+
+comment on function dp.analyze(text, text[], oid) is
+    'the same with the rights of a role, for the definition of a view that it owns';

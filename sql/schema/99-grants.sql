@@ -79,6 +79,7 @@ to dp_analyst, dp_owner;
 grant execute on function
     dp.analyze(text),
     dp.analyze(text, text[]),
+    dp.analyze(text, text[], oid),
     dp.server_log(text),
     dp.ledger_socket(),
     dp.pack(bigint, bigint),

@@ -156,7 +156,7 @@ def test_an_operator_of_the_analyst_is_not_used(planted: Any) -> None:
     connection.execute("set search_path = evil, pg_catalog, public")
     with pytest.raises(psycopg.Error) as caught:
         connection.execute("select dp_count(*) from client where c_id = 777")
-    assert caught.value.sqlstate in ("PD012", "PD013")
+    assert caught.value.sqlstate in ("PD011", "PD012", "PD013")
     assert not any("LEAK" in h for h in heard)
 
 
@@ -268,3 +268,114 @@ def test_an_analyst_sees_only_the_own_part_of_the_ledger(planted: Any) -> None:
         assert len(bob.execute("select * from dp.budgets").fetchall()) == 1
     with planted.connect(user="owner1") as owner:
         assert len(owner.execute("select * from dp.ledger").fetchall()) == 2
+
+
+STEAL = """
+create function {schema}.steal(int) returns boolean language plpgsql as $f$
+declare found text;
+begin
+    begin
+        perform set_config('search_path', '{schema}, public', false);
+        perform set_config('standard_conforming_strings', 'off', false);
+        select string_agg(c_kind, ',') into found from public.client where c_id = 777;
+    exception when insufficient_privilege then
+        return true;
+    end;
+    raise exception 'stolen as %: %', current_user, found;
+end $f$
+"""
+
+
+@pytest.mark.parametrize("schema", ["pg_temp", "mal"])
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "'{{1}}'::{0}.d[]",
+        "'1'::{0}.d",
+        "array['1'::{0}.d]",
+        "('(1)'::{0}.c).a",
+        "lower('[1,2)'::{0}.r)",
+    ],
+)
+def test_code_behind_a_type_never_runs_with_our_rights(
+    planted: Any, schema: str, literal: str
+) -> None:
+    planted.sql("create schema mal authorization alice")
+    planted.sql("grant usage on schema mal to dp_executor")
+    with planted.connect(user="alice") as alice:
+        alice.execute(STEAL.format(schema=schema))
+        alice.execute(f"create domain {schema}.d as int check ({schema}.steal(value))")
+        alice.execute(f"create type {schema}.c as (a {schema}.d)")
+        alice.execute(f"create type {schema}.r as range (subtype = {schema}.d)")
+        value = literal.format(schema)
+        test = f"c_id = any({value})" if "[" in value and "[1" not in value else f"c_id = {value}"
+        text = f"select dp_count(*) from public.client where {test}"
+        for statement, parameters in (
+            (text, None),
+            ("select * from dp.run(%s, null) as t(a bigint)", (text,)),
+            (
+                "select * from dp.run('select public.dp_count(*) from public.client"
+                f" where c_id = any($1)', array[{sql_literal(value)}]) as t(a bigint)",
+                None,
+            ),
+            ("select dp.query(%s)", (text,)),
+        ):
+            told = outcome(alice, statement, parameters)
+            assert "stolen" not in told
+            assert SECRET not in told
+
+
+def outcome(connection: psycopg.Connection[Any], statement: str, parameters: Any) -> str:
+    try:
+        return str(connection.execute(statement, parameters).fetchall())
+    except psycopg.Error as error:
+        return str(error)
+
+
+def sql_literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def test_a_view_of_somebody_else_does_not_run_its_code_with_our_rights(planted: Any) -> None:
+    planted.sql("create schema mal authorization mallory")
+    planted.sql("grant dp_owner to mallory")
+    try:
+        with planted.connect(user="mallory") as mallory:
+            mallory.execute(STEAL.format(schema="mal"))
+            mallory.execute("create domain mal.d as int check (mal.steal(value))")
+            mallory.execute("create table mal.t (a int)")
+            mallory.execute(
+                "create view mal.v as select a from mal.t where a = any('{1}'::mal.d[])"
+            )
+            mallory.execute("select dp.protect('mal.t')")
+            mallory.execute("select dp.declare_view('mal.v')")
+        planted.sql("grant usage on schema mal to alice")
+        with planted.connect(user="alice") as alice, pytest.raises(psycopg.Error) as caught:
+            alice.execute("select dp_count(*) from mal.v")
+        assert "stolen" not in str(caught.value)
+    finally:
+        planted.sql("revoke dp_owner from mallory")
+
+
+def test_time_zone_and_date_belong_to_the_question(planted: Any) -> None:
+    planted.sql("alter table purchase add p_at timestamptz")
+    planted.sql("update purchase set p_at = '2024-06-01 00:30+00'")
+    sql = "select dp_count(*) from purchase where p_at < timestamp '2024-06-01 00:00'"
+    with planted.connect(user="alice") as alice:
+        alice.execute("set dp.epsilon = 50")
+        alice.execute("set timezone = 'UTC'")
+        early = alice.execute(sql).fetchone()[0]
+        alice.execute("set timezone = 'America/New_York'")
+        late = alice.execute(sql).fetchone()[0]
+    assert abs(early) <= 10
+    assert abs(late - 2000) <= 10
+
+
+def test_the_exact_text_is_answered_from_its_own_key(planted: Any) -> None:
+    with planted.connect(user="alice") as alice:
+        first = alice.execute("select dp_count(*) from client").fetchone()
+        assert planted.sql("select count(*) from dp.answer_text") == [(1,)]
+        assert alice.execute("select dp_count(*) from client").fetchone() == first
+        alice.execute("set dp.epsilon = 0.5")
+        alice.execute("select dp_count(*) from client")
+    assert spent(planted) == 1.5
