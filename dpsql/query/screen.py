@@ -23,7 +23,6 @@ _STABLE_OUTPUT = frozenset(
         "timezone",
         "concat",
         "concat_ws",
-        "format",
         "now",
         "transaction_timestamp",
         "statement_timestamp",
@@ -31,7 +30,9 @@ _STABLE_OUTPUT = frozenset(
     ]
 )
 _OWN = frozenset((("dp_count", "a"), ("dp_interval_low", "f"), ("dp_interval_high", "f")))
-_FORBIDDEN_OUTPUT = frozenset(("repeat", "lpad", "rpad"))  # gigabytes from a short statement
+_FORBIDDEN_OUTPUT = frozenset(
+    ("repeat", "lpad", "rpad", "format")
+)  # gigabytes from a short statement
 
 
 def aggregate_names(analysis: Mapping[str, Any], catalog: Catalog) -> frozenset[str]:

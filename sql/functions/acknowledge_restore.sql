@@ -42,7 +42,7 @@ begin
     select i.incarnation, i.system_identifier, i.timeline, i.database, acknowledge_restore.note,
            (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller())
       from dp.ledger_place() as i;
-    perform dp.touch_catalogue();
+    perform dp.touch_catalogue(declarations => false);
 end
 $$;
 comment on function dp.acknowledge_restore(text) is 'accept that the ledger lives here after a restore or promotion';

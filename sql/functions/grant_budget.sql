@@ -35,7 +35,7 @@ begin
         execute format('grant dp_analyst to %s', role);
         raise notice using message = format('role %s is now a member of dp_analyst', role);
     end if;
-    perform dp.touch_catalogue();
+    perform dp.touch_catalogue(declarations => false);
 end
 $$;
 comment on function dp.grant_budget(regrole, numeric, numeric) is 'set the total privacy budget of a role';

@@ -100,6 +100,15 @@ begin
     insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
     select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
 
+    -- Again, because the budget may have been lowered while this waited for the locks.
+    select b.epsilon, b.delta into budget_epsilon, budget_delta
+      from dp.role_budget as b
+     where b.principal = me;
+    if not found then
+        status := 'no_budget';
+        return;
+    end if;
+
     if not fresh then
         if dp.ledger_answer_valid(found_answer) then
             if exists (select from dp.spend as s

@@ -35,7 +35,7 @@ begin
     insert into dp.loss (principal, root, epsilon, delta, note, recorded_by)
     values (case when role is not null then dp.principal_of(role) end, root_id, epsilon, delta, note,
             (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()));
-    perform dp.touch_catalogue();
+    perform dp.touch_catalogue(declarations => false);
 end
 $$;
 comment on function dp.record_loss(regrole, regclass, numeric, numeric, text) is

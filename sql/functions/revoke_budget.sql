@@ -18,7 +18,7 @@ begin
             message = format('role %s has no budget', role),
             hint = 'SELECT * FROM dp.budgets shows all budgets.';
     end if;
-    perform dp.touch_catalogue();
+    perform dp.touch_catalogue(declarations => false);
 end
 $$;
 comment on function dp.revoke_budget(regrole) is 'take the privacy budget of a role away';

@@ -27,7 +27,7 @@ begin
             message = format('relation %s is not protected', relation),
             hint = format('SELECT dp.protect(%L);', relation);
     end if;
-    perform dp.touch_catalogue();
+    perform dp.touch_catalogue(declarations => false);
 end
 $$;
 comment on function dp.set_root_cap(regclass, numeric, numeric) is 'cap the total loss of a protected relation';

@@ -1,6 +1,6 @@
 -- Internal: every administration function ends with it.  Forgets dropped relations, refreshes
--- remembered names, and changes the token that cached answers depend on.
-create or replace function dp.touch_catalogue()
+-- remembered names, and changes the token that stored answers depend on, unless only budgets changed.
+create or replace function dp.touch_catalogue(declarations boolean default true)
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
@@ -24,7 +24,9 @@ begin
          where r.oid = p.role_oid
            and p.role_name <> r.rolname;
     end if;
-    update dp.catalog_version set version = pg_catalog.gen_random_uuid();
+    if declarations then
+        update dp.catalog_version set version = pg_catalog.gen_random_uuid();
+    end if;
     if not exists (select from dp.ledger_identity) then
         insert into dp.ledger_identity (
             incarnation, system_identifier, timeline, database, note, recorded_by)
@@ -34,4 +36,4 @@ begin
     end if;
 end
 $$;
-comment on function dp.touch_catalogue() is 'internal: marks the catalogue as changed';
+comment on function dp.touch_catalogue(boolean) is 'internal: marks the catalogue as changed';

@@ -273,3 +273,19 @@ def test_a_view_that_the_owner_declared_is_expanded(shop: Any) -> None:
         alice.execute("set dp.epsilon = 50")
         value = alice.execute(sql).fetchone()[0]
     assert abs(value - 66) <= 10
+
+
+def test_an_error_in_post_processing_says_so_and_the_counts_stay_free(shop: Any) -> None:
+    with shop.connect(user="alice") as alice:
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute("select 1 / (dp_count(*) - dp_count(*)) from client")
+        assert caught.value.sqlstate == "PD041"
+        assert "division by zero" in caught.value.diag.message_primary
+        alice.execute("select dp_count(*) from client")
+    assert spent(shop) == 1.0
+
+
+def test_gigabytes_are_not_made_from_a_short_statement(shop: Any) -> None:
+    with shop.connect(user="alice") as alice, pytest.raises(psycopg.Error) as caught:
+        alice.execute("select format('%1000000000s', 'x'), dp_count(*) from client")
+    assert caught.value.sqlstate == "PD013"
