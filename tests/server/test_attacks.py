@@ -197,10 +197,11 @@ def test_settings_do_not_open_the_answer(planted: Any, setting: str) -> None:
     connection.add_notice_handler(
         lambda d: heard.append(f"{d.message_primary} {d.message_detail} {d.context}")
     )
-    try:
-        connection.execute("set " + setting)
-    except psycopg.Error:
+    if setting.startswith(("log_", "dp.")):
+        with pytest.raises(psycopg.Error):
+            connection.execute("set " + setting)
         return
+    connection.execute("set " + setting)
     connection.execute(f"select dp_count(*) from client where c_kind = '{SECRET[:3]}'")
     assert not any(SECRET in h for h in heard)
 
@@ -222,10 +223,6 @@ def test_explain_analyze_shows_no_plan_of_protected_relations(planted: Any) -> N
         plan = str(
             alice.execute("explain (analyze, verbose) select dp_count(*) from client").fetchall()
         )
-    assert (
-        "client" not in plan.replace("FROM client", "").replace("from client", "")
-        or "Seq Scan" not in plan
-    )
     assert "Seq Scan" not in plan
     assert "Index" not in plan
 
