@@ -80,6 +80,8 @@ def dsn(
 
     cluster = private_cluster(Layout.discover())
     if not cluster.running:
+        # An empty string would send psql to another server of this machine.
+        print("host=/the-private-cluster-does-not-run/try-make-up")
         raise SetupError("the private cluster does not run; `make up` starts it")
     print(cluster.conninfo(dbname=db, user=user))
 

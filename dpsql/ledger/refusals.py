@@ -54,7 +54,10 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
                 f"The question costs epsilon = {_short(charge.epsilon)} and"
                 f" delta = {_short(charge.delta)}, more than its owner's cap leaves for all roles."
             ),
-            hint="Ask with a smaller dp.epsilon or dp.delta, or ask the owner to raise the cap.",
+            hint=(
+                "Ask with a smaller dp.epsilon or dp.delta (0 where the question allows it), or ask"
+                " the owner for SELECT dp.set_root_cap(relation, epsilon, delta)."
+            ),
         )
     if status == "unknown_root":
         return UndeclaredRelation(

@@ -41,6 +41,7 @@ _MULTIWORD = {
     "character": ("varying",),
     "bit": ("varying",),
 }
+_TYPED = frozenset(("typed",))  # a constant written with its type
 _TRUTH = ("NULL", "TRUE", "FALSE", "UNKNOWN")
 
 
@@ -138,8 +139,8 @@ class ExpressionParser:
             start = self.position
             if self.accept_punct("::"):
                 name = self.type_name()
-                if node.kind == "const" and not node.type and node.flags:
-                    node = Node("const", node.position, node.value, type=name)
+                if node.kind == "const" and not node.type:
+                    node = Node("const", node.position, node.value, type=name, flags=_TYPED)
                 else:
                     node = Node("cast", start, name, (node,))
             elif self.is_punct("[") or self.is_punct("."):
@@ -164,9 +165,9 @@ class ExpressionParser:
                 if self.peek.kind == "word" and self.peek.text == word:
                     name += " " + self.advance().text
         if self.accept_punct("("):
-            numbers = [self.advance().text]
+            numbers = [self._number()]
             while self.accept_punct(","):
-                numbers.append(self.advance().text)
+                numbers.append(self._number())
             self.expect_punct(")")
             name += f"({','.join(numbers)})"
         if not quoted and first in ("timestamp", "time") and self.keyword in ("WITH", "WITHOUT"):
@@ -179,12 +180,20 @@ class ExpressionParser:
             name += "[]"
         return name
 
+    def _number(self) -> str:
+        sign = "-" if self.peek.kind == "operator" and self.peek.text == "-" else ""
+        if sign:
+            self.advance()
+        if self.peek.kind != "number":
+            self.refuse_here()
+        return sign + self.advance().text
+
     def _primary(self) -> Node:
         token = self.peek
         start = self.position
         if token.kind == "string":
             self.advance()
-            return Node("const", start, token.text, type="", flags=frozenset({"quoted"}))
+            return Node("const", start, token.text, type="")
         if token.kind == "number":
             self.advance()
             return Node("const", start, token.text, type=_number_type(token.text))
@@ -199,7 +208,7 @@ class ExpressionParser:
                 return Node("const", start, word[0].lower(), type="boolean")
             if word == "NULL":
                 self.advance()
-                return Node("const", start, None, type="", flags=frozenset({"quoted"}))
+                return Node("const", start, None, type="")
             if word == "CASE":
                 return self._case()
             if word == "ARRAY":
@@ -213,7 +222,7 @@ class ExpressionParser:
                 value = word
                 if called and word in _TIME_PRECISION:
                     self.advance()
-                    value += f"({self.advance().text})"
+                    value += f"({self._number()})"
                     self.expect_punct(")")
                 return Node("sqlvalue", start, value)
             if called and word in _SPECIAL:
@@ -333,7 +342,7 @@ class ExpressionParser:
         if self.accept("ELSE"):
             args.append(self.expression())
         else:
-            args.append(Node("const", start, None, flags=frozenset({"quoted"})))
+            args.append(Node("const", start, None))
         self.expect("END")
         return Node("case", start, operand, tuple(args))
 

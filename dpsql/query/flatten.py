@@ -184,7 +184,17 @@ class Flattener:
             )
         self.block.relations.append(relation)
         return [
-            (c.name, column(number, c.name, types.base(c.type_name), c.type_name, c.not_null))
+            (
+                c.name,
+                column(
+                    number,
+                    c.name,
+                    types.base(c.type_name),
+                    c.type_name,
+                    # a foreign table's NOT NULL is a claim that nobody enforces
+                    c.not_null and relation.kind != "f",
+                ),
+            )
             for c in relation.columns
         ]
 

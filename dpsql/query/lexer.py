@@ -57,8 +57,8 @@ def tokenize(sql: str) -> list[Token]:
             text = text[1:-1].replace("''", "'")
         elif kind == "quoted":
             text = text[1:-1].replace('""', '"')
-        follower = sql[match.end() : match.end() + 1]
-        if kind == "word" and follower in ("'", '"'):
+        follower = sql[match.end() : match.end() + 2]
+        if kind == "word" and (follower[:1] in ("'", '"') or follower in ("&'", '&"')):
             # E'...', B'...', U&"..." and their kin change what the quotes mean
             raise SyntaxInvalid(
                 "unexpected string form in statement", position=match.start(kind) + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.errors import UnsupportedConstruct
+from dpsql.query.expression_parser import ExpressionParser
 from dpsql.query.lexer import tokenize
 from dpsql.query.refusals import refuse
 
@@ -37,11 +38,7 @@ def bind(sql: str, parameters: Sequence[str | None] | None) -> str:
 
 
 def _require_constant(text: str) -> None:
-    tokens = tokenize(text)
-    first = tokens[0].kind == "string" or tokens[0].text.upper() == "NULL"
-    if not first or len(tokens) < 4 or tokens[1].text != "::":
+    parser = ExpressionParser(tokenize(text))
+    node = parser.expression()
+    if node.kind != "const" or not node.type or not node.flags or parser.peek.kind != "end":
         raise UnsupportedConstruct("a parameter's value is not one constant")
-    for token in tokens[2:-1]:
-        type_part = token.kind in ("word", "quoted", "number")
-        if not type_part and token.text not in (".", "(", ")", ",", "[", "]"):
-            raise UnsupportedConstruct("a parameter's value is not one constant")

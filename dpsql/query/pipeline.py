@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dpsql.errors import UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
@@ -43,6 +44,13 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
     NotAnswerable
         Names the construct and its position in ``analysis["sql"]``.  No private row was read.
     """
+    try:
+        return _analyse(analysis, catalog, use_keys)
+    except RecursionError:
+        raise UnsupportedConstruct("the statement is nested too deeply") from None
+
+
+def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Question:
     query = parse(str(analysis["sql"]))
     flattener = Flattener(catalog)
     scope = flattener.top(query)

@@ -25,13 +25,16 @@ create view public.v as select c.id, p.x as px, c.label from p join c on c.p_id 
 """
 DATA = """
 insert into p select i, nullif(i % 4, 0), (array[1.0, 1.00, 2.5, null])[i % 4 + 1],
-  (array['a', 'b', null])[i % 3 + 1], date '2000-01-30' + i % 3, (array['sad', 'ok']::mood[])[i % 2 + 1],
+  (array['a', 'b', null])[i % 3 + 1], date '2000-01-30' + i % 3,
+  (array['sad', 'ok']::mood[])[i % 2 + 1],
   (array[true, false, null])[i % 3 + 1], (array[0, -0.0::float8, 1.5, 'NaN'])[i % 4 + 1],
   (array['a', 'ab', null])[i % 3 + 1] from generate_series(1, 12) i;
-insert into c select i, nullif(i % 14, 13) % 12 + 1, i % 3, (i % 5) / 2.0, (array['a', 'b', 'c', null])[i % 4 + 1],
+insert into c select i, nullif(i % 14, 13) % 12 + 1, i % 3, (i % 5) / 2.0,
+  (array['a', 'b', 'c', null])[i % 4 + 1],
   timestamp '2000-01-31 10:00' + i % 2 * interval '1 day', 'ok' from generate_series(1, 25) i;
 insert into c select i, null, 1, 1.5, 'a', null, 'sad' from generate_series(30, 32) i;
-insert into pub select i % 4, (array['a', 'b', null])[i % 3 + 1], i % 2 from generate_series(1, 9) i;
+insert into pub select i % 4, (array['a', 'b', null])[i % 3 + 1], i % 2
+  from generate_series(1, 9) i;
 """
 DECLARED = {"public.p": True, "public.c": True, "public.pub": False}
 
@@ -69,7 +72,8 @@ QUERIES = [
     "select p.label, c.m, dp_count(*) from p join c on c.p_id = p.id group by 1, 2",
     "select date_trunc('month', p.day), dp_count(*) from p, c where p.id = c.p_id group by 1",
     "select x, dp_count(*), dp_count(label) from c group by x having dp_count(*) > 1",
-    "select pub.x, pub.label, dp_count(*) from pub join c on c.x = pub.x where kind = 1 group by 1, 2",
+    "select pub.x, pub.label, dp_count(*) from pub join c on c.x = pub.x where kind = 1"
+    " group by 1, 2",
     "select case when x > 2 then 'big' when x > 1 then 'mid' end, dp_count(*) from p group by 1",
     "select c.x, dp_count(*) from c join p on c.x = p.x join pub on pub.x = c.x group by 1",
     "select width_bucket(n, 0, 3, 3), dp_count(*) from c group by 1",
@@ -200,7 +204,8 @@ def test_rows_outside_a_declared_domain_are_dropped(catalog: LiveCatalog) -> Non
 EQUIVALENT = [
     (
         "select dp_count(*) from p a, c b where a.id = b.p_id and b.x between 1 and 2",
-        "select dp_count(*) as n from c as q join p as w on (q.p_id = w.id) where q.x <= 2 and 1 <= q.x",
+        "select dp_count(*) as n from c as q join p as w on (q.p_id = w.id)"
+        " where q.x <= 2 and 1 <= q.x",
     ),
     (
         "select dp_count(*) from c a, c b, pub where a.x = b.x and b.x = pub.x and a.label = 'a'",
@@ -234,7 +239,8 @@ def random_query(random_: random.Random) -> str:
     makers = [
         lambda: f"{random_.choice(numbers)} = {random_.choice(numbers)}",
         lambda: (
-            f"{random_.choice(numbers)} {random_.choice(['<', '<=', '>', '<>'])} {random_.choice(numbers)}"
+            f"{random_.choice(numbers)} {random_.choice(['<', '<=', '>', '<>'])}"
+            f" {random_.choice(numbers)}"
         ),
         lambda: f"{random_.choice(numbers)} = {random_.randint(0, 3)}",
         lambda: f"{random_.choice(texts)} = {random_.choice([*texts, chr(39) + 'a' + chr(39)])}",
@@ -310,6 +316,29 @@ def test_refusals_name_construct_and_position(
     if place is not None:
         assert error.position is not None
         assert place in analysis["sql"][error.position - 1 : error.position + len(place) + 8]
+
+
+def test_nondeterministic_collations_are_refused(catalog: LiveCatalog) -> None:
+    catalog.connection.execute("set search_path = public")
+    catalog.connection.execute(
+        "create collation ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    )
+    catalog.connection.execute("create table loose (a text collate ci, b int)")
+    loose = LiveCatalog(catalog.connection, {"public.loose": True})
+    for text in (
+        "select a, dp_count(*) from loose group by a",
+        "select dp_count(*) from loose x, loose y where x.a = y.a",
+        "select dp_count(*) from (select a as z from loose) x join loose y on x.z = y.a",
+    ):
+        with pytest.raises(DpsqlError, match="nondeterministic"):
+            analyse(loose.analyze(text), loose)
+    assert analyse(loose.analyze("select dp_count(*) from loose where b > 1"), loose)
+
+
+def test_deep_nesting_is_refused(catalog: LiveCatalog) -> None:
+    text = "select dp_count(*) from p where " + "(" * 400 + "x" + " + 1)" * 400 + " > 0"
+    with pytest.raises(DpsqlError, match=r"too (deeply|complex)"):
+        analyse(catalog.analyze(text), catalog)
 
 
 def test_a_foreign_key_removes_the_join_to_its_parent(catalog: LiveCatalog) -> None:

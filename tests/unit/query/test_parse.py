@@ -1,0 +1,96 @@
+"""The reader of deparsed statements: structure, positions, refusals, parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpsql.errors import DpsqlError, SyntaxInvalid, UnsupportedConstruct
+from dpsql.query.lexer import tokenize
+from dpsql.query.parameters import bind
+from dpsql.query.parse import parse
+from dpsql.query.syntax import Join, Table
+
+
+def where(text: str) -> object:
+    return parse(f"SELECT 1 AS c1 FROM public.t WHERE {text}").where
+
+
+def test_strings_keep_quotes_and_backslashes() -> None:
+    kinds = [(t.kind, t.text) for t in tokenize("'a''b\\' \"x\"\"y\" 1.5e3 $2 ::")]
+    expected = [("string", "a'b\\"), ("quoted", 'x"y'), ("number", "1.5e3"), ("parameter", "$2")]
+    assert kinds[:4] == expected
+
+
+@pytest.mark.parametrize("text", ["E'a'", "U&'a'", "B'1'", "SELECT {", "'open", "$$a$$"])
+def test_lexical_forms_that_the_server_does_not_write_are_refused(text: str) -> None:
+    with pytest.raises(SyntaxInvalid):
+        tokenize(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("((t.a + 1) = 2)", "(((t.a + 1)) = 2)"),
+        ("(t.a = ANY (ARRAY[1, 2]))", "(t.a = ANY ((ARRAY[1, 2])))"),
+    ],
+)
+def test_superfluous_parentheses_do_not_matter(one: str, other: str) -> None:
+    assert where(one) == where(other)
+
+
+@pytest.mark.parametrize(
+    "text", ["t.a = 1", "(t.a = 1 + 2)", "((t.a = 1) AND (t.b = 2) OR (t.c = 3))", "NOT t.a"]
+)
+def test_what_would_need_a_precedence_table_is_refused(text: str) -> None:
+    with pytest.raises(DpsqlError):
+        where(text)
+
+
+def test_types_are_read_as_format_type_writes_them() -> None:
+    for name in (
+        *("integer", "numeric(10,2)", "character varying(3)", "timestamp(3) with time zone"),
+        *('"char"', 'public."My Type"', "integer[]", "double precision", "interval"),
+    ):
+        node = where(f"('x'::{name})")
+        assert node.type == name  # type: ignore[attr-defined]
+
+
+def test_a_type_modifier_cannot_smuggle_text() -> None:
+    with pytest.raises(DpsqlError):
+        where("('x'::numeric('1) OR (1=1'))")
+
+
+def test_joins_and_aliases() -> None:
+    query = parse("SELECT 1 AS c1 FROM ((public.a x(p, q) JOIN b ON ((x.p = b.r))) CROSS JOIN c)")
+    (join,) = query.sources
+    assert isinstance(join, Join)
+    assert isinstance(join.left, Join)
+    assert isinstance(join.left.left, Table)
+    assert join.left.left.columns == ("p", "q")
+    assert join.left.right.name == "b"  # type: ignore[union-attr]
+
+
+def test_errors_point_at_the_construct() -> None:
+    sql = "SELECT public.dp_count(*) AS c1\n   FROM (public.a\n     LEFT JOIN b ON (true))"
+    with pytest.raises(UnsupportedConstruct) as caught:
+        parse(sql)
+    assert sql[caught.value.position - 1 :].startswith("LEFT JOIN")  # type: ignore[operator]
+
+
+def test_every_token_is_consumed() -> None:
+    with pytest.raises(DpsqlError):
+        parse("SELECT 1 AS c1 FROM public.t) UNION (SELECT 2")
+
+
+def test_parameters_are_put_in_as_constants() -> None:
+    sql = "SELECT '$1' AS c1 FROM t WHERE ((t.a = $2) AND (t.\"$1\" = $1))"
+    bound = bind(sql, ["'it''s'::text", "'5'::integer"])
+    assert bound == (
+        "SELECT '$1' AS c1 FROM t WHERE ((t.a = '5'::integer) AND (t.\"$1\" = 'it''s'::text))"
+    )
+
+
+@pytest.mark.parametrize("value", ["1", "'a'::text) OR (true", "now()", "'a'::text || 'b'", None])
+def test_a_parameter_that_is_not_one_constant_is_refused(value: str | None) -> None:
+    with pytest.raises(DpsqlError):
+        bind("SELECT $1", [value])
