@@ -51,11 +51,7 @@ class LiveCatalog:
         self.domains = domains or {}
         self.time_zone = time_zone
         self._relations: dict[tuple[str, str], Relation] = {}
-<<<<<<< HEAD
         connection.execute(f"set timezone = '{time_zone}'")
-=======
-        connection.execute("select set_config('timezone', %s, false)", (time_zone,))
->>>>>>> b61afef (Read parameter values strictly; refuse nondeterministic collations and deep nesting by test)
         connection.execute("set intervalstyle = postgres")
         connection.execute("set datestyle = 'ISO, MDY'")
 
