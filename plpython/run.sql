@@ -5,18 +5,7 @@ create or replace function dp.run(query text, parameters text[] default null)
 returns setof record
 language plpython3u stable parallel unsafe security definer
 cost 1000000 rows 100
-set search_path = pg_catalog, pg_temp
-set standard_conforming_strings = on
-set datestyle = 'ISO, YMD'
-set intervalstyle = postgres
-set extra_float_digits = 1
-set transform_null_equals = off
-set quote_all_identifiers = off
-set row_security = off
-set client_min_messages = error
-set debug_print_parse = off
-set debug_print_rewritten = off
-set debug_print_plan = off
+#!settings
 as $python$
 #!boot
 return GD["dpsql"].call(plpy, GD, "run", query=query, parameters=parameters)

@@ -3,7 +3,8 @@
 Order: run-once schema files, functions, PL/Python functions, views, and the grants last.  Sources
 say ``create or replace`` so that an upgrade can run them again; the install script says ``create``,
 so that nobody can prepare an object for the extension to adopt.  The marker line ``#!boot`` in a
-PL/Python body becomes the lines of ``plpython/boot.in``.
+PL/Python body becomes the lines of ``plpython/boot.in``, the line ``#!settings`` before a body the
+settings of ``plpython/settings.in`` that every answering function pins.
 
 The build refuses a PL/Python file whose body has more than six lines or no marker, that pins no
 ``search_path``, or that names a handler which ``dpsql/server/handlers.py`` does not define.
@@ -86,10 +87,12 @@ def build(version: str, paths: list[str]) -> str:
         raise BuildError(f"sql/dpsql.control says {version}, dpsql/_version.py does not")
     known = handlers()
     prelude = boot(version, paths)
+    settings = (ROOT / "plpython/settings.in").read_text().rstrip("\n")
     parts = [GUARD]
     for path in sources():
         text = path.read_text()
         if path.parent.name == "plpython":
+            text = re.sub(r"^#!settings$", lambda _: settings, text, flags=re.M)
             check_plpython(path.relative_to(ROOT), text, known)
             text = re.sub(r"^#!boot$", lambda _: prelude, text, flags=re.M)
         text = _OR_REPLACE.sub("create", text)

@@ -67,7 +67,9 @@ def answer(
             rows = finish(prepared.question, payload, services.database, settings.confidence)
             return prepared, rows
     groups = public_groups(prepared.question, services.database)
-    quote = price(prepared.question, groups, settings, want_interval=wants_interval(prepared))
+    quote = price(
+        prepared.question, groups, settings, want_interval=prepared.question.wants_interval
+    )
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
 
@@ -141,8 +143,3 @@ def _text_key(prepared: Prepared, settings: Settings) -> bytes:
         str(settings.delta),
     )
     return hashlib.sha256("\x1f".join(parts).encode()).digest()
-
-
-def wants_interval(prepared: Prepared) -> bool:
-    """Whether the statement shows an interval, which needs a public scale."""
-    return prepared.question.wants_interval

@@ -34,6 +34,7 @@ def tree(build, tmp_path, monkeypatch):
         "dpsql/_version.py": '__version__ = "1.0"\n',
         "dpsql/server/handlers.py": "def f(plpy, session):\n    return 1\n",
         "plpython/boot.in": (ROOT / "plpython/boot.in").read_text(),
+        "plpython/settings.in": (ROOT / "plpython/settings.in").read_text(),
         "plpython/f.sql": BODY,
         "sql/schema/10-a.sql": "create schema dp;\n",
         "sql/schema/99-grants.sql": "grant usage on schema dp to public;\n",
@@ -49,6 +50,15 @@ def test_parts_come_in_order_with_grants_last(build, tree):
     text = build.build("1.0", ["/p"])
     places = [text.index(s) for s in ("\\echo", "create schema", "dp.g", "dp.f", "dp.v", "grant")]
     assert places == sorted(places)
+
+
+def test_pinned_settings_stand_for_their_marker(build, tree):
+    pinned = BODY.replace("set search_path = pg_catalog, pg_temp", "\n#!settings")
+    (tree / "plpython/f.sql").write_text(pinned)
+    text = build.build("1.0", ["/p"])
+    assert "#!settings" not in text
+    assert "set search_path = pg_catalog, pg_temp" in text
+    assert "set standard_conforming_strings = on" in text
 
 
 def test_or_replace_is_stripped_from_statements_only(build, tree):
