@@ -32,6 +32,10 @@ extern Oid	member_function(const char *name, int nargs, const Oid *types);
 extern void intercept_init(void);
 extern void stored_init(void);
 
+/* preload.c: Python in the postmaster */
+extern bool preload_python;		/* setting */
+extern void preload_init(void);
+
 /* scope.c: may this query be taken out of the statement around it? */
 extern bool holds_private_aggregate(Query *query, int *location);
 extern void check_self_contained(ParseState *pstate, Query *query, int location);
