@@ -114,11 +114,12 @@ class _Monomials:
 
     def values(self, points: Floats) -> Floats:
         """Evaluate every monomial at points."""
-        result = np.ones((len(points), len(self.powers)))
-        for i, degree in enumerate(self.degrees):
-            view = self.along(result, i)
-            for a in range(1, degree + 1):
-                view[:, :, a:] *= points[:, i, None, None, None]
+        result = np.ones((len(points), 1))
+        for i in reversed(range(self.n)):
+            blocks = [result]
+            for _ in range(self.degrees[i]):
+                blocks.append(blocks[-1] * points[:, i, None])
+            result = np.concatenate(blocks, axis=1)
         return result
 
     def shift(self, terms: Floats, i: int, step: Floats) -> Floats:
@@ -244,8 +245,11 @@ class _Search:
         to, source, rest, b, c, d = of.exchanges
         if not len(to):
             return
-        gain = terms[:, b] - terms[:, c] - terms[:, d] * (width[:, to] + 1)[:, :, None]
-        gain *= values[:, rest]
+        gain = terms.take(d, axis=1)
+        gain *= -(width[:, to] + 1)[:, :, None]
+        gain += terms.take(b, axis=1)
+        gain -= terms.take(c, axis=1)
+        gain *= values.take(rest, axis=1)
         least = gain[:, :, 0] + np.minimum(gain[:, :, 1:], 0.0).sum(2)
         slopes = above @ of.occurs / (width + 1)
         sure = least > self.margin * (slopes[:, to] + slopes[:, source])
