@@ -65,7 +65,11 @@ def _release(
     from dpsql.core.sensitivity import bound
 
     smooth = bound(
-        aggregate.query.shape(), counts.boundaries, aggregate.plan.beta, aggregate.method
+        aggregate.query.shape(),
+        counts.boundaries,
+        aggregate.plan.beta,
+        aggregate.method,
+        tick=services.database.tick,
     )
     release = aggregate.plan.release([true[i] for i in present], smooth.exact, services.noise)
     values: list[int | None] = [None] * len(true)
