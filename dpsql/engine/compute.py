@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def compute(quote: Quote, services: Services) -> Payload:
-    """Answer a charged question: exact counts in, perturbed values out."""
+    """Answer a charged question: exact counts in, perturbed values out.
+
+    Where public facts exclude every group nothing is read, and nothing was charged.
+    """
+    if quote.groups == []:
+        nothing = [None for _ in quote.aggregates]
+        return Payload([], [[] for _ in nothing], [*nothing], "exact", quote.method, quote.label)
     from dpsql.statistics.counts import count
 
     exact = [
