@@ -68,11 +68,17 @@ python_function(FunctionCallInfo fcinfo)
 	return python;
 }
 
+static bool
+is_ours(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == MAKE_SQLSTATE('P', 'D', '0', '0', '0');
+}
+
 /* Ours, or one of those that entry.py lets pass. */
 static bool
 is_refusal(int sqlstate)
 {
-	return ERRCODE_TO_CATEGORY(sqlstate) == MAKE_SQLSTATE('P', 'D', '0', '0', '0') ||
+	return is_ours(sqlstate) ||
 		sqlstate == ERRCODE_QUERY_CANCELED ||
 		sqlstate == ERRCODE_T_R_SERIALIZATION_FAILURE ||
 		sqlstate == ERRCODE_T_R_DEADLOCK_DETECTED ||
@@ -120,7 +126,7 @@ raise_refusal(ErrorData *error, const char *source, int location, bool statement
 
 	if (strncmp(message, PREFIX, strlen(PREFIX)) == 0)
 		message += strlen(PREFIX);
-	if (error->internalquery && error->internalpos > 0)
+	if (is_ours(error->sqlerrcode) && error->internalquery && error->internalpos > 0)
 	{
 		position = find_in_source(error->internalquery, error->internalpos,
 								  source, location, conforming);

@@ -28,6 +28,8 @@ MARKED = [
      " left join generate_series(1, 2) on true", "PD011"),
     ("select dp_count(*) from region, ^lateral (select r_id) s", "PD011"),
     ("select dp_count(*) from client where ^random() < 0.5", "PD013"),
+    ("select dp_count(*), ^version() from client", "PD013"),
+    ("select pg_catalog.upper('x'), ^pg_catalog.version(), dp_count(*) from client", "PD013"),
     ("select dp_count(*) from ^hidden where a = 1", "PD012"),
     ("select dp_count(*) from region join ^public.hidden h on h.a = r_id", "PD012"),
     ('select dp_count(*) from ^public."Größe", client', "PD012"),
@@ -209,3 +211,16 @@ def test_the_bodies_behind_the_doors_are_closed(shop: Any) -> None:
         "select dp.warn('a', 'b', 'c')",
     ):
         assert refusal(shop, call).sqlstate == "42501"
+
+
+def test_a_failure_after_the_charge_tells_nothing(shop: Any) -> None:
+    shop.sql("revoke select on client from dp_executor")
+    error = refusal(shop, "select dp_count(*) from client where c_kind = 'a'")
+    assert error.sqlstate == "PD900"
+    assert error.diag.message_primary == "the answer could not be computed"
+    assert error.diag.message_detail is None
+    assert error.diag.message_hint.startswith("The cost was charged.")
+    assert error.diag.context is None
+    assert error.diag.statement_position is None
+    assert error.diag.internal_query is None
+    assert shop.sql("select sum(epsilon) from dp.ledger") == [(1,)]
