@@ -39,6 +39,7 @@ class Session:
             catalog=SpiCatalog(database),
             ledger=_Ledger(self, database),
             noise=SystemNoise(),
+            warn=database.warn,
             plans=self.plans,
         )
 
