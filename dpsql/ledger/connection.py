@@ -237,6 +237,8 @@ class LedgerConnection:
                 if state is None:
                     raise OperationalError("the connection ended")
                 failed = StatementFailed(state.decode())
+                if failed.sqlstate.startswith("57P"):
+                    raise failed  # the server's goodbye: nothing comes after it
             last = result
         if failed is not None:
             raise failed
