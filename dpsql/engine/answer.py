@@ -87,6 +87,7 @@ def _debit_and_run(
 ) -> Payload:
     if not quote.question.roots or quote.groups == []:
         return compute(quote, services)
+    zcdp = quote.zcdp
     opened = services.ledger.open(
         Charge(
             role=role.oid,
@@ -94,6 +95,8 @@ def _debit_and_run(
             roots=quote.question.roots,
             epsilon=quote.guarantee.epsilon,
             delta=quote.guarantee.delta,
+            rho=zcdp.rho,
+            rho_delta=zcdp.delta,
             mechanism=quote.mechanism,
             method=quote.method,
             label=quote.label,

@@ -34,6 +34,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         ("guarantee", f"{_guarantee(quote)} ({quote.label})"),
         ("cost epsilon", _decimal(quote.guarantee.epsilon)),
         ("cost delta", _decimal(quote.guarantee.delta)),
+        ("cost rho", _decimal(quote.zcdp.rho)),
         ("groups", _groups(quote)),
     ]
     for j, aggregate in enumerate(quote.aggregates):

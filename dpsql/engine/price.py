@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from dpsql.core.composition import Zcdp, zcdp
 from dpsql.engine.groups import Key
 from dpsql.engine.request import Settings
 from dpsql.engine.sensitivity import choose_method
@@ -42,6 +43,12 @@ class Quote:
     def mechanism(self) -> str:
         """Names of the mechanisms, joined."""
         return "+".join(dict.fromkeys(a.plan.name for a in self.aggregates)) or "exact"
+
+    @property
+    def zcdp(self) -> Zcdp:
+        """What all aggregates cost together under zCDP."""
+        prices = (zcdp(a.plan, a.plan.guarantee) for a in self.aggregates)
+        return sum(prices, Zcdp(Fraction(0), Fraction(0)))
 
     @property
     def method(self) -> str:

@@ -121,7 +121,7 @@ def disturb(server: Any, database: Any, choice: random.Random, pace: float = 0.1
     choice.shuffle(deaths)
     time.sleep(1)
     for death in [*deaths, "kill postmaster"]:
-        insist(database, "update dp.answer set expires_at = now() where random() < 0.3")
+        insist(database, "update dp.answer set spend = null, payload = null where random() < 0.3")
         time.sleep(choice.random() * pace)
         if death == "kill postmaster":
             pid = int((Path(server.cluster.data) / "postmaster.pid").read_text().split()[0])

@@ -57,7 +57,7 @@ def test_deaths_under_load_leave_every_answer_charged(make_server: Callable[...,
     for role, questions in analysts.paid.items():
         assert {(role, question) for question in questions} <= payers
     rows = database.sql(
-        "select role, epsilon_budget, epsilon_spent, epsilon_remaining from dp.budgets"
+        "select role, epsilon_limit, epsilon_spent, epsilon_remaining from dp.budgets"
         " where role in ('alice', 'bob')"
     )
     for role, budget, spent, remaining in rows:
