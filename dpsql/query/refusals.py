@@ -63,7 +63,7 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "tablesample": ("TABLESAMPLE is not supported", "Count the whole relation."),
     "window": ("window functions are not supported", "Use SELECT k, dp_count(*) ... GROUP BY k."),
     "grouping_sets": (
-        "GROUPING SETS, ROLLUP, CUBE and GROUP BY DISTINCT are not supported",
+        "GROUPING SETS, ROLLUP, CUBE, GROUPING() and GROUP BY DISTINCT are not supported",
         "Use one GROUP BY a, b per query.",
     ),
     "row_lock": ("FOR UPDATE and FOR SHARE are not supported", "Leave the locking clause out."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpsql.errors import SyntaxInvalid
+from dpsql.errors import FunctionNotAllowed, SyntaxInvalid
 from dpsql.query import functions, refusals
 from dpsql.query.catalog import Catalog, Function
 
@@ -66,7 +66,11 @@ def screen(analysis: Mapping[str, Any], catalog: Catalog) -> None:
         if facts.kind == "w":
             refusals.refuse("window")
         if not _harmless(facts):
-            raise functions.not_allowed(f"function {facts.schema}.{facts.name}", None)
+            raise FunctionNotAllowed(
+                f"function {facts.schema}.{facts.name} is not allowed in a private query",
+                detail="It is not one of the built-in functions that only compute.",
+                hint="The documentation lists the allowed ones (docs/sql.md).",
+            )
     collations = [oid for oid in analysis.get("collations", ()) if oid not in (0, 100, 950, 951)]
     if collations and not catalog.deterministic(collations):
         raise functions.not_allowed("a nondeterministic collation", None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.server.refusals import EXTRA
 
 SHOP = """
 create table public.region (r_id int primary key, r_name text not null);
@@ -35,8 +38,36 @@ select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);
 @pytest.fixture
 def shop(database: Any) -> Any:
     """A database with protected clients and purchases and a public region."""
+    return declare(database)
+
+
+def declare(database: Any) -> Any:
+    """Make the shop in a database and declare it as its owner does."""
     database.sql(SHOP)
     with database.connect(user="owner1") as connection:
         for statement in DECLARE.strip().split("\n"):
             connection.execute(statement)
     return database
+
+
+@pytest.fixture(scope="module")
+def trials(server: Any) -> Iterator[Any]:
+    """A shop that a whole module of refused statements shares."""
+    database = declare(server.create_database())
+    database.sql(EXTRA)
+    yield database
+    server.drop_database(database)
+
+
+@pytest.fixture(scope="module")
+def asker(trials: Any) -> Any:
+    """The analyst's session on the trials, with little to lose by a mistake."""
+    connection = trials.connect(user="alice")
+    connection.execute("set dp.epsilon = 0.001")
+    return connection
+
+
+@pytest.fixture(scope="module")
+def admin(trials: Any) -> Any:
+    """The administrator's session on the trials."""
+    return trials.connect()
