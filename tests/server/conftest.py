@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -60,11 +61,23 @@ def trials(server: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def asker(trials: Any) -> Any:
-    """The analyst's session on the trials, with little to lose by a mistake."""
-    connection = trials.connect(user="alice")
-    connection.execute("set dp.epsilon = 0.001")
-    return connection
+def ask_as(trials: Any) -> Callable[[str], Any]:
+    """One session on the trials for each role; alice's has little to lose by a mistake."""
+
+    @cache
+    def connect(role: str) -> Any:
+        connection = trials.connect(user=role)
+        if role == "alice":
+            connection.execute("set dp.epsilon = 0.001")
+        return connection
+
+    return connect
+
+
+@pytest.fixture(scope="module")
+def asker(ask_as: Callable[[str], Any]) -> Any:
+    """The analyst's session on the trials."""
+    return ask_as("alice")
 
 
 @pytest.fixture(scope="module")

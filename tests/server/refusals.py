@@ -3,15 +3,17 @@
 A table is a text.  Lines start with one sign and a blank::
 
     # a comment
+    u role             who asks from here on; alice at first
     ! SQLSTATE message
     d detail
     h hint
     > a statement that is refused so
+    $ a statement that runs before it, in a transaction that is rolled back
     % text             stands for %s in the message
     @ number text      the detail goes on: At character <number> of the analysed statement: <text>
     ^ text             PostgreSQL's own position points at this text of the statement
 
-``!`` starts a new refusal; ``d`` and ``h`` belong to all statements below it.
+``!`` starts a new refusal; ``d`` and ``h`` belong to all statements below it, ``$`` to the one above.
 """
 
 from __future__ import annotations
@@ -49,9 +51,16 @@ alter view arms owner to owner1;
 alter materialized view frozen owner to owner1;
 alter table guarded owner to owner1;
 alter sequence seq owner to owner1;
+create table wide (a int, b int);
+alter table wide owner to owner1;
+grant create on schema public to owner1;
+grant dp_analyst to mallory;
 set role owner1;
 select dp.declare_view('totals'), dp.declare_view('pairs'), dp.declare_view('arms');
 select dp.protect('guarded');
+select dp.protect('wide'), dp.set_domain('wide', 'a', 1, 2000), dp.set_domain('wide', 'b', 1, 2000);
+select dp.grant_budget('bob', 1);
+select dp.revoke_budget('bob');
 alter table guarded enable row level security;
 """
 
@@ -66,6 +75,8 @@ class Refusal:
     hint: str | None = None
     sql: str = ""
     position: str | None = None
+    user: str = "alice"
+    before: tuple[str, ...] = ()
 
 
 def read_table(text: str) -> list[Any]:
@@ -76,13 +87,17 @@ def read_table(text: str) -> list[Any]:
         sign, _, rest = line.partition(" ")
         if sign == "!":
             state, _, message = rest.partition(" ")
-            head = Refusal(state, message)
+            head = Refusal(state, message, user=head.user)
         elif sign == "d":
             head = replace(head, detail=rest)
         elif sign == "h":
             head = replace(head, hint=rest)
         elif sign == ">":
             found.append(replace(head, sql=rest))
+        elif sign == "u":
+            head = Refusal("", "", user=rest)
+        elif sign == "$":
+            found[-1] = replace(found[-1], before=(*found[-1].before, rest))
         elif sign == "%":
             found[-1] = replace(found[-1], message=found[-1].message.replace("%s", rest))
         elif sign == "@":
@@ -109,26 +124,27 @@ def books(connection: psycopg.Connection[Any]) -> tuple[Any, ...]:
     return row
 
 
-def check(
-    asker: psycopg.Connection[Any],
-    admin: psycopg.Connection[Any],
-    refusal: Refusal,
-    parameters: Any = None,
-) -> None:
+def check(asker: psycopg.Connection[Any], admin: psycopg.Connection[Any], refusal: Refusal) -> None:
     """Run the statement, compare all that is told, and see that nothing was charged."""
-    before = books(admin)
-    with pytest.raises(psycopg.Error) as caught:
-        asker.execute(refusal.sql, parameters)  # type: ignore[arg-type]
+    known = books(admin)
+    if refusal.before:
+        asker.execute("begin")
+        for statement in refusal.before:
+            asker.execute(statement)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(psycopg.Error) as caught:
+            asker.execute(refusal.sql)  # type: ignore[arg-type]
+    finally:
+        asker.rollback()
     error = caught.value.diag
-    told = Refusal(
-        str(error.sqlstate),
-        str(error.message_primary),
-        error.message_detail,
-        error.message_hint,
-        refusal.sql,
-        refusal.position,
+    told = replace(
+        refusal,
+        state=error.sqlstate,
+        message=error.message_primary,
+        detail=error.message_detail,
+        hint=error.message_hint,
     )
     assert told == refusal
     if refusal.position is not None:
         assert refusal.sql[int(str(error.statement_position)) - 1 :].startswith(refusal.position)
-    assert books(admin) == before
+    assert books(admin) == known
