@@ -29,6 +29,8 @@ select (extract(epoch from
             dp.ledger_finish($1::bigint, $2::text, $3::interval, $4::boolean)) * 1000000)::bigint
 """
 _FAIL = "select dp.ledger_fail($1::bigint)"
+_IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
+_PRIMARY = "Ask the primary server."
 _ADOPT = "select dp.ledger_adopt($1::uuid, $2::timestamptz)"
 
 
@@ -167,6 +169,8 @@ def _no_tick() -> None:
 
 
 def _refused(error: StatementFailed) -> LedgerUnavailable:
+    if error.sqlstate in _IN_RECOVERY:
+        return unavailable("This server is a standby, where nothing can be charged.", _PRIMARY)
     return unavailable(
         f"The ledger's statement failed with SQLSTATE {error.sqlstate}.", "Ask again later."
     )
