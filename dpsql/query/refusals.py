@@ -67,7 +67,7 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         " (SELECT k, dp_count(*) AS n FROM t GROUP BY k) AS answer.",
     ),
     "grouping_sets": (
-        "GROUPING SETS, ROLLUP, CUBE and GROUP BY DISTINCT are not supported",
+        "GROUPING SETS, ROLLUP, CUBE, GROUPING() and GROUP BY DISTINCT are not supported",
         "Use one GROUP BY a, b per query.",
     ),
     "row_lock": ("FOR UPDATE and FOR SHARE are not supported", "Leave the locking clause out."),
