@@ -15,8 +15,11 @@ a predicate that spans relations (``join=False``, "carried").
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
+
+_PLAIN = re.compile("[a-z_][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,23 @@ class Relation:
         """The qualified, quoted name."""
         return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
 
+    @property
+    def shown(self) -> str:
+        """The qualified name for a person's eyes, quoted where it must be."""
+        return show_name(self.schema, self.name)
+
 
 def quote_identifier(name: str) -> str:
     """Quote an SQL identifier, always."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def show_name(*parts: str) -> str:
+    """Write a qualified name for a person, quoted only where it must be.
+
+    Key words stay bare, which ``regclass`` reads as names.
+    """
+    return ".".join(p if _PLAIN.fullmatch(p) else quote_identifier(p) for p in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +336,7 @@ class Question:
     LIMIT; it reads nothing else.  ``wants_interval`` says that it uses an ``l`` or ``h`` column.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
+    ``redundant`` names relations whose joins foreign keys made needless, for a person.
     ``canonical`` is equal for equivalent texts (aliases, order of conjuncts, join syntax) and
     does not include post-processing.
     """
@@ -332,6 +349,7 @@ class Question:
     columns: tuple[OutputColumn, ...]
     post_sql: str
     wants_interval: bool = False
+    redundant: tuple[str, ...] = ()
 
     @property
     def relations(self) -> tuple[int, ...]:

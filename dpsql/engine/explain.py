@@ -26,8 +26,8 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     quote = price(question, groups, settings, want_interval=question.wants_interval)
     relations = [o.relation for q in question.aggregates for o in q.occurrences]
     rows = [
-        ("private relations", _names({r.sql for r in relations if r.private})),
-        ("public relations", _names({r.sql for r in relations if not r.private})),
+        ("private relations", _names({r.shown for r in relations if r.private})),
+        ("public relations", _names({r.shown for r in relations if not r.private})),
         ("neighbours", "one row of one private relation more or less"),
         ("method", f"{quote.method}: {_why_method(quote, settings)}"),
         ("mechanism", f"{quote.mechanism}: {_why_mechanism(quote, settings)}"),
@@ -37,6 +37,9 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         ("cost rho", _decimal(quote.zcdp.rho)),
         ("groups", _groups(quote)),
     ]
+    if question.redundant:
+        redundant = f"{', '.join(question.redundant)}: foreign keys say that they change nothing"
+        rows.insert(2, ("redundant joins", redundant))
     for j, aggregate in enumerate(quote.aggregates):
         name = (
             f"expected error of dp_count {j + 1}" if len(quote.aggregates) > 1 else "expected error"

@@ -9,7 +9,6 @@ or form (CASE over constants, width_bucket, some EXTRACT fields).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from math import prod
 
@@ -24,7 +23,6 @@ from dpsql.query.types import INTEGERS, base
 
 MAX_GROUPS = 1_000_000
 MAX_FILTER_VALUES = 10_000
-_PLAIN = re.compile("[a-z_][a-z0-9_]*")
 _FIELDS = {
     "month": range(1, 13),
     "quarter": range(1, 5),
@@ -224,14 +222,8 @@ def _declaration(relation: Relation, column_: Expr) -> str:
         values = "0, 100"
     elif column_.type == "date":
         values = "date '2000-01-01', date '2000-12-31'"
-    name = _plain(relation.schema) + "." + _plain(relation.name)
     column_name = literal(str(column_.data[1]))  # type: ignore[index]
-    return f"SELECT dp.set_domain({literal(name)}, {column_name}, {values})"
-
-
-def _plain(name: str) -> str:
-    """Quote an identifier only where it needs it."""
-    return name if _PLAIN.fullmatch(name) else quote_identifier(name)
+    return f"SELECT dp.set_domain({literal(relation.shown)}, {column_name}, {values})"
 
 
 def _listed(position: int, key: Expr, values: list[Expr]) -> GroupDomain:

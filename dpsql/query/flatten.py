@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpsql.errors import FunctionNotAllowed, InternalError, UndeclaredRelation, UnsupportedConstruct
-from dpsql.model import Relation
+from dpsql.model import Relation, show_name
 from dpsql.query import refusals, types
 from dpsql.query.catalog import Catalog
 from dpsql.query.expressions import Builder
-from dpsql.query.ir import Expr, column, conjuncts
+from dpsql.query.ir import Expr, column, conjuncts, literal
 from dpsql.query.parse import parse
 from dpsql.query.screen import screen
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, With
@@ -152,12 +152,13 @@ class Flattener:
                 )
             return self._occurrence(relation, item)
         view = self.catalog.view(schema, item.name)
-        shown = f"{item.schema}.{item.name}" if item.schema else item.name  # none: pg_temp, too
+        # a temporary table has no schema here, too
+        shown = show_name(item.schema, item.name) if item.schema else show_name(item.name)
         if view is None:
             raise UndeclaredRelation(
                 f'relation "{shown}" is neither protected nor public',
-                hint="Its owner can declare it: SELECT dp.protect('relation') or"
-                " dp.declare_public('relation').",
+                hint=f"Its owner can declare it: SELECT dp.protect({literal(shown)}) or"
+                f" dp.declare_public({literal(shown)}).",
                 position=item.position,
             )
         if (schema, item.name) in self._views or len(self._views) > _MAX_VIEW_DEPTH:

@@ -79,6 +79,9 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         columns=columns,
         post_sql=output.post_sql,
         wants_interval=output.wants_interval,
+        redundant=tuple(
+            sorted({r.shown for i, r in enumerate(base.relations) if i not in base.alive})
+        ),
     )
 
 

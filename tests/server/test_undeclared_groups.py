@@ -145,6 +145,28 @@ def test_explain_tells_the_threshold(shop: Any) -> None:
     assert "dp.set_domain" in rows["groups"]
 
 
+def test_explain_names_the_joins_that_foreign_keys_make_needless(shop: Any) -> None:
+    text = (
+        "select dp_count(*) from region, client, purchase where r_id = c_region and c_id = p_client"
+    )
+    with shop.connect(user="alice") as alice:
+        rows = dict(alice.execute("select * from dp.explain(%s)", (text,)).fetchall())
+        assert rows["private relations"] == "public.purchase"
+        assert rows["redundant joins"].startswith("public.client, public.region: foreign keys")
+        rows = dict(alice.execute("select * from dp.explain('select dp_count(*) from client')"))
+    assert "redundant joins" not in rows
+
+
+def test_a_refused_relation_is_named_as_its_owner_would_declare_it(shop: Any) -> None:
+    shop.sql('create table "Größe" (a int)')
+    with shop.connect(user="alice") as alice, pytest.raises(psycopg.Error) as caught:
+        alice.execute('select dp_count(*) from "Größe"')
+    hint = caught.value.diag.message_hint
+    shop.sql('alter table "Größe" owner to owner1')
+    with shop.connect(user="owner1") as owner:
+        owner.execute(hint.removeprefix("Its owner can declare it: ").split(" or ")[0])
+
+
 def test_no_possible_group_costs_nothing_and_reads_nothing(shop: Any) -> None:
     text = (
         "select r_name, dp_count(*) from region, client where r_id = c_region and r_name = 'none'"
@@ -222,7 +244,7 @@ def test_explain_with_parameters(shop: Any) -> None:
         rows = dict(
             alice.execute("select * from dp.explain(%s, '2024-02-01', '3.5', null)", (text,))
         )
-        assert rows["private relations"] == '"public"."purchase"'
+        assert rows["private relations"] == "public.purchase"
         with pytest.raises(psycopg.Error) as caught:
             alice.execute("select * from dp.explain(%s, '2024-02-01')", (text,))
         assert "there is no parameter $2" in caught.value.diag.message_primary
