@@ -24,6 +24,10 @@ class ServerCatalog(Protocol):
         """Return a token that changes with any declaration or change to these relations."""
         ...
 
+    def may_name(self, oids: Sequence[int]) -> bool:
+        """Tell whether the role in effect may use the schemas of these relations."""
+        ...
+
 
 @dataclass(slots=True)
 class Services:
