@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TEMPLATE = "dpsql_template"
 ROLES = ("owner1", "alice", "bob", "mallory")
 
+pytest.register_assert_rewrite("tests.server.refusals")
 hypothesis_settings.register_profile("dpsql", deadline=None, print_blob=True)
 hypothesis_settings.load_profile("dpsql")
 

@@ -18,6 +18,7 @@ from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
+from dpsql.engine.undeclared import warning
 from dpsql.ledger.model import Charge, Hit
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def answer(
     quote = price(
         prepared.question, groups, settings, want_interval=prepared.question.wants_interval
     )
+    if quote.groups is None and prepared.question.roots:
+        services.warn(*warning(quote))
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
 
@@ -82,7 +85,7 @@ def _debit_and_run(
     settings: Settings,
     services: Services,
 ) -> Payload:
-    if not quote.question.roots:
+    if not quote.question.roots or quote.groups == []:
         return compute(quote, services)
     zcdp = quote.zcdp
     opened = services.ledger.open(

@@ -30,6 +30,8 @@ select (extract(epoch from
 """
 _FAIL = "select dp.ledger_fail($1::bigint)"
 _PURGE = "select dp.ledger_purge()"
+_IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
+_PRIMARY = "Ask the primary server."
 _ADOPT = "select dp.ledger_adopt($1::uuid, $2::timestamptz)"
 
 
@@ -169,6 +171,8 @@ def _no_tick() -> None:
 
 
 def _refused(error: StatementFailed) -> LedgerUnavailable:
+    if error.sqlstate in _IN_RECOVERY:
+        return unavailable("This server is a standby, where nothing can be charged.", _PRIMARY)
     return unavailable(
         f"The ledger's statement failed with SQLSTATE {error.sqlstate}.", "Ask again later."
     )

@@ -227,6 +227,10 @@ class ExpressionParser:
                 return Node("sqlvalue", start, value)
             if called and word in _SPECIAL:
                 return self._special(word)
+            if called and word == "GROUPING":
+                self.refuse("grouping_sets")
+            if called and word == "NORMALIZE":
+                self.refuse_here()  # its forms are keywords, not arguments
         if token.kind in ("word", "quoted"):
             return self._name_or_call()
         self.refuse_here()

@@ -152,7 +152,7 @@ class Flattener:
                 )
             return self._occurrence(relation, item)
         view = self.catalog.view(schema, item.name)
-        shown = f"{schema}.{item.name}"
+        shown = f"{item.schema}.{item.name}" if item.schema else item.name  # none: pg_temp, too
         if view is None:
             raise UndeclaredRelation(
                 f'relation "{shown}" is neither protected nor public',

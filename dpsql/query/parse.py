@@ -188,7 +188,7 @@ class _Parser(ExpressionParser):
             if self.accept("OFFSET"):
                 offset = self.expression()
             elif self.accept("LIMIT"):
-                limit = self.expression()
+                limit = None if self.accept("ALL") else self.expression()
             elif self.keyword == "FETCH":
                 self.refuse("with_ties")
             else:

@@ -256,11 +256,11 @@ class SpiCatalog:
         return bool(rows[0][0])
 
     def fingerprint(self, oids: Sequence[int]) -> str:
-        """See `dpsql.engine.services.ServerCatalog.fingerprint`."""
+        """Return a token that changes with any declaration or change to these relations."""
         return str(self._database.execute(_FINGERPRINT, (("oid[]", list(oids)),))[0][0])
 
     def may_name(self, oids: Sequence[int]) -> bool:
-        """See `dpsql.engine.services.ServerCatalog.may_name`."""
+        """Tell whether the role in effect may use the schemas of these relations."""
         return bool(self._database.execute(_MAY_NAME, (("oid[]", list(oids)),))[0][0])
 
     def owns(self, role: int, oids: Sequence[int]) -> bool:

@@ -40,6 +40,7 @@ class Session:
             catalog=SpiCatalog(database),
             ledger=_Ledger(self, database, plpy),
             noise=SystemNoise(),
+            warn=database.warn,
             plans=self.plans,
         )
 

@@ -74,13 +74,14 @@ to dp_ledger;
 -- Asking questions.  dp.run and its like check role and budget themselves.
 grant execute on function
     dp.run(text, text[]),
-    dp.run_json(text),
-    dp.explain_query(text),
-    dp.sensitivity_of(text, text, double precision, boolean),
+    dp.run_json(text, text),
+    dp.explain_query(text, text),
+    dp.sensitivity_of(text, text, double precision, boolean, text),
     dp.query(text),
-    dp.explain(text),
+    dp.explain(text, text[]),
     dp.sensitivity(text, text, double precision, boolean),
     dp.deparse(text),
+    dp.deparse(text, text[]),
     dp.parameters("any")
 to dp_analyst, dp_owner;
 
@@ -90,6 +91,7 @@ grant execute on function
     dp.analyze(text, text[]),
     dp.analyze(text, text[], oid),
     dp.server_log(text),
+    dp.warn(text, text, text),
     dp.ledger_socket(),
     dp.pack(bigint, bigint),
     dp.pack(bigint, bigint, bigint),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
+
+from tests.server.refusals import EXTRA
 
 SHOP = """
 create table public.region (r_id int primary key, r_name text not null);
@@ -35,8 +39,48 @@ select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);
 @pytest.fixture
 def shop(database: Any) -> Any:
     """A database with protected clients and purchases and a public region."""
+    return declare(database)
+
+
+def declare(database: Any) -> Any:
+    """Make the shop in a database and declare it as its owner does."""
     database.sql(SHOP)
     with database.connect(user="owner1") as connection:
         for statement in DECLARE.strip().split("\n"):
             connection.execute(statement)
     return database
+
+
+@pytest.fixture(scope="module")
+def trials(server: Any) -> Iterator[Any]:
+    """A shop that a whole module of refused statements shares."""
+    database = declare(server.create_database())
+    database.sql(EXTRA)
+    yield database
+    server.drop_database(database)
+
+
+@pytest.fixture(scope="module")
+def ask_as(trials: Any) -> Callable[[str], Any]:
+    """One session on the trials for each role; alice's has little to lose by a mistake."""
+
+    @cache
+    def connect(role: str) -> Any:
+        connection = trials.connect(user=role)
+        if role == "alice":
+            connection.execute("set dp.epsilon = 0.001")
+        return connection
+
+    return connect
+
+
+@pytest.fixture(scope="module")
+def asker(ask_as: Callable[[str], Any]) -> Any:
+    """The analyst's session on the trials."""
+    return ask_as("alice")
+
+
+@pytest.fixture(scope="module")
+def admin(trials: Any) -> Any:
+    """The administrator's session on the trials."""
+    return trials.connect()

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,31 @@ CLIENTS = 16
 QUESTIONS = 12
 
 
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What one client was told, and when it was told (seconds of the machine's clock)."""
+
+    role: str
+    question: str
+    answer: str
+    told: float
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What was done to the server, between two moments of the machine's clock."""
+
+    kind: str
+    before: float
+    after: float
+
+
 class Askers:
     """Clients that ask few questions again and again and write down what they are told."""
 
     def __init__(self, database: Any, seed: int) -> None:
         self.database = database
-        self.answers: dict[str, set[str]] = defaultdict(set)
-        self.paid: dict[str, set[str]] = defaultdict(set)
+        self.seen: list[Sighting] = []
         self.refusals: set[str] = set()
         self.stop = threading.Event()
         self._lock = threading.Lock()
@@ -46,6 +65,22 @@ class Askers:
             thread.join(30)
         assert not any(thread.is_alive() for thread in self._threads)
 
+    @property
+    def answers(self) -> dict[str, set[str]]:
+        """The different answers to each question."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for sighting in self.seen:
+            found[sighting.question].add(sighting.answer)
+        return found
+
+    @property
+    def paid(self) -> dict[str, set[str]]:
+        """The questions that each role was answered."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for sighting in self.seen:
+            found[sighting.role].add(sighting.question)
+        return found
+
     def ask(self, connection: psycopg.Connection[Any], question: str, choice: random.Random) -> str:
         """Ask one question (``q0``, ``q1``, ...) and return the answer."""
         raise NotImplementedError
@@ -62,8 +97,7 @@ class Askers:
                 question = f"q{choice.randrange(QUESTIONS)}"
                 answer = self.ask(connection, question, choice)
                 with self._lock:
-                    self.answers[question].add(answer)
-                    self.paid[role].add(question)
+                    self.seen.append(Sighting(role, question, answer, time.time()))
             except psycopg.Error as error:
                 if error.sqlstate is not None and error.sqlstate.startswith("PD"):
                     self.refusals.add(error.sqlstate)
@@ -112,27 +146,39 @@ def restart(cluster: Any) -> None:
     cluster.start()
 
 
-def disturb(server: Any, database: Any, choice: random.Random, pace: float = 0.1) -> int:
-    """Terminate and kill backends at random moments, last the postmaster; return how often.
+def disturb(
+    server: Any, database: Any, choice: random.Random, pace: float = 0.1
+) -> list[Disturbance]:
+    """Cancel, terminate and kill backends at random moments, last the postmaster.
 
-    ``pace`` is the longest pause between two deaths, in seconds.  Stored answers are forgotten now and then, so that there is always something to compute.
+    ``pace`` is the longest pause between two deaths, in seconds.  Stored answers are forgotten
+    now and then, so that there is always something to compute; that is in the list, too.
     """
-    deaths = ["terminate"] * 25 + ["kill backend"] * 2
+    done: list[Disturbance] = []
+    deaths = ["terminate"] * 19 + ["cancel"] * 6 + ["kill backend"] * 2
     choice.shuffle(deaths)
     time.sleep(1)
     for death in [*deaths, "kill postmaster"]:
+        start = time.time()
         insist(database, "update dp.answer set spend = null, payload = null where random() < 0.3")
+        done.append(Disturbance("forget", start, time.time()))
         time.sleep(choice.random() * pace)
+        pids = [0] if death == "kill postmaster" else backends(database)
+        start = time.time()
         if death == "kill postmaster":
             pid = int((Path(server.cluster.data) / "postmaster.pid").read_text().split()[0])
             os.kill(pid, signal.SIGKILL)
             restart(server.cluster)
-        elif pids := backends(database):
-            if death == "terminate":
-                insist(database, "select pg_terminate_backend(%s)", choice.choice(pids))
-            else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(choice.choice(pids), signal.SIGKILL)
+        elif not pids:
+            continue
+        elif death == "terminate":
+            insist(database, "select pg_terminate_backend(%s)", choice.choice(pids))
+        elif death == "cancel":
+            insist(database, "select pg_cancel_backend(%s)", choice.choice(pids))
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(choice.choice(pids), signal.SIGKILL)
+        done.append(Disturbance(death, start, time.time()))
     insist(database, "select 1")
     time.sleep(10 * pace)
-    return len(deaths) + 1
+    return done

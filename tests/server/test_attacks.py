@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
+
+from tests.server.conftest import declare
 
 pytestmark = pytest.mark.server
 
 SECRET = "s3cr3t-value"
 
 
-@pytest.fixture
-def planted(shop: Any) -> Any:
-    """The shop with a secret row whose value must never be seen."""
+def plant(shop: Any) -> Any:
+    """Give the shop a secret row whose value must never be seen."""
     shop.sql(f"insert into client values (777, 1, '2000-01-01', '{SECRET}')")
     shop.sql("create schema hidden")
     shop.sql("create table hidden.raw as select * from client")
     return shop
 
 
-def refuse(shop: Any, sql: str, *states: str, user: str = "alice") -> psycopg.Error:
-    """Run as the analyst, demand an error of one of the states, and that it tells no secret."""
+@pytest.fixture
+def planted(shop: Any) -> Any:
+    """The shop with the secret."""
+    return plant(shop)
+
+
+@pytest.fixture(scope="module")
+def all_planted(server: Any) -> Iterator[Any]:
+    """The same, for attempts that change nothing."""
+    database = declare(server.create_database())
+    yield plant(database)
+    server.drop_database(database)
+
+
+def refuse(shop: Any, sql: str, state: str, user: str = "alice") -> psycopg.Error:
+    """Run as the analyst, demand an error of that state, and that it tells no secret."""
     notices: list[str] = []
     connection = shop.connect(user=user)
     connection.add_notice_handler(lambda d: notices.append(str(d.message_primary)))
@@ -40,7 +56,7 @@ def refuse(shop: Any, sql: str, *states: str, user: str = "alice") -> psycopg.Er
         )
     )
     assert SECRET not in shown
-    assert error.sqlstate in states, (error.sqlstate, shown)
+    assert error.sqlstate == state, shown
     return error
 
 
@@ -49,84 +65,73 @@ def spent(shop: Any) -> float:
 
 
 REFUSED = [
-    ("select dp_count(*) from hidden.raw", ("42501", "PD012")),
-    ("select dp_count(*) from pg_catalog.pg_class", ("PD012", "PD011")),
-    ("select dp_count(*) from client where c_kind::int > 0", ("PD013",)),
-    ("select dp_count(*) from client where pg_sleep(1) is null", ("PD013", "PD011")),
-    ("select dp_count(*) from client where random() < 0.5", ("PD013",)),
-    ("select dp_count(*) from client where c_kind like 'a\\'", ("PD011", "PD013")),
-    ("select dp_count(*) from client where c_kind ~ '('", ("PD013",)),
-    ("select dp_count(*) from client c left join purchase on p_client = c_id", ("PD011",)),
+    ("42501", "select dp_count(*) from hidden.raw"),
+    ("PD012", "select dp_count(*) from pg_catalog.pg_class"),
+    ("PD013", "select dp_count(*) from client where c_kind::int > 0"),
+    ("PD013", "select dp_count(*) from client where pg_sleep(1) is null"),
+    ("PD013", "select dp_count(*) from client where random() < 0.5"),
+    ("PD011", "select dp_count(*) from client where c_kind like 'a\\'"),
+    ("PD013", "select dp_count(*) from client where c_kind ~ '('"),
+    ("PD011", "select dp_count(*) from client c left join purchase on p_client = c_id"),
     (
+        "PD011",
         "select dp_count(*) from client where exists (select from purchase where p_client = c_id)",
-        ("PD011",),
     ),
-    ("select dp_count(*) from client where c_id in (select p_client from purchase)", ("PD011",)),
-    ("select dp_count(*) from (select distinct c_id from client) s", ("PD011",)),
+    ("PD011", "select dp_count(*) from client where c_id in (select p_client from purchase)"),
+    ("PD011", "select dp_count(*) from (select distinct c_id from client) s"),
     (
+        "PD011",
         "select dp_count(*) from (select c_id from client union all select p_client from purchase) s",
-        ("PD011",),
     ),
-    ("select dp_count(*), max(c_born) from client", ("PD011",)),
-    ("select dp_count(*), sum(c_id) from client", ("PD011",)),
-    ("select dp_count(distinct c_kind) from client", ("PD011",)),
-    ("select dp_count(*) filter (where c_id = 777) from client", ("PD011",)),
-    ("select dp_count(*) over () from client", ("PD011",)),
+    ("PD011", "select dp_count(*), max(c_born) from client"),
+    ("PD011", "select dp_count(*), sum(c_id) from client"),
+    ("PD011", "select dp_count(distinct c_kind) from client"),
+    ("PD011", "select dp_count(*) filter (where c_id = 777) from client"),
+    ("PD011", "select dp_count(*) over () from client"),
+    ("PD011", "select c_region, dp_count(*) from client group by grouping sets ((c_region), ())"),
+    ("0A000", "select dp_count(*) from client for update"),
+    ("PD011", "select dp_count(*) from client tablesample system (10)"),
+    ("PD011", "select dp_count(*) from client where ctid = '(0,1)'"),
+    ("PD011", "select dp_count(*) from client where xmin::text = '1'"),
+    ("PD011", "select dp_count(*) from client, lateral (select c_id) s"),
+    ("PD011", "select dp_count(*) from client, generate_series(1, 10)"),
+    ("PD011", "select dp_count(*) from only client"),
+    ("PD011", "select dp_count(client.*) from client"),
+    ("PD013", "select dp_count(*) from client where current_setting('is_superuser') = 'on'"),
     (
-        "select c_region, dp_count(*) from client group by grouping sets ((c_region), ())",
-        ("PD011",),
-    ),
-    ("select dp_count(*) from client for update", ("PD011", "0A000")),
-    ("select dp_count(*) from client tablesample system (10)", ("PD011",)),
-    ("select dp_count(*) from client where ctid = '(0,1)'", ("PD011", "PD013")),
-    ("select dp_count(*) from client where xmin::text = '1'", ("PD011", "PD013")),
-    ("select dp_count(*) from client, lateral (select c_id) s", ("PD011",)),
-    ("select dp_count(*) from client, generate_series(1, 10)", ("PD011",)),
-    ("select dp_count(*) from only client", ("PD011",)),
-    ("select dp_count(client.*) from client", ("PD011", "PD013")),
-    ("select dp_count(*) from client where current_setting('is_superuser') = 'on'", ("PD013",)),
-    (
+        "PD013",
         "select dp_count(*) from client where query_to_xml('select 1', true, true, '') is not null",
-        ("PD013",),
     ),
     (
+        "PD013",
         "select dp_count(*), query_to_xml('select * from client', true, true, '') from client",
-        ("PD013", "PD011"),
     ),
-    ("select dp_count(*), pg_read_file('/etc/passwd') from client", ("PD013", "42501")),
-    ("select dp_count(*), (select max(c_kind) from client) from client", ("PD011",)),
-    (
-        "select * from dp.run('select c_kind from client', null) as t(a text)",
-        ("PD010", "PD011", "PD014"),
-    ),
-    ("select * from dp.run('select 1; drop table client', null) as t(a int)", ("PD014",)),
-    ("select * from dp.run('delete from client', null) as t(a int)", ("PD014",)),
-    (
-        "select * from dp.run('select dp_count($1) from client', null) as t(a int)",
-        ("PD014", "PD040"),
-    ),
-    ("select * from dp.run(null, null) as t(a int)", ("PD040",)),
-    ("select dp.query('select dp_count(*) from nowhere')", ("42P01", "PD014")),
-    ("select dp.ledger_open()", ("42883", "42501")),
-    ("select * from dp.spend", ("42501",)),
-    ("select * from dp.answer", ("42501",)),
-    ("select dp.pack(1, 100)", ("42501", "42883")),
-    ("select dp.protect('client')", ("42501", "PD070")),
-    ("select dp.unprotect('client')", ("42501", "PD070")),
-    ("select dp.grant_budget('alice', 1e6, 1)", ("42501", "PD070")),
-    ("set role dp_executor", ("42501",)),
-    ("set session authorization dp_ledger", ("42501",)),
+    ("PD013", "select dp_count(*), pg_read_file('/etc/passwd') from client"),
+    ("PD011", "select dp_count(*), (select max(c_kind) from client) from client"),
+    ("PD014", "select * from dp.run('select c_kind from client', null) as t(a text)"),
+    ("PD014", "select * from dp.run('select 1; drop table client', null) as t(a int)"),
+    ("PD014", "select * from dp.run('delete from client', null) as t(a int)"),
+    ("PD014", "select * from dp.run('select dp_count($1) from client', null) as t(a int)"),
+    ("PD040", "select * from dp.run(null, null) as t(a int)"),
+    ("42P01", "select dp.query('select dp_count(*) from nowhere')"),
+    ("42883", "select dp.ledger_open()"),
+    ("42501", "select * from dp.spend"),
+    ("42501", "select * from dp.answer"),
+    ("42501", "select dp.pack(1, 100)"),
+    ("42501", "select dp.protect('client')"),
+    ("42501", "select dp.unprotect('client')"),
+    ("42501", "select dp.grant_budget('alice', 1e6, 1)"),
+    ("42501", "set role dp_executor"),
+    ("42501", "set session authorization dp_ledger"),
 ]
 
 
-@pytest.mark.parametrize(("sql", "states"), REFUSED, ids=[s[:60] for s, _ in REFUSED])
-def test_refused_without_spending_or_telling(
-    planted: Any, sql: str, states: tuple[str, ...]
-) -> None:
-    error = refuse(planted, sql, *states)
+@pytest.mark.parametrize(("state", "sql"), REFUSED, ids=[sql[:60] for _, sql in REFUSED])
+def test_refused_without_spending_or_telling(all_planted: Any, state: str, sql: str) -> None:
+    error = refuse(all_planted, sql, state)
     if error.sqlstate.startswith("PD01"):
         assert error.diag.message_hint, "a refusal shows an allowed form"
-    assert spent(planted) == 0.0
+    assert spent(all_planted) == 0.0
 
 
 def test_division_by_zero_is_no_error_on_any_row(planted: Any) -> None:
@@ -156,7 +161,7 @@ def test_an_operator_of_the_analyst_is_not_used(planted: Any) -> None:
     connection.execute("set search_path = evil, pg_catalog, public")
     with pytest.raises(psycopg.Error) as caught:
         connection.execute("select dp_count(*) from client where c_id = 777")
-    assert caught.value.sqlstate in ("PD011", "PD012", "PD013")
+    assert caught.value.sqlstate == "PD011"
     assert not any("LEAK" in h for h in heard)
 
 
@@ -235,7 +240,7 @@ def test_undeclared_relations_and_dangling_policies_are_refused(planted: Any) ->
 
 def test_row_security_refuses_the_relation(planted: Any) -> None:
     planted.sql("alter table client enable row level security")
-    refuse(planted, "select dp_count(*) from client", "PD012", "PD011", "PD010")
+    refuse(planted, "select dp_count(*) from client", "PD012")
 
 
 def test_dropping_and_recreating_a_relation_keeps_its_losses(planted: Any) -> None:

@@ -9,6 +9,9 @@ refutes the claim.  Confidence: all bounds hold together with probability 1 - 1e
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -26,8 +29,13 @@ create table public.client (c_id int, c_kind text);
 create table public.purchase (p_client int);
 insert into public.client select 2, 'a' from generate_series(1, 1);
 insert into public.purchase select 1 from generate_series(1, 12);
+create table public.deed (who int, what int);
+insert into public.deed select 1, i from generate_series(1, 300) i;
+create table public.link (n int);
 alter table public.client owner to owner1;
 alter table public.purchase owner to owner1;
+alter table public.deed owner to owner1;
+alter table public.link owner to owner1;
 grant dp_owner to owner1;
 """
 QUERY = "select dp_count(*) from client join purchase on p_client = c_id"
@@ -36,25 +44,37 @@ QUERY = "select dp_count(*) from client join purchase on p_client = c_id"
 def prepare(database: Any, extra_row: bool) -> Any:
     database.sql(HUB)
     if extra_row:
-        database.sql("insert into client values (1, 'a')")
+        database.sql("insert into client values (1, 'a')")  # one case looks at client ...
+        database.sql("insert into link values (1)")  # ... another at link, none at both
     with database.connect(user="owner1") as owner:
         owner.execute("select dp.protect('client', delta => 1)")
         owner.execute("select dp.protect('purchase', delta => 1)")
+        owner.execute("select dp.protect('deed', delta => 1), dp.protect('link', delta => 1)")
         owner.execute("select dp.grant_budget('alice', epsilon => 1e6, delta => 1)")
     return database
 
 
-def draw(database: Any, epsilon: float, delta: float, mechanism: str, patch: str = "") -> list[int]:
+@contextmanager
+def patched(database: Any, question: str, patch: str = "") -> Iterator[Any]:
+    """Open an analyst's session whose backend runs a mutation of the package."""
     connection = database.connect()
-    if patch:
-        connection.execute("select * from dp.explain(%s)", (QUERY,))  # imports the package
-        connection.execute(f"do language plpython3u $body${patch}$body$")
-    connection.execute("set session authorization alice")
-    connection.execute(f"set dp.epsilon = {epsilon}")
-    connection.execute(f"set dp.delta = {delta}")
-    connection.execute(f"set dp.mechanism = {mechanism}")
-    connection.execute("set dp.fresh = on")
-    return [connection.execute(QUERY).fetchone()[0] for _ in range(RUNS)]
+    try:
+        connection.execute("select * from dp.explain(%s)", (question,))  # imports the package
+        if patch:
+            connection.execute(f"do language plpython3u $body${patch}$body$")
+        connection.execute("set session authorization alice")
+        yield connection
+    finally:
+        connection.close()
+
+
+def draw(database: Any, epsilon: float, delta: float, mechanism: str) -> list[int]:
+    with patched(database, QUERY) as connection:
+        connection.execute(f"set dp.epsilon = {epsilon}")
+        connection.execute(f"set dp.delta = {delta}")
+        connection.execute(f"set dp.mechanism = {mechanism}")
+        connection.execute("set dp.fresh = on")
+        return [connection.execute(QUERY).fetchone()[0] for _ in range(RUNS)]
 
 
 def excess(first: list[int], second: list[int], epsilon: float) -> float:
@@ -90,15 +110,137 @@ def test_worst_case_neighbours_are_not_told_apart_beyond_the_claim(
     assert excess(*samples, epsilon=0.7) <= delta
 
 
-MUTANT = """
+# One mutation of the code that the server runs each, with neighbours and an event fixed in advance
+# on which it shows.  The same neighbours and the same event must acquit the code as it is.
+FORGOTTEN_JOIN = """
 from fractions import Fraction
 import dpsql.core.sensitivity as sensitivity
 from dpsql.core.smooth import SmoothBound
 sensitivity.bound = lambda *a, **k: SmoothBound(Fraction(1), (0,), 0)
 """
+WRONG_BETA = """
+from dataclasses import replace
+import dpsql.core.mechanisms.laplace as laplace
+right = laplace.plan_smooth
+laplace.plan_smooth = lambda *a: replace(right(*a), beta=3.0)
+"""
+BUDGET_NOT_SPLIT = """
+import dpsql.core.mechanisms.select as select
+right = select.choose
+select.choose = lambda m, **k: right(m, **(k | {"epsilon": k["epsilon"] * 2}))
+"""
+THRESHOLD_WITHOUT_S = """
+import math
+import dpsql.core.mechanisms.threshold as threshold
+threshold.cutoff = lambda s, epsilon, delta: math.ceil(
+    1 + s / float(epsilon) * math.log(1 / (2 * float(delta))))
+"""
+STAR = "select dp_count(*) from link a, link b, link c, link d where a.n = b.n and b.n = c.n and c.n = d.n"
+DEEDS = "select what, dp_count(*) from client join deed on who = c_id group by what"
+BOTH = "select dp_count(*), dp_count(c_kind) from client"
 
 
-def test_the_audit_catches_a_sensitivity_that_forgets_the_join(neighbours: Any) -> None:
+@dataclass(frozen=True)
+class Case:
+    """A question, an event about its rows, and the mutation that the event gives away."""
+
+    question: str
+    event: Callable[[list[Any]], bool]
+    mutant: str
+    epsilon: float
+    runs: int
+    mechanism: str = "laplace"
+
+
+CASES = {
+    "forgotten join": Case(QUERY, lambda r: r[0][0] >= 7, FORGOTTEN_JOIN, 0.7, 200),
+    "wrong beta": Case(STAR, lambda r: abs(r[0][0]) >= 20, WRONG_BETA, 0.7, 250),
+    "budget not split": Case(BOTH, lambda r: min(r[0]) >= 2, BUDGET_NOT_SPLIT, 1.5, 800),
+    "threshold without s": Case(DEEDS, lambda r: len(r) > 0, THRESHOLD_WITHOUT_S, 1, 200, "auto"),
+}
+
+
+def ask(database: Any, case: Case, patch: str = "") -> int:
+    """Return how often the event happens."""
+    with patched(database, case.question, patch) as connection:
+        connection.execute(f"set dp.epsilon = {case.epsilon}")
+        connection.execute(f"set dp.delta = {DELTA}")
+        connection.execute(f"set dp.mechanism = {case.mechanism}")
+        connection.execute("set dp.fresh = on")
+        return sum(
+            case.event(connection.execute(case.question).fetchall()) for _ in range(case.runs)
+        )
+
+
+def refuted(first: int, second: int, runs: int, epsilon: float, delta: float) -> bool:
+    """Tell whether ``P(event | first) > e^epsilon P(event | second) + delta`` is established.
+
+    A claim that holds is refuted with probability below 2e-10; the noise comes from the operating
+    system, so there is no seed.
+    """
+    print(f"{first} and {second} of {runs}")  # noqa: T201
+    low = beta_law.ppf(FALSE_ALARM, first, runs - first + 1) if first else 0.0
+    high = beta_law.isf(FALSE_ALARM, second + 1, runs - second) if second < runs else 1.0
+    return bool(low > math.exp(epsilon) * high + delta)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_audit_acquits_the_code_and_catches_its_mutant(neighbours: Any, name: str) -> None:
     without, with_row = neighbours
-    samples = [draw(d, 0.7, DELTA, "laplace", MUTANT) for d in (without, with_row)]
-    assert excess(*samples, epsilon=0.7) > DELTA
+    for patch in ("", CASES[name].mutant):
+        case = CASES[name] if patch else replace(CASES[name], runs=200)
+        hits = ask(with_row, case, patch)
+        if name == "threshold without s":  # without a group nothing is shown, whatever the noise
+            assert ask(without, replace(case, runs=20), patch) == 0
+            low = beta_law.ppf(FALSE_ALARM, hits, case.runs - hits + 1) if hits else 0.0
+            assert (low > DELTA) == bool(patch)
+        else:
+            other = ask(without, case, patch)
+            assert refuted(hits, other, case.runs, case.epsilon, DELTA) == bool(patch)
+
+
+# The ledger's statements run in the asker's transaction, so that ROLLBACK takes the charge back.
+REFUND = """
+import plpy
+from dpsql.ledger.connection import LedgerConnection
+
+def call(self, name, sql, parameters=()):
+    rows = plpy.execute(plpy.prepare(sql, ["text"] * len(parameters)), list(parameters))
+    return [tuple(None if v is None else str(v) for v in row.values()) for row in rows]
+
+def connect(self):
+    self.backend_start = plpy.execute("select backend_start::text as b from pg_stat_activity"
+                                      " where pid = pg_backend_pid()")[0]["b"]
+
+LedgerConnection.call = call
+LedgerConnection.connect = connect
+"""
+# dp.run must be able to write for that mutant, which it cannot as it is.
+WRITING = """
+alter function dp.run(text, text[]) owner to postgres;
+alter function dp.run(text, text[]) volatile;
+"""
+
+
+@pytest.mark.parametrize("patch", ["", REFUND])
+def test_the_audit_catches_a_charge_that_a_rollback_refunds(neighbours: Any, patch: str) -> None:
+    """The claim is what the ledger says was spent; many answers for nothing refute it."""
+    question, epsilon, runs = "select dp_count(*) from client", 3, 120
+    hits = []
+    charged = 0
+    for database in neighbours:
+        if patch:
+            database.sql(WRITING)
+        with patched(database, question, patch) as connection:
+            connection.execute(f"set dp.epsilon = {epsilon}")
+            connection.execute("set dp.fresh = on")
+            seen = 0
+            for _ in range(runs):
+                connection.execute("begin")
+                seen += connection.execute(question).fetchone()[0] >= 2
+                connection.execute("rollback")
+            hits.append(seen)
+        charged += database.sql("select coalesce(sum(epsilon), 0) from dp.ledger")[0][0]
+    claim = float(charged) / (2 * runs)
+    assert claim == (0 if patch else epsilon)
+    assert refuted(hits[1], hits[0], runs, claim, DELTA) == bool(patch)

@@ -1,0 +1,300 @@
+"""What a ledger that cannot charge says: all words, and that nothing was charged."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server.conftest import declare
+from tests.server.refusals import Refusal, books, check
+
+ASK = "select dp_count(*) from client"
+CLIENTS_OF_ANOTHER_KIND = "select dp_count(*) from client where c_id > 100"
+
+
+def owner_does(shop: Any, *statements: str) -> None:
+    with shop.connect(user="owner1") as owner:
+        for statement in statements:
+            owner.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("budget", "setting", "cost", "left"),
+    [
+        ("1.5, 1e-6", "dp.epsilon = 1", "1 and delta = 0", "0.5 and delta = 0.000001"),
+        ("1.5, 1e-6", "dp.epsilon = 0.501", "0.501 and delta = 0", "0.5 and delta = 0.000001"),
+        ("1, 1e-6", "dp.epsilon = 0.25", "0.25 and delta = 0", "0 and delta = 0.000001"),
+    ],
+)
+def test_a_role_whose_epsilon_is_spent(
+    shop: Any, budget: str, setting: str, cost: str, left: str
+) -> None:
+    owner_does(shop, f"select dp.grant_budget('bob', {budget})")
+    admin, bob = shop.connect(), shop.connect(user="bob")
+    bob.execute(ASK)
+    bob.execute("set " + setting)
+    refusal = Refusal(
+        "PD001",
+        'dpsql: privacy budget of role "bob" exceeded',
+        f"The question costs epsilon = {cost}; left are epsilon = {left}.",
+        "Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget.",
+        CLIENTS_OF_ANOTHER_KIND,
+    )
+    check(bob, admin, refusal)
+    bob.execute("reset dp.epsilon")
+    assert bob.execute(ASK.upper()).fetchone(), "what was paid for is still answered"
+
+
+def test_a_role_whose_delta_is_spent(shop: Any) -> None:
+    owner_does(shop, "select dp.grant_budget('bob', 100, 1.5e-8)")
+    admin, bob = shop.connect(), shop.connect(user="bob")
+    wide = "select dp_count(*) from client a join client b on a.c_region = b.c_region"
+    bob.execute(wide)
+    refusal = Refusal(
+        "PD001",
+        'dpsql: privacy budget of role "bob" exceeded',
+        "The question costs epsilon = 1 and delta = 1e-8; left are epsilon = 99 and delta = 5e-9.",
+        "Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget.",
+        wide + " and a.c_id > 3",
+    )
+    check(bob, admin, refusal)
+
+
+def test_a_relation_whose_cap_is_reached_tells_nothing_of_other_roles(shop: Any) -> None:
+    owner_does(shop, "select dp.grant_budget('bob', 100)", "select dp.set_root_cap('client', 1.5)")
+    shop.connect(user="alice").execute(ASK)
+    refusal = Refusal(
+        "PD001",
+        "dpsql: privacy budget of a protected relation exceeded",
+        "The question costs epsilon = 1 and delta = 0, more than its owner's cap leaves for all roles.",
+        "Ask with a smaller dp.epsilon or dp.delta (0 where the question allows it), or ask"
+        " the owner for SELECT dp.set_root_cap(relation, epsilon, delta).",
+        CLIENTS_OF_ANOTHER_KIND,
+    )
+    check(shop.connect(user="bob"), shop.connect(), refusal)
+    check(shop.connect(user="alice"), shop.connect(), refusal)
+
+
+def test_a_relation_that_is_declared_in_an_open_transaction(shop: Any) -> None:
+    shop.sql("grant create on schema public to owner1")
+    owner_does(shop, "select dp.grant_budget('owner1', 100)")
+    refusal = Refusal(
+        "PD012",
+        "dpsql: a relation of the question is not declared",
+        "Its declaration is not committed, so the ledger cannot charge it.",
+        "Commit the transaction that declares the relation, then ask again.",
+        "select dp_count(*) from young",
+        before=("create table young (a int)", "select dp.protect('young')"),
+    )
+    check(shop.connect(user="owner1"), shop.connect(), refusal)
+
+
+def test_a_role_that_the_database_does_not_know(shop: Any) -> None:
+    shop.sql("create role stranger login")
+    refusal = Refusal("42501", "permission denied for function run", sql=ASK)
+    try:
+        with shop.connect(user="stranger") as stranger:
+            check(stranger, shop.connect(), refusal)
+    finally:
+        shop.sql("drop role stranger")
+
+
+RESTORED = Refusal(
+    "PD051",
+    "dpsql: the privacy ledger was restored or promoted and nobody acknowledged it",
+    "Spends that were made since the backup may be missing from it.",
+    "The owner of the data must run SELECT dp.acknowledge_restore('<what happened>').",
+    CLIENTS_OF_ANOTHER_KIND,
+)
+
+
+def test_a_database_that_was_copied_from_another(server: Any, shop: Any) -> None:
+    with shop.connect(user="alice") as alice:
+        told = alice.execute(ASK).fetchone()
+    spent = shop.sql("select role, epsilon_spent from dp.budgets where role = 'alice'")
+    shop.close()
+    copy = server.create_database(template=shop.name, acknowledge=False)
+    try:
+        admin, alice, owner = copy.connect(), copy.connect(user="alice"), copy.connect("owner1")
+        check(alice, admin, RESTORED)
+        assert owner.execute("select status, advice from dp.ledger_status").fetchone() == (
+            "restored",
+            "Spends since the backup are missing. SELECT dp.acknowledge_restore('<what happened>');"
+            " then dp.record_loss(...) for those that are known.",
+        )
+        grant = Refusal(
+            "PD051",
+            "the privacy ledger was restored or promoted and nobody acknowledged it",
+            "Spends that were made since the backup are missing from it.",
+            "SELECT dp.acknowledge_restore('<what happened>'); then dp.record_loss for what is"
+            " known to be missing.",
+            "select dp.grant_budget('alice', 2000)",
+        )
+        check(owner, admin, grant)
+        owner.execute("select dp.acknowledge_restore('a copy for tests')")
+        assert owner.execute("select status, advice from dp.ledger_status").fetchone() == (
+            "ok",
+            None,
+        )
+        assert copy.sql("select role, epsilon_spent from dp.budgets where role = 'alice'") == spent
+        alice.execute(ASK)
+        assert copy.sql("select sum(epsilon) from dp.ledger")[0][0] >= 1
+        assert told is not None
+    finally:
+        server.drop_database(copy)
+
+
+def unavailable(detail: str, hint: str) -> Refusal:
+    return Refusal(
+        "PD050", "dpsql: the privacy ledger is not available", detail, hint, CLIENTS_OF_ANOTHER_KIND
+    )
+
+
+def test_a_ledger_whose_statement_fails(shop: Any) -> None:
+    shop.sql("revoke insert on dp.spend from dp_ledger")
+    refusal = unavailable("The ledger's statement failed with SQLSTATE 42501.", "Ask again later.")
+    check(shop.connect(user="alice"), shop.connect(), refusal)
+
+
+def test_a_ledger_that_is_cut_off_while_it_charges(shop: Any) -> None:
+    admin, blocker = shop.connect(), shop.connect(autocommit=False)
+    alice = shop.connect(user="alice")
+    alice.execute(ASK)
+    blocker.execute("lock table dp.role_total in exclusive mode")
+
+    def cut() -> None:
+        for _ in range(1000):
+            cut_off = admin.execute(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                " where application_name = 'dpsql_ledger' and datname = current_database()"
+                " and wait_event_type = 'Lock'"
+            ).fetchall()
+            if cut_off:
+                return
+            time.sleep(0.01)
+
+    refusal = unavailable(
+        "Its connection broke while the question was charged; the charge may have been recorded.",
+        "SELECT * FROM dp.ledger shows whether it was. Ask again.",
+    )
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        check(alice, shop.connect(), refusal)
+    finally:
+        thread.join()
+        blocker.rollback()
+    assert alice.execute(refusal.sql).fetchone(), "and it goes on afterwards"
+
+
+@pytest.fixture(scope="module")
+def small(installation: None) -> Iterator[Any]:
+    """A cluster with few connections, to use them up and to break its configuration."""
+    from tests.conftest import start_server
+
+    server = start_server(max_connections="12", superuser_reserved_connections="5")
+    database = declare(server.create_database())
+    yield database
+    database.close()
+    server.remove()
+
+
+def test_no_connection_is_left_for_the_ledger(small: Any) -> None:
+    admin, alice = small.connect(), small.connect(user="alice")
+    held = [small.connect(user="bob") for _ in range(5)]
+    with pytest.raises(psycopg.OperationalError):
+        small.connect(user="bob")
+    check(
+        alice,
+        admin,
+        unavailable(
+            "Connecting failed: remaining connection slots are reserved for non-replication"
+            " superuser connections.",
+            "Ask again later; if it stays so, the administrator must look at max_connections and at"
+            " the authentication of the role dp_ledger.",
+        ),
+    )
+    for connection in held:
+        connection.close()
+    wait_until(lambda: len(admin.execute("select from pg_stat_activity where usename = 'bob'").fetchall()) == 0)  # fmt: skip
+    assert alice.execute(CLIENTS_OF_ANOTHER_KIND).fetchone()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_role_of_the_ledger_may_not_connect(small: Any) -> None:
+    hba = small.cluster.data / "pg_hba.conf"
+    before = hba.read_text()
+    small.close()
+    try:
+        hba.write_text("local all dp_ledger reject\n" + before)
+        small.sql("select pg_reload_conf()")
+        wait_until(lambda: small.sql("select database from pg_hba_file_rules order by line_number limit 1") == [(["all"],)])  # fmt: skip
+        refusal = unavailable(
+            'Connecting failed: pg_hba.conf rejects connection for host "[local]", user "dp_ledger",'
+            f' database "{small.name}", no encryption.',
+            "Ask again later; if it stays so, the administrator must look at max_connections and at"
+            " the authentication of the role dp_ledger.",
+        )
+        check(small.connect(user="alice"), small.connect(), refusal)
+    finally:
+        hba.write_text(before)
+        small.sql("select pg_reload_conf()")
+
+
+def test_a_server_without_the_library(small: Any) -> None:
+    """The settings are placeholders then, and the aggregate is not intercepted."""
+    small.close()
+    small.cluster.stop()
+    small.cluster.settings["shared_preload_libraries"] = "''"
+    try:
+        small.cluster.start()
+        admin = small.connect()
+        for sql in (ASK, "select dp_count(c_kind) from region, client", "select dp_count(1)"):
+            refusal = Refusal(
+                "PD060",
+                "dp_count was not intercepted",
+                "The query reached the executor without passing dpsql.",
+                "Add dpsql to shared_preload_libraries and restart the server, or use"
+                " SELECT * FROM dp.query($$ ... $$).",
+                sql,
+            )
+            with small.connect() as reader:
+                check(reader, admin, refusal)
+        for setting, value, must, got in (
+            ("dp.epsilon", "1000", "greater than 0 and at most 100", "1000"),
+            ("dp.epsilon", "0", "greater than 0 and at most 100", "0"),
+            ("dp.delta", "0.5", "between 0 and 0.001", "0.5"),
+            ("dp.confidence", "1", "strictly between 0 and 1", "1"),
+            ("dp.epsilon", "NaN", "a finite number", "'NaN'"),
+            ("dp.method", "sketch", "one of auto, residual, elastic", "sketch"),
+            ("dp.mechanism", "none", "one of auto, laplace, cauchy, calibrated", "none"),
+        ):
+            out_of_range = Refusal(
+                "PD040",
+                f'dpsql: parameter "{setting}" must be {must}',
+                f"Got {got}.",
+                sql=f"select * from dp.run('{ASK}', null) as t(a bigint)",
+                before=(f"set local {setting} = '{value}'",),
+            )
+            with small.connect(user="alice") as alice:
+                check(alice, admin, out_of_range)
+        known = books(admin)
+        with small.connect(user="alice") as alice:
+            assert alice.execute(f"select dp.query('{ASK}')").fetchone()
+        assert books(admin) != known
+    finally:
+        small.close()
+        small.cluster.stop()
+        del small.cluster.settings["shared_preload_libraries"]
+        small.cluster.start()
