@@ -31,6 +31,7 @@ class Prepared:
     question: Question
     relations: tuple[int, ...]
     fingerprint: str
+    named: tuple[int, ...] = ()
 
 
 def prepare(
@@ -48,7 +49,9 @@ def prepare(
     key = (text, None if parameters is None else tuple(parameters), use_keys, zone)
     known = services.plans.get(key)
     if known is not None:
-        if services.catalog.fingerprint(known.relations) == known.fingerprint:
+        # The statement was analysed with the rights of whoever asked then.
+        allowed = services.catalog.may_name(known.named)
+        if allowed and services.catalog.fingerprint(known.relations) == known.fingerprint:
             return known
         del services.plans[key]
     from dpsql.query.pipeline import analyse
@@ -59,10 +62,10 @@ def prepare(
     except NotAnswerable as error:
         error.query = str(analysis["sql"])
         raise
-    named = (relation["oid"] for relation in analysis["relations"])
+    named = tuple(int(relation["oid"]) for relation in analysis["relations"])
     relations = tuple(sorted({*services.catalog.seen, *named}))
     fingerprint = services.catalog.fingerprint(relations)
-    prepared = Prepared(str(analysis["sql"]), question, relations, fingerprint)
+    prepared = Prepared(str(analysis["sql"]), question, relations, fingerprint, named)
     if services.catalog.immutable(analysis["functions"]) and not analysis["sqlvalue"]:
         while len(services.plans) >= MAX_PLANS:
             services.plans.pop(next(iter(services.plans)))

@@ -93,6 +93,11 @@ select coalesce(bool_and(pg_has_role($1::oid, c.relowner, 'USAGE')), true) as ow
 from pg_class c where c.oid = any ($2::oid[])
 """
 
+_MAY_NAME = """
+select coalesce(bool_and(has_schema_privilege(dp.caller(), c.relnamespace, 'USAGE')), true) as may
+from pg_class c where c.oid = any ($1::oid[])
+"""
+
 
 class SpiCatalog:
     """What the analyser and the engine may know of the database: public facts."""
@@ -253,6 +258,10 @@ class SpiCatalog:
     def fingerprint(self, oids: Sequence[int]) -> str:
         """Return a token that changes with any declaration or change to these relations."""
         return str(self._database.execute(_FINGERPRINT, (("oid[]", list(oids)),))[0][0])
+
+    def may_name(self, oids: Sequence[int]) -> bool:
+        """Tell whether the role in effect may use the schemas of these relations."""
+        return bool(self._database.execute(_MAY_NAME, (("oid[]", list(oids)),))[0][0])
 
     def owns(self, role: int, oids: Sequence[int]) -> bool:
         """Whether the role has the rights of the owner of each relation (superusers have)."""

@@ -38,7 +38,7 @@ class Session:
         return Services(
             database=database,
             catalog=SpiCatalog(database),
-            ledger=_Ledger(self, database, plpy),
+            ledger=_Ledger(self, database),
             noise=SystemNoise(),
             warn=database.warn,
             plans=self.plans,
@@ -48,10 +48,9 @@ class Session:
 class _Ledger:
     """The store, connected at first use, remembering what must be told."""
 
-    def __init__(self, session: Session, database: SpiDatabase, plpy: Any) -> None:
+    def __init__(self, session: Session, database: SpiDatabase) -> None:
         self._session = session
         self._database = database
-        self._plpy = plpy
 
     def _store(self) -> LedgerStore:
         session = self._session
@@ -90,5 +89,5 @@ class _Ledger:
     def _told(self, hit: Hit) -> Hit:
         """Tell when a stored answer was taken: it does not follow the data (section 7)."""
         when = hit.taken_at.strftime("%Y-%m-%d %H:%M:%S UTC")
-        self._plpy.info(f"stored answer, taken at {when}")
+        self._database.note(f"stored answer, taken at {when}")
         return hit

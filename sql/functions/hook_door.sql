@@ -42,6 +42,15 @@ as 'MODULE_PATHNAME', 'dpsql_door_text';
 comment on function dp.sensitivity_of(text, text, double precision, boolean, text) is
     'smooth sensitivity of a counting query, for owners';
 
+-- Delete stored answers that have expired; gives no budget back.  Callers: members of dp_owner.
+create or replace function dp.purge_answers()
+returns bigint
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door';
+
+comment on function dp.purge_answers() is
+    'deletes stored answers that have expired; what they cost stays spent';
+
 -- A warning for the client before it pays.  For dp_executor: public facts only, since it is
 -- shown although dp.python_run pins client_min_messages.
 create or replace function dp.warn(message text, detail text, hint text)
@@ -50,3 +59,11 @@ language c volatile strict parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_warn';
 
 comment on function dp.warn(text, text, text) is 'internal: a warning from public facts';
+
+-- A notice for the client, in the same way: when a stored answer was taken.
+create or replace function dp.note(message text)
+returns void
+language c volatile strict parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_note';
+
+comment on function dp.note(text) is 'internal: a notice from public facts';

@@ -32,6 +32,7 @@
 PG_FUNCTION_INFO_V1(dpsql_door);
 PG_FUNCTION_INFO_V1(dpsql_door_text);
 PG_FUNCTION_INFO_V1(dpsql_warn);
+PG_FUNCTION_INFO_V1(dpsql_note);
 
 /* What the caller of a running function had in effect. */
 typedef struct Caller
@@ -229,6 +230,26 @@ dpsql_warn(PG_FUNCTION_ARGS)
 			(errmsg_internal("%s", text_to_cstring(PG_GETARG_TEXT_PP(0))),
 			 errdetail_internal("%s", text_to_cstring(PG_GETARG_TEXT_PP(1))),
 			 errhint("%s", text_to_cstring(PG_GETARG_TEXT_PP(2)))));
+	error_context_stack = context;
+	client_min_messages = messages;
+	PG_RETURN_VOID();
+}
+
+/*
+ * dp.note(message text): a NOTICE for the client, in the same way.
+ */
+Datum
+dpsql_note(PG_FUNCTION_ARGS)
+{
+	ErrorContextCallback *context = error_context_stack;
+	int			messages = client_min_messages;
+
+	if (current_caller)
+	{
+		error_context_stack = current_caller->context;
+		client_min_messages = current_caller->messages;
+	}
+	ereport(NOTICE, (errmsg_internal("%s", text_to_cstring(PG_GETARG_TEXT_PP(0)))));
 	error_context_stack = context;
 	client_min_messages = messages;
 	PG_RETURN_VOID();

@@ -92,6 +92,7 @@ grant execute on function
     dp.analyze(text, text[], oid),
     dp.server_log(text),
     dp.warn(text, text, text),
+    dp.note(text),
     dp.ledger_socket(),
     dp.pack(bigint, bigint),
     dp.pack(bigint, bigint, bigint),

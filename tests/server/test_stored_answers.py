@@ -69,16 +69,19 @@ def test_the_answer_tells_when_it_was_taken(shop: Any) -> None:
     with shop.connect(user="owner1") as owner, shop.connect(user="alice") as alice:
         heard = hear(alice)
         owner.execute("select dp.set_answer_lifetime('client', '30 days')")
-        alice.execute("set client_min_messages = error")
         alice.execute(COUNT)
         assert not heard
+        alice.execute("set client_min_messages = warning")
+        alice.execute(COUNT)
+        assert not heard
+        alice.execute("reset client_min_messages")
         alice.execute(COUNT)
         alice.execute(COUNT + " as c where true")
         taken, expires, at = alice.execute(
             "select to_char(taken_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS'),"
             " expires_at - taken_at, at <= taken_at from dp.ledger"
         ).fetchone()
-        assert heard == [f"INFO: stored answer, taken at {taken} UTC"] * 2
+        assert heard == [f"NOTICE: stored answer, taken at {taken} UTC"] * 2
         assert (expires.days, at) == (30, True)
         shop.sql("insert into client values (5000, 1, null, null)")
         pass_time(shop, "1 day")
