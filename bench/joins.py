@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import tempfile
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from bench.queries import FACEBOOK, R6, TPCH, statement
+from bench.data import grant, prepare_r6, prepare_tpch, superuser
+from bench.memory import Peak
+from bench.queries import FACEBOOK, TPCH, statement
 
 LIMIT_S = 300
 BETA = 0.02
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
@@ -36,15 +32,15 @@ def main() -> None:
     parser.add_argument("--queries", default=",".join([*TPCH, *FACEBOOK]))
     arguments = parser.parse_args()
     wanted = arguments.queries.split(",")
-    dsn = os.environ.get("DPSQL_DSN") or _make_dsn()
+    dsn = superuser()
     rows = []
     if any(name in FACEBOOK for name in wanted):
-        _prepare_r6(make_conninfo(dsn, dbname="facebook"))
-        _grant(make_conninfo(dsn, dbname="facebook"))
+        prepare_r6(make_conninfo(dsn, dbname="facebook"))
+        grant(make_conninfo(dsn, dbname="facebook"))
     for scale in arguments.sf.split(",") if any(name in TPCH for name in wanted) else []:
         database = f"bench_tpch_sf{scale.replace('.', '_')}"
-        _prepare_tpch(dsn, database, float(scale))
-        _grant(make_conninfo(dsn, dbname=database))
+        prepare_tpch(dsn, database, float(scale))
+        grant(make_conninfo(dsn, dbname=database))
         for name, query in TPCH.items():
             if name in wanted:
                 where = make_conninfo(dsn, dbname=database)
@@ -56,28 +52,20 @@ def main() -> None:
     print(json.dumps({"bench": "joins", "rows": rows}))
 
 
-def _make_dsn() -> str:
-    command = ["make", "-s", "dsn"]
-    done = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def _measure(dsn: str, name: str, data: str, query: tuple[str, str], rounds: int) -> dict[str, Any]:
     """Run raw, cold and warm in turn; medians."""
     raw: list[float | None] = []
     cold: list[float] = []
     warm: list[float] = []
-    peak, answer = 0.0, None
+    answer = None
     for _ in range(rounds):
         if None not in raw:
             raw.append(_raw(dsn, statement(query, "count(*)")))
         with psycopg.connect(dsn, user="alice", autocommit=True) as connection:
             connection.execute("set dp.fresh = on")
-            with _Peak(connection.info.backend_pid) as watch:
-                ms, answer = _private(connection, query)
-                cold.append(ms)
-                warm.append(_private(connection, query)[0])
-            peak = max(peak, watch.mb)
+            ms, answer = _private(connection, query)
+            cold.append(ms)
+            warm.append(_private(connection, query)[0])
     sensitivity = {}
     with psycopg.connect(dsn, autocommit=True) as connection:
         text = statement(query, "dp_count(*)")
@@ -85,6 +73,8 @@ def _measure(dsn: str, name: str, data: str, query: tuple[str, str], rounds: int
             call = "select dp.sensitivity(%s, method => %s, beta => %s, use_keys => false)"
             row = connection.execute(call, [text, method, BETA]).fetchone()
             sensitivity[method] = None if row is None else row[0]
+    peak = _peak(dsn, statement(query, "dp_count(*)"), "alice")
+    raw_peak = None if None in raw else _peak(dsn, statement(query, "count(*)"))
     times = [ms for ms in raw if ms is not None]
     result = {
         "query": name,
@@ -92,14 +82,16 @@ def _measure(dsn: str, name: str, data: str, query: tuple[str, str], rounds: int
         "raw_ms": None if None in raw else round(statistics.median(times), 1),
         "cold_ms": round(statistics.median(cold), 1),
         "warm_ms": round(statistics.median(warm), 1),
-        "peak_mb": round(peak, 1),
+        "peak_mb": peak,
+        "raw_peak_mb": raw_peak,
         "answer": answer,
         "sensitivity": sensitivity,
     }
     shown = f"stopped after {LIMIT_S} s" if None in raw else f"{result['raw_ms']:.0f} ms"
     print(
         f"{name}  {data:14} raw {shown:>20}  cold {result['cold_ms']:>8.0f} ms"
-        f"  warm {result['warm_ms']:>8.0f} ms  peak {peak:>5.0f} MB",
+        f"  warm {result['warm_ms']:>8.0f} ms  peak {peak:>5.0f} MB"
+        f" (raw {'?' if raw_peak is None else format(raw_peak, '.0f')})",
         flush=True,
     )
     return result
@@ -117,83 +109,21 @@ def _raw(dsn: str, sql: str) -> float | None:
         return (time.perf_counter() - start) * 1e3
 
 
+def _peak(dsn: str, sql: str, user: str | None = None) -> float:
+    """Return the peak memory (MB) of a new session and its workers, in a run that is not timed."""
+    who = make_conninfo(dsn, user=user) if user else dsn
+    with psycopg.connect(who, autocommit=True) as connection:
+        if user:
+            connection.execute("set dp.fresh = on")
+        with Peak(connection.info.backend_pid) as watch:
+            connection.execute(sql).fetchall()
+    return round(watch.mb, 1)
+
+
 def _private(connection: psycopg.Connection[Any], query: tuple[str, str]) -> tuple[float, Any]:
     start = time.perf_counter()
     row = connection.execute(statement(query, "dp_count(*)")).fetchone()
     return (time.perf_counter() - start) * 1e3, None if row is None else row[0]
-
-
-class _Peak:
-    """The largest private (anonymous) memory of a backend, sampled; 0 where /proc is closed."""
-
-    def __init__(self, pid: int) -> None:
-        self.status = Path(f"/proc/{pid}/status")
-        self.mb = 0.0
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Peak:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop.set()
-        self.thread.join()
-
-    def _watch(self) -> None:
-        while not self.stop.wait(0.01):
-            try:
-                lines = self.status.read_text().splitlines()
-            except OSError:
-                return
-            for line in lines:
-                if line.startswith("RssAnon:"):
-                    self.mb = max(self.mb, int(line.split()[1]) / 1024)
-
-
-def _grant(dsn: str) -> None:
-    """Let alice ask as often as the benchmark wants."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("select dp.grant_budget('alice', epsilon => 100000, delta => 0.001)")
-        connection.execute(
-            "select dp.set_root_cap(format('%I.%I', schema_name, relation_name)::regclass,"
-            " null, 0.001) from dp.relations where kind = 'protected'"
-        )
-
-
-def _prepare_r6(dsn: str) -> None:
-    with psycopg.connect(dsn) as connection:
-        if connection.execute("select to_regclass('r6')").fetchone() == (None,):
-            connection.execute(R6)
-            connection.execute("select dp.protect('r6')")
-            connection.execute("analyze r6")
-
-
-def _prepare_tpch(dsn: str, database: str, scale: float) -> None:
-    """Make the database unless it is there, complete."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        sql = "select shobj_description(oid, 'pg_database') from pg_database where datname = %s"
-        if connection.execute(sql, [database]).fetchone() == ("complete",):
-            return
-        connection.execute(f'drop database if exists "{database}" with (force)')
-        connection.execute(f'create database "{database}"')
-    from dpsql.client.tpch import generate
-
-    demo = _ROOT / "demo" / "tpch"
-    with psycopg.connect(make_conninfo(dsn, dbname=database), autocommit=True) as connection:
-        connection.execute("create extension dpsql cascade")
-        connection.execute((demo / "tables.sql").read_text())
-        with tempfile.TemporaryDirectory() as folder:
-            for table, path in generate(Path(folder), scale):
-                copy = f"copy {table} from stdin (format csv, delimiter '|')"
-                with path.open("rb") as file, connection.cursor().copy(copy) as sink:
-                    while block := file.read(1 << 20):
-                        sink.write(block)
-                path.unlink()
-        connection.execute((demo / "keys.sql").read_text())
-        connection.execute("vacuum analyze")
-        connection.execute((demo / "protect.sql").read_text())
-        connection.execute(f"comment on database \"{database}\" is 'complete'")
 
 
 if __name__ == "__main__":

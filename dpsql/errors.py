@@ -25,6 +25,11 @@ class DpsqlError(Exception):
         What to do, a full sentence.
     position : int, optional
         1-based character offset into the analysed statement that the error points at.
+
+    Attributes
+    ----------
+    query : str or None
+        The analysed statement, where somebody knows it.
     """
 
     sqlstate = "PD000"
@@ -48,6 +53,7 @@ class DpsqlError(Exception):
         self.detail = detail
         self.hint = hint if hint is not None else self.default_hint
         self.position = position
+        self.query: str | None = None
 
 
 class BudgetExceeded(DpsqlError):

@@ -288,13 +288,17 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupDomain:
-    """SQL that returns the distinct public values of the group keys at ``positions``.
+    """The distinct public values of the group keys at ``positions``, each as text.
 
-    In that order, each as text, reading declared domains and public relations only.
+    Either ``sql`` returns them, in that order, from declared domains; or they are the groups
+    that ``query``, over public relations only, has results in.  ``identity`` is equal for
+    equivalent domains.
     """
 
     positions: tuple[int, ...]
-    sql: str
+    identity: str
+    sql: str | None = None
+    query: JoinQuery | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ Order: run-once schema files, functions, PL/Python functions, views, and the gra
 say ``create or replace`` so that an upgrade can run them again; the install script says ``create``,
 so that nobody can prepare an object for the extension to adopt.  The marker line ``#!boot`` in a
 PL/Python body becomes the lines of ``plpython/boot.in``, the line ``#!settings`` before a body the
-settings of ``plpython/settings.in`` that every answering function pins.
+settings of ``plpython/settings.in`` that every answering function pins.  ``--header`` writes
+``plpython/preload.in`` as the C header of the library that imports the package at server start.
 
 The build refuses a PL/Python file whose body has more than six lines or no marker, that pins no
 ``search_path``, or that names a handler which ``dpsql/server/handlers.py`` does not define.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -80,6 +82,13 @@ def boot(version: str, paths: list[str]) -> str:
     return template.replace("@PATHS@", repr(paths)).replace("@VERSION@", repr(version))
 
 
+def header(paths: list[str]) -> str:
+    """Return the C header with the Python text that imports the package at server start."""
+    text = (ROOT / "plpython/preload.in").read_text().replace("@PATHS@", ascii(paths))
+    lines = [f"\t{json.dumps(line + chr(10))}" for line in text.splitlines()]
+    return "#define DPSQL_PYTHON_IMPORTS \\\n" + " \\\n".join(lines) + "\n"
+
+
 def build(version: str, paths: list[str]) -> str:
     """Return the whole install script."""
     written = re.search(r'__version__ = "([^"]+)"', (ROOT / "dpsql/_version.py").read_text())
@@ -107,11 +116,13 @@ def main() -> int:
     parser.add_argument("--package-dir", required=True, help="folder that holds the package")
     parser.add_argument("--site-packages", required=True, help="folder of its dependencies")
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--header", action="store_true", help="write the library's header instead")
     arguments = parser.parse_args()
     if not arguments.package_dir or not arguments.site_packages:
         sys.exit("build_script: PACKAGE_DIR and SITE_PACKAGES must be set")
+    paths = [arguments.package_dir, arguments.site_packages]
     try:
-        text = build(arguments.version, [arguments.package_dir, arguments.site_packages])
+        text = header(paths) if arguments.header else build(arguments.version, paths)
     except BuildError as error:
         sys.exit(f"build_script: {error}")
     arguments.output.write_text(text)

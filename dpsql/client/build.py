@@ -33,12 +33,18 @@ class Target:
     build_dir: Path
 
 
-def copy_package(clone: Path, target: Path) -> None:
+def copy_package(clone: Path, target: Path) -> bool:
     """Copy the package into its versioned folder, changed files only, and compile it.
 
     Backends may not write there, so they could not keep what they compile.
+
+    Returns
+    -------
+    bool
+        Whether anything changed; a running server holds what it imported when it started.
     """
     package = target / "dpsql"
+    changed = False
     wanted = {path.relative_to(clone / "dpsql") for path in (clone / "dpsql").rglob("*.py")}
     for relative in sorted(wanted):
         destination = package / relative
@@ -50,20 +56,30 @@ def copy_package(clone: Path, target: Path) -> None:
         temporary.write_bytes(content)
         temporary.chmod(0o644)
         temporary.replace(destination)
+        changed = True
     for path in package.rglob("*.py"):
         if path.relative_to(package) not in wanted:
             path.unlink()
+            changed = True
     compileall.compile_dir(package, quiet=2)
+    return changed
 
 
-def install(clone: Path, target: Target) -> None:
+def install(clone: Path, target: Target) -> bool:
     """Build and install extension and hook by ``sql/Makefile``, then the package.
+
+    Returns
+    -------
+    bool
+        Whether a running server must be restarted to hold what is installed now.
 
     Raises
     ------
     SetupError
         If the build fails.
     """
+    library = Path(run([target.pg_config, "--pkglibdir"]).strip()) / "dpsql.so"
+    before = library.read_bytes() if library.exists() else b""
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
     run(
         [
@@ -78,7 +94,8 @@ def install(clone: Path, target: Target) -> None:
         ],
         env=environment,
     )
-    copy_package(clone, target.package_dir)
+    package_changed = copy_package(clone, target.package_dir)
+    return package_changed or library.read_bytes() != before
 
 
 def private_target(layout: Layout) -> Target:

@@ -56,6 +56,11 @@ class Cluster:
         """Whether the server accepts connections or is about to."""
         return self._status() == 0
 
+    @property
+    def started(self) -> float:
+        """When the running server was started, in seconds since the epoch."""
+        return float((self.data / "postmaster.pid").read_text().splitlines()[2])
+
     def conninfo(self, **parameters: str) -> str:
         """Return a libpq connection string; superuser and database ``postgres`` by default."""
         from psycopg.conninfo import make_conninfo

@@ -58,16 +58,27 @@ def load(layout: Layout, cluster: Cluster, scale_factor: float | None = None) ->
 
 
 def show(layout: Layout, cluster: Cluster) -> None:
-    """Print the analyst's session in each database: statements and psql's answers.
+    """Print the analyst's session in each database, and how to go on.
 
     Raises
     ------
     SetupError
         If a statement fails.
     """
-    for name in ("facebook", "tpch"):
-        print(f"\n======== psql -U {ANALYST} {name}\n", flush=True)
+    commands = {
+        name: f"psql '{cluster.conninfo(dbname=name, user=ANALYST)}'"
+        for name in ("facebook", "tpch")
+    }
+    for name, command in commands.items():
+        print(f"\n======== {command}\n", flush=True)
         _psql(layout, cluster, name, ANALYST, layout.clone / "demo" / name / "session.sql")
+    print("\n======== To go on yourself, as the analyst:\n")
+    print("\n".join(commands.values()))
+    print(
+        "\nAs the owner of the data: the same with user="
+        + OWNER
+        + ". `make down` stops the server."
+    )
 
 
 def _make_roles(cluster: Cluster) -> None:

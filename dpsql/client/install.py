@@ -92,24 +92,23 @@ def install_into_server(
     _require_writable(prefix, pkglibdir)
 
     library = pkglibdir / f"{LIBRARY}.so"
-    old_library = library.read_bytes() if library.exists() else b""
     with _world_readable():
         environment = venv or _make_environment(prefix / "venv", report)
         target = Target(pg_config, prefix / "package", _purelib(environment), layout.home / "other")
-        build_and_install(layout.clone, target)
+        changed = build_and_install(layout.clone, target)
     report(f"installed the extension and {library}")
     report(f"installed the package into {target.package_dir}")
 
     with psycopg.connect(dsn, autocommit=True) as connection:
         _authenticate_ledger(connection, server, report)
         _preload(connection, server, report)
-    if LIBRARY in server.preloaded and library.read_bytes() == old_library:
-        report("nothing to restart: the library is loaded and as it was")
+    if LIBRARY in server.preloaded and not changed:
+        report("nothing to restart: library and package are loaded and as they were")
     elif restart:
         _restart(pg_config, major, server)
         report("restarted the server")
     else:
-        report("restart the server to load the library (or run this again with --restart)")
+        report("restart the server to load library and package (pg_ctl restart)")
     report("then, in each database: CREATE EXTENSION dpsql CASCADE")
 
 

@@ -19,14 +19,14 @@ def private_cluster(layout: Layout) -> Cluster:
 def start(layout: Layout) -> Cluster:
     """Bring the installation up to date and start the cluster.
 
-    A running server that holds another library than the one just built is restarted.
+    A running server that was started before the library or the package last changed is restarted:
+    it holds both in memory.
     """
-    library = layout.bin.parent / "lib" / "dpsql.so"
-    before = library.read_bytes() if library.exists() else b""
     prepare(layout)
     cluster = private_cluster(layout)
-    after = library.read_bytes() if library.exists() else b""
-    if before != after:
+    library = layout.bin.parent / "lib" / "dpsql.so"
+    held = [library, *layout.packages.rglob("*.py")]
+    if cluster.running and max(path.stat().st_mtime for path in held) >= cluster.started:
         cluster.stop()
     cluster.start()
     return cluster

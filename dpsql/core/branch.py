@@ -1,17 +1,19 @@
 """Branch and bound over integer boxes, for two variables and more (docs/proofs/smooth.md).
 
-Maximises ``L(s) = log P(s) - beta * sum(s)``.  A node is a box ``low <= s <= high``
-together with a range ``k1 <= sum(s) <= k2`` (slices make ridges along
-``sum(s) = const`` cheap).  All nodes of a level are bounded at once with numpy, by the
-least of three upper bounds: monotonicity, mean value with interval gradients, and a
-second-order Taylor bound with interval Hessians.
+Maximises ``L(s) = log P(s) - beta * sum(s)``.  A node is a box ``low <= s <= high`` with
+the coefficients of ``P(low + x)``, which are not negative either.  On it ``P`` is at most
+linear in ``x`` (every monomial is at most the mean of its chords), and the maximum of
+``exp(-beta * sum)`` times a linear function over the integer points of a box is known
+exactly: fill the coordinates in the order of their slopes.  A second test drops boxes in
+which moving one unit from ``s_j`` to ``s_i`` always helps.  Nodes are bounded together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -24,22 +26,12 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Whole = NDArray[np.intp]
+    Flags = NDArray[np.bool_]
 
 _TINY = 1e-290
-
-
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    low: Floats  # (nodes, variables), integers stored as floats
-    high: Floats
-    k1: Floats  # (nodes,)
-    k2: Floats
-    job: Whole  # (nodes,), which polynomial
-
-    def take(self, which: NDArray[np.bool_]) -> _Nodes:
-        return _Nodes(
-            self.low[which], self.high[which], self.k1[which], self.k2[which], self.job[which]
-        )
+_ULP = 2.0**-50  # more than two roundings: what one cut adds to a coefficient's error
+_CHUNK = 2**16  # coefficients that are handled between two ticks
+_FEW = 200  # so few nodes are cut twice at once: the loop costs more than they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,284 +45,306 @@ class Job:
     start: tuple[int, ...]
     bonus: float
 
-    def signature(self) -> tuple[bool, ...]:
-        """Tell for every variable whether it occurs at most linearly; jobs of one call agree."""
-        return tuple(all(p[i] <= 1 for p in self.polynomial) for i in range(len(self.start)))
+    def degrees(self) -> tuple[int, ...]:
+        """Give the highest power of every variable; jobs of one call agree."""
+        return tuple(max(p[i] for p in self.polynomial) for i in range(len(self.start)))
 
 
-class _Objective:
-    """Values of ``P`` and of what the bounds need, as one matrix product per job."""
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    low: Floats  # (nodes, variables), integers stored as floats
+    high: Floats
+    terms: Floats  # (nodes, monomials), coefficients of P(low + x)
+    job: Whole  # (nodes,), which polynomial
 
-    def __init__(self, jobs: Sequence[Job], beta: float) -> None:
-        self.beta = beta
-        self.linear = jobs[0].signature()
-        self.n = n = len(self.linear)
-        self.pairs = [(i, j) for i in range(n) for j in range(i, n)]
-        logs = [[(p, math.log(c) + job.bonus) for p, c in job.polynomial.items()] for job in jobs]
-        self.top = max(log for job in logs for _, log in job)
-        tables = [
-            self._columns({p: max(math.exp(log - self.top), _TINY) for p, log in job})
-            for job in logs
-        ]
-        basis = sorted({p for table in tables for column in table for p in column})
-        self.exponents = np.array(basis, dtype=np.intp).reshape(len(basis), n)
-        self.degree = int(self.exponents.max(initial=0))
-        self.having = [
-            [np.flatnonzero(self.exponents[:, i] == a) for a in range(self.degree + 1)]
-            for i in range(n)
-        ]
-        self.weights = [
-            np.array([[column.get(p, 0.0) for column in table] for p in basis]) for table in tables
-        ]
+    def __len__(self) -> int:
+        return len(self.job)
 
-    def _columns(self, terms: dict[Powers, float]) -> list[dict[Powers, float]]:
-        """List the polynomials P; P_i; P without s_i; P_ij; four per pair for the Hessian."""
-        n = self.n
-        first = [_derivative(terms, i) for i in range(n)]
-        columns = [terms, *first]
-        columns += [{p: c for p, c in terms.items() if p[i] == 0} for i in range(n)]
-        columns += [_derivative(first[i], j) for i, j in self.pairs]
-        for i, j in self.pairs:
-            columns += self._hessian_parts(terms, first, i, j)
-        return columns
+    def take(self, which: Flags | slice) -> _Nodes:
+        return _Nodes(self.low[which], self.high[which], self.terms[which], self.job[which])
 
-    def _hessian_parts(
-        self, terms: dict[Powers, float], first: list[dict[Powers, float]], i: int, j: int
-    ) -> list[dict[Powers, float]]:
-        """Polynomials x, y, z, w with ``(log P)_ij = (x*y - z*w) / P**2``."""
-        if i == j or not (self.linear[i] and self.linear[j]):
-            return [_derivative(first[i], j), terms, first[i], first[j]]
-        # P = a + b s_i + c s_j + d s_i s_j gives a*d - b*c: no cancellation lost
+    def join(self, other: _Nodes) -> _Nodes:
+        return _Nodes(
+            np.vstack([self.low, other.low]),
+            np.vstack([self.high, other.high]),
+            np.vstack([self.terms, other.terms]),
+            np.concatenate([self.job, other.job]),
+        )
 
-        def part(in_i: int, in_j: int) -> dict[Powers, float]:
-            return {
-                tuple(0 if m in (i, j) else e for m, e in enumerate(p)): c
-                for p, c in terms.items()
-                if (p[i], p[j]) == (in_i, in_j)
-            }
 
-        return [part(0, 0), part(1, 1), part(1, 0), part(0, 1)]
+class _Monomials:
+    """All monomials up to given degrees, the last variable changing fastest."""
 
-    def __call__(self, points: Floats, job: Whole, columns: slice = slice(None)) -> Floats:
-        basis = np.ones((len(points), len(self.exponents)))
-        for i in range(self.n):
-            power = np.ones((len(points), 1))
-            for a in range(1, self.degree + 1):
-                power = power * points[:, i : i + 1]
-                basis[:, self.having[i][a]] *= power
-        return self._weigh(basis, job, columns)
+    def __init__(self, degrees: tuple[int, ...]) -> None:
+        self.degrees = degrees
+        self.n = len(degrees)
+        self.powers = list(product(*(range(d + 1) for d in degrees)))
+        self.place = {p: at for at, p in enumerate(self.powers)}
+        self.mean = np.zeros((len(self.powers), self.n))  # chords: x**p <= mean of the x_i
+        self.bent = np.zeros((len(self.powers), self.n))  # what a cut can improve
+        for at, p in enumerate(self.powers):
+            support = [i for i, a in enumerate(p) if a]
+            for i in support:
+                self.mean[at, i] = 1 / len(support)
+                self.bent[at, i] = float(sum(p) > 1)
+        self.occurs = (self.mean > 0).astype(np.float64)
+        self.exchanges = self._exchanges()
 
-    def _weigh(self, basis: Floats, job: Whole, columns: slice) -> Floats:
-        if len(self.weights) == 1:
-            return np.asarray(basis @ self.weights[0][:, columns])
-        result = np.empty((len(job), self.weights[0][:, columns].shape[1]))
-        for number, weights in enumerate(self.weights):
-            rows = np.flatnonzero(job == number)
-            if len(rows):
-                result[rows] = basis[rows] @ weights[:, columns]
+    def _exchanges(self) -> tuple[Whole, Whole, Whole, Whole, Whole, Whole]:
+        """Ordered pairs (i, j) of variables that occur linearly, and coefficients for them.
+
+        Per pair and monomial ``p`` in the other variables: the places of ``p``,
+        ``p s_i``, ``p s_j`` and ``p s_i s_j``; ``p = 1`` comes first.
+        """
+        linear = [i for i, d in enumerate(self.degrees) if d == 1]
+        pairs = [(i, j) for i in linear for j in linear if i != j]
+        places: list[list[list[int]]] = [[], [], [], []]
+        for i, j in pairs:
+            rest = [p for p in self.powers if p[i] == p[j] == 0]
+            for kind, (a, b) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1)]):
+                places[kind].append([self.place[_with(p, {i: a, j: b})] for p in rest])
+        tables = [np.array(table, dtype=np.intp) for table in places]
+        ends = np.array(pairs, dtype=np.intp).reshape(-1, 2)
+        return ends[:, 0], ends[:, 1], tables[0], tables[1], tables[2], tables[3]
+
+    def along(self, terms: Floats, i: int) -> Floats:
+        """View coefficients as (nodes, before, power of s_i, after)."""
+        after = math.prod(d + 1 for d in self.degrees[i + 1 :])
+        return terms.reshape(len(terms), -1, self.degrees[i] + 1, after)
+
+    def values(self, points: Floats) -> Floats:
+        """Evaluate every monomial at points."""
+        result = np.ones((len(points), 1))
+        for i in reversed(range(self.n)):
+            blocks = [result]
+            for _ in range(self.degrees[i]):
+                blocks.append(blocks[-1] * points[:, i, None])
+            result = np.concatenate(blocks, axis=1)
         return result
 
-    def by_monomials(self, nodes: _Nodes) -> Floats:
-        """Bound ``L`` on boxes by the sum of every monomial's own maximum."""
-        basis = np.ones((len(nodes.low), len(self.exponents)))
-        for i in range(self.n):
-            for a in range(self.degree + 1):
-                best = np.clip(a / self.beta, nodes.low[:, i], nodes.high[:, i])
-                power = np.exp(-self.beta * best)
-                for _ in range(a):
-                    power = power * best
-                basis[:, self.having[i][a]] *= power[:, None]
-        return np.asarray(np.log(self._weigh(basis, nodes.job, slice(0, 1))[:, 0]))
-
-    def logarithm(self, points: Floats, job: Whole) -> Floats:
-        """``L`` up to the constant ``top``; minus infinity where ``P`` is zero."""
-        values = self(points, job, slice(0, 1))[:, 0]
-        return np.asarray(np.log(values) - self.beta * points.sum(1))
+    def shift(self, terms: Floats, i: int, step: Floats) -> Floats:
+        """Replace ``x_i`` by ``x_i + step``; no cancellation unless ``step`` is negative."""
+        result = terms.copy()
+        view = self.along(result, i)
+        for first in range(self.degrees[i]):
+            for a in range(self.degrees[i] - 1, first - 1, -1):
+                view[:, :, a] += view[:, :, a + 1] * step[:, None, None]
+        return result
 
 
-def _derivative(terms: dict[Powers, float], i: int) -> dict[Powers, float]:
-    return {(*p[:i], p[i] - 1, *p[i + 1 :]): c * p[i] for p, c in terms.items() if p[i]}
+@lru_cache(maxsize=16)
+def _monomials(degrees: tuple[int, ...]) -> _Monomials:
+    return _Monomials(degrees)
+
+
+def _with(powers: Powers, changes: dict[int, int]) -> Powers:
+    return tuple(changes.get(i, a) for i, a in enumerate(powers))
+
+
+class _Search:
+    """The best point so far and the bounds of nodes."""
+
+    def __init__(self, jobs: Sequence[Job], beta: float, tolerance: float, floor: float) -> None:
+        self.beta, self.tolerance = beta, tolerance
+        self.of = of = _monomials(jobs[0].degrees())
+        logs = [{p: math.log(c) + job.bonus for p, c in job.polynomial.items()} for job in jobs]
+        top = max(log for table in logs for log in table.values())
+        terms = np.zeros((len(jobs), len(of.powers)))
+        for number, table in enumerate(logs):
+            for p, log in table.items():
+                terms[number, of.place[p]] = max(math.exp(log - top), _TINY)
+        low = np.array([job.start for job in jobs], dtype=np.float64)
+        self.high = np.maximum(low, np.ceil(np.array(of.degrees) / beta) + 1)
+        self.low, self.terms = low, terms
+        cuts = np.log2(self.high - low + 2).max(axis=0) + 2
+        self.margin = _ULP * float((cuts * np.array(of.degrees)).sum())
+        self.floor = floor - top
+        self.best, self.winner, self.point = -math.inf, 0, low[0]
+
+    def root(self) -> _Nodes:
+        shifted = self.terms
+        for i in range(self.of.n):
+            shifted = self.of.shift(shifted, i, self.low[:, i])
+        return _Nodes(self.low, self.high, shifted, np.arange(len(self.terms)))
+
+    def offer(self, values: Floats, points: Floats, job: Whole) -> None:
+        at = int(np.argmax(values))
+        if values[at] > self.best:
+            self.best, self.winner, self.point = float(values[at]), int(job[at]), points[at]
+
+    def climb(self) -> None:
+        """Coordinate ascent from a grid of starting points: a first incumbent, no proof."""
+        n, of = self.of.n, self.of
+        grid = np.array(list(product((0.0, 0.45, 0.9), repeat=min(n, 4))))
+        grid = np.hstack([grid, np.full((len(grid), n - grid.shape[1]), 0.45)])
+        job = np.repeat(np.arange(len(self.terms)), len(grid))
+        low, high, terms = self.low[job], self.high[job], self.terms[job]
+        points = np.rint(low + np.tile(grid, (len(self.terms), 1)) * (high - low))
+        for _ in range(3):
+            for i in range(n):
+                here = of.along(of.values(points) * terms, i).sum((1, 3))
+                share = (here * np.arange(of.degrees[i] + 1)).sum(1) / here.sum(1)
+                best = share / self.beta  # where share of s_i's power, and beta s_i, agree
+                if of.degrees[i] == 1:
+                    best = 1 / self.beta - here[:, 0] / (here[:, 1] / points[:, i])
+                best = np.where(np.isnan(best), points[:, i], np.rint(best))
+                points[:, i] = np.clip(best, low[:, i], high[:, i])
+        values = np.log((of.values(points) * terms).sum(1)) - self.beta * points.sum(1)
+        self.offer(values, points, job)
+
+    def bound(self, nodes: _Nodes) -> tuple[Floats, Floats]:
+        """Bound ``L`` on every node, offering the points where the linear bounds are largest.
+
+        Also tells for every side how much a cut across it might gain.
+        """
+        of, width = self.of, nodes.high - nodes.low
+        scaled = nodes.terms * of.values(width)
+        rise = scaled @ of.mean
+        slope = np.where(width > 0, rise / width, 0.0)
+        rows = np.arange(len(nodes))
+        order = np.argsort(-slope, axis=1)
+        sort = (rows[:, None], order)
+        slope, step, rise = slope[sort], width[sort], rise[sort]
+        before = np.cumsum(step, axis=1) - step
+        value = scaled[:, :1] + np.cumsum(rise, axis=1) - rise
+        # on each piece log(value + slope * f) - beta * f is concave in f
+        real = 1 / self.beta - value / slope
+        down = np.floor(np.clip(np.where(np.isnan(real), 0.0, real), 0.0, step))
+        up = np.minimum(down + 1, step)
+        at_down = np.log(value + slope * down) - self.beta * (before + down)
+        at_up = np.log(value + slope * up) - self.beta * (before + up)
+        piece = np.argmax(np.maximum(at_down, at_up), axis=1)
+        pick = (rows, piece)
+        upper = np.maximum(at_down[pick], at_up[pick]) - self.beta * nodes.low.sum(1)
+        total = before[pick] + np.where(at_down[pick] >= at_up[pick], down[pick], up[pick])
+        filled = np.empty_like(width)
+        filled[sort] = np.clip(total[:, None] - before, 0.0, step)
+        points = nodes.low + filled
+        found = (of.values(filled) * nodes.terms).sum(1)
+        self.offer(np.log(found) - self.beta * points.sum(1), points, nodes.job)
+        return upper, np.where(width > 0, scaled @ of.bent, -1.0)
+
+    def exchange(self, nodes: _Nodes) -> tuple[Floats, Flags]:
+        """Sharpen ``high`` and tell which nodes may hold a maximiser.
+
+        Where moving one unit from ``s_j`` to ``s_i`` adds to P on a whole box, a
+        maximiser has ``s_j = start_j``: nothing to take from there.
+        """
+        of, width = self.of, nodes.high - nodes.low
+        values, above = of.values(width), of.values(width + 1) * nodes.terms
+        empty = np.zeros(width.shape, dtype=np.bool_)
+        self._exchange_linear(nodes, values, above, empty)
+        if max(of.degrees) > 1:
+            self._exchange_bent(nodes, values, above, empty)
+        taken = empty & (nodes.low > self.low[nodes.job])
+        return np.where(empty, nodes.low, nodes.high), np.asarray(~taken.any(1))
+
+    def _exchange_linear(self, nodes: _Nodes, values: Floats, above: Floats, empty: Flags) -> None:
+        """With ``P = a + b s_i + c s_j + d s_i s_j`` the gain is ``b - c + d (s_j - s_i - 1)``."""
+        of, width, terms = self.of, nodes.high - nodes.low, nodes.terms
+        to, source, rest, b, c, d = of.exchanges
+        if not len(to):
+            return
+        gain = terms.take(d, axis=1)
+        gain *= -(width[:, to] + 1)[:, :, None]
+        gain += terms.take(b, axis=1)
+        gain -= terms.take(c, axis=1)
+        gain *= values.take(rest, axis=1)
+        least = gain[:, :, 0] + np.minimum(gain[:, :, 1:], 0.0).sum(2)
+        slopes = above @ of.occurs / (width + 1)
+        sure = least > self.margin * (slopes[:, to] + slopes[:, source])
+        for j in range(of.n):
+            empty[:, j] |= sure[:, source == j].any(1)
+
+    def _exchange_bent(self, nodes: _Nodes, values: Floats, above: Floats, empty: Flags) -> None:
+        """Compare all coefficients of ``P(s + e_i - e_j)`` and ``P(s)``."""
+        of, one, noise = self.of, np.ones(len(nodes)), self.margin * above.sum(1)
+        for i in range(of.n):
+            others = [j for j in range(of.n) if j != i and max(of.degrees[i], of.degrees[j]) > 1]
+            more = of.shift(nodes.terms, i, one) if others else nodes.terms
+            for j in others:
+                gain = (of.shift(more, j, -one) - nodes.terms) * values
+                least = gain[:, 0] + np.minimum(gain[:, 1:], 0.0).sum(1)
+                empty[:, j] |= least > noise
+
+    def split(self, nodes: _Nodes, side: Whole) -> _Nodes:
+        """Halve every node across its side; first the lower halves, then the upper ones."""
+        rows = np.arange(len(nodes))
+        cut = np.floor(0.5 * (nodes.low[rows, side] + nodes.high[rows, side]))
+        step = cut + 1 - nodes.low[rows, side]
+        low, high, terms = nodes.low.copy(), nodes.high.copy(), nodes.terms.copy()
+        high[rows, side] = cut
+        low[rows, side] = cut + 1
+        for i in range(self.of.n):
+            mine = np.flatnonzero(side == i)
+            if len(mine):
+                terms[mine] = self.of.shift(nodes.terms[mine], i, step[mine])
+        upper = _Nodes(low, nodes.high, terms, nodes.job)
+        proper = nodes.low[rows, side] < nodes.high[rows, side]
+        return _Nodes(nodes.low, high, nodes.terms, nodes.job).join(upper.take(proper))
+
+    def children(self, nodes: _Nodes) -> _Nodes | None:
+        """Bound nodes, drop those without a better point, cut the others."""
+        upper, gains = self.bound(nodes)
+        wanted = max(self.best, self.floor) + self.tolerance
+        open_ = np.asarray((upper > wanted) & (nodes.low < nodes.high).any(1))
+        if not open_.any():
+            return None
+        nodes, gains = nodes.take(open_), gains[open_]
+        high, possible = self.exchange(nodes)
+        nodes = _Nodes(nodes.low, high, nodes.terms, nodes.job).take(possible)
+        if not len(nodes):
+            return None
+        gains = np.where(nodes.low < nodes.high, gains[possible], -1.0)
+        for _ in range(2 if len(nodes) < _FEW else 1):
+            side = np.argmax(gains, axis=1)
+            proper = (nodes.low < nodes.high)[np.arange(len(nodes)), side]
+            gains[np.arange(len(nodes)), side] *= 0.25
+            nodes = self.split(nodes, side)
+            gains = np.vstack([gains, gains[proper]])
+            gains[nodes.low >= nodes.high] = -1.0
+        return nodes
 
 
 def maximise(
-    jobs: Sequence[Job], beta: float, tolerance: float, floor: float = -math.inf
+    jobs: Sequence[Job],
+    beta: float,
+    tolerance: float,
+    floor: float = -math.inf,
+    tick: Callable[[], None] = lambda: None,
 ) -> tuple[int, tuple[int, ...]]:
     """Find a job and a point that are optimal, up to ``tolerance`` in ``L``.
 
     Parameters
     ----------
     jobs : sequence of Job
-        With equal signatures.
+        With equal degrees.
     beta : float, > 0
         Smoothness.
     tolerance : float
         Allowed gap in ``log P(s) - beta * sum(s) + bonus``.
     floor : float
         A value that is known to be attained elsewhere.
+    tick : callable
+        Called every few milliseconds; may raise to cancel.
 
     Returns
     -------
     tuple of int and tuple of int
         Index of the job, and the point; any if none exceeds ``floor + tolerance``.
     """
-    objective = _Objective(jobs, beta)
-    low = np.array([job.start for job in jobs], dtype=np.float64)
-    degrees = [[max(p[i] for p in job.polynomial) for i in range(objective.n)] for job in jobs]
-    high = np.maximum(low, np.ceil(np.array(degrees) / beta) + 1)
-    nodes = _Nodes(low, high, low.sum(1), high.sum(1), np.arange(len(jobs)))
-    floor -= objective.top
     with np.errstate(all="ignore"):
-        best, winner, point = _climb(objective, nodes)
-        while len(nodes.low):
-            center = _center(nodes)
-            tried = np.vstack([np.rint(center), nodes.low, nodes.high])
-            owner = np.concatenate([nodes.job] * 3)
-            values = objective.logarithm(tried, owner)
-            top = int(np.argmax(values))
-            if values[top] > best:
-                best, winner, point = float(values[top]), int(owner[top]), tried[top]
-            open_ = np.asarray((nodes.low < nodes.high).any(1))
-            nodes, center = nodes.take(open_), center[open_]
-            if len(nodes.low):
-                upper, side, flat = _upper(objective, nodes, center)
-                open_ = np.asarray(upper > max(best, floor) + tolerance)
-                nodes = _split(nodes.take(open_), side[open_], flat[open_])
-    return winner, tuple(int(s) for s in point)
-
-
-def _climb(objective: _Objective, nodes: _Nodes) -> tuple[float, int, Floats]:
-    """Coordinate ascent from a grid of starting points: a first incumbent, no proof."""
-    n = objective.n
-    grid = np.array(list(product((0.0, 0.45, 0.9), repeat=min(n, 5))))
-    grid = np.hstack([grid, np.zeros((len(grid), n - grid.shape[1]))])
-    job = np.repeat(nodes.job, len(grid))
-    low, high = nodes.low[job], nodes.high[job]
-    points = np.rint(low + np.tile(grid, (len(nodes.job), 1)) * (high - low))
-    for _ in range(3):
-        for i in range(n):
-            if objective.linear[i]:
-                values = objective(points, job, slice(1, 1 + 2 * n))
-                best = np.rint(1 / objective.beta - values[:, n + i] / values[:, i])
-                best = np.where(np.isnan(best), low[:, i], best)
-                points[:, i] = np.clip(best, low[:, i], high[:, i])
-    values = objective.logarithm(points, job)
-    top = int(np.argmax(values))
-    return float(values[top]), int(job[top]), points[top]
-
-
-def _center(nodes: _Nodes) -> Floats:
-    """Return the point of each box's diagonal whose sum is the middle of the k range."""
-    bottom, width = nodes.low.sum(1), (nodes.high - nodes.low).sum(1)
-    share = (0.5 * (nodes.k1 + nodes.k2) - bottom) / np.maximum(width, 1.0)
-    return np.asarray(nodes.low + share[:, None] * (nodes.high - nodes.low))
-
-
-def _upper(
-    objective: _Objective, nodes: _Nodes, center: Floats
-) -> tuple[Floats, NDArray[np.intp], NDArray[np.bool_]]:
-    """Bound ``L`` from above on every node.
-
-    Also returns the side along which the gradient is the least known and whether the
-    node is better cut into slices than into boxes.
-    """
-    n, beta = objective.n, objective.beta
-    at_low, at_high = objective(nodes.low, nodes.job), objective(nodes.high, nodes.job)
-    at_center = objective(center, nodes.job, slice(0, 1 + n))
-    p_low, p_high, p_mid = at_low[:, 0], at_high[:, 0], at_center[:, 0]
-    simple = np.log(p_high) - beta * nodes.k1
-    simple = np.fmin(simple, objective.by_monomials(nodes))
-
-    # gradient of log P: interval over the box, and value at the center
-    v_low = at_low[:, 1 : 1 + n] / p_high[:, None]
-    v_high = at_high[:, 1 : 1 + n] / p_low[:, None]
-    for i in range(n):
-        if objective.linear[i]:  # P = A + B s_i, so v_i = 1/(s_i + A/B)
-            a, b = 1 + n + i, 1 + i
-            v_low[:, i] = 1 / (nodes.high[:, i] + at_high[:, a] / at_low[:, b])
-            v_high[:, i] = 1 / (nodes.low[:, i] + at_low[:, a] / at_high[:, b])
-    base = np.log(p_mid) - beta * center.sum(1)
-    down, up = nodes.low - center, nodes.high - center
-    k_low, k_high = nodes.k1 - center.sum(1), nodes.k2 - center.sum(1)
-    mean_value = base + (np.maximum((v_high - beta) * up, (v_low - beta) * down).sum(1))
-
-    gradient = at_center[:, 1 : 1 + n] / p_mid[:, None] - beta
-    linear = np.full(len(base), np.inf)
-    for column in range(n + 1):  # Lagrange multipliers of the slice
-        price = gradient[:, column] if column < n else np.zeros(len(base))
-        rest = gradient - price[:, None]
-        bound = np.maximum(rest * up, rest * down).sum(1)
-        bound += np.maximum(price * k_low, price * k_high)
-        linear = np.minimum(linear, bound)
-    reach = np.maximum(up, -down)
-    convex = np.zeros(len(base))  # H <= (second derivatives of P) / P
-    for number, (i, j) in enumerate(objective.pairs):
-        ratio = at_high[:, 1 + 2 * n + number] / p_low
-        convex += (0.5 if i == j else 1.0) * ratio * reach[:, i] * reach[:, j]
-    curvature = _curvature(objective, at_low, at_high, reach)
-    second = base + linear + np.fmin(convex, curvature)
-    result = np.fmin(simple, np.fmin(mean_value, second))
-    width = nodes.high - nodes.low
-    smear = np.where(np.isfinite(v_high), v_high - v_low, 1.0) * width * width
-    smear = np.where(width > 0, smear + 1e-9 * width, -1.0)
-    return result, np.argmax(smear, axis=1), ~(convex > curvature)
-
-
-def _curvature(objective: _Objective, at_low: Floats, at_high: Floats, reach: Floats) -> Floats:
-    """Bound ``d' H d / 2`` over Hessians ``H`` of ``log P`` in the box and ``|d| <= reach``."""
-    n = objective.n
-    offset = 1 + 2 * n + len(objective.pairs)
-    middle = np.zeros((len(reach), n, n))
-    slack = np.zeros(len(reach))
-    square_low, square_high = at_low[:, 0] ** 2, at_high[:, 0] ** 2
-    for number, (i, j) in enumerate(objective.pairs):
-        x, y, z, w = (offset + 4 * number + m for m in range(4))
-        top = at_high[:, x] * at_high[:, y] - at_low[:, z] * at_low[:, w]
-        bottom = at_low[:, x] * at_low[:, y] - at_high[:, z] * at_high[:, w]
-        top = np.where(top > 0, top / square_low, top / square_high)
-        bottom = np.where(bottom > 0, bottom / square_high, bottom / square_low)
-        scale = reach[:, i] * reach[:, j]
-        middle[:, i, j] = middle[:, j, i] = 0.5 * (top + bottom) * scale
-        slack += (1 if i == j else 2) * 0.5 * (top - bottom) * scale
-    result = np.full(len(reach), np.inf)
-    usable = np.isfinite(slack) & np.isfinite(middle).all((1, 2))
-    if usable.any():
-        largest = np.linalg.eigvalsh(middle[usable])[:, -1]
-        size = np.abs(middle[usable]).max((1, 2))
-        largest = np.maximum(largest + 1e-13 * size, 0.0)
-        result[usable] = 0.5 * (n * largest + slack[usable])
-    return result
-
-
-def _split(nodes: _Nodes, side: NDArray[np.intp], flat: NDArray[np.bool_]) -> _Nodes:
-    """Halve the range of k where that helps more, else one side of the box."""
-    width = nodes.high - nodes.low
-    rows = np.arange(len(side))
-    longest = width.max(axis=1, initial=0)
-    by_k = (nodes.k2 - nodes.k1) >= np.where(flat, np.ceil(longest / 4), longest)
-    cut_k = np.floor(0.5 * (nodes.k1 + nodes.k2))
-    cut = np.floor(0.5 * (nodes.low[rows, side] + nodes.high[rows, side]))
-    low2, high1 = nodes.low.copy(), nodes.high.copy()
-    high1[rows[~by_k], side[~by_k]] = cut[~by_k]
-    low2[rows[~by_k], side[~by_k]] = cut[~by_k] + 1
-    both = _Nodes(
-        np.vstack([nodes.low, low2]),
-        np.vstack([high1, nodes.high]),
-        np.concatenate([nodes.k1, np.where(by_k, cut_k + 1, nodes.k1)]),
-        np.concatenate([np.where(by_k, cut_k, nodes.k2), nodes.k2]),
-        np.concatenate([nodes.job, nodes.job]),
-    )
-    return _tighten(both)
-
-
-def _tighten(nodes: _Nodes) -> _Nodes:
-    """Make box and k range consistent; drop empty nodes."""
-    low, high = nodes.low, nodes.high
-    spare = nodes.k2 - low.sum(1)
-    need = nodes.k1 - high.sum(1)
-    keep = (spare >= 0) & (need <= 0)
-    low, high, spare, need = low[keep], high[keep], spare[keep], need[keep]
-    new_high = np.minimum(high, low + spare[:, None])
-    new_low = np.maximum(low, high + need[:, None])
-    k1 = np.maximum(nodes.k1[keep], new_low.sum(1))
-    k2 = np.minimum(nodes.k2[keep], new_high.sum(1))
-    return _Nodes(new_low, new_high, k1, k2, nodes.job[keep])
+        search = _Search(jobs, beta, tolerance, floor)
+        search.climb()
+        pending = [search.root()]
+        size = max(1, _CHUNK // len(search.of.powers))
+        while pending:
+            tick()
+            nodes = pending.pop()
+            if len(nodes) > size:
+                pending.append(nodes.take(slice(size, None)))
+                nodes = nodes.take(slice(size))
+            grown = search.children(nodes)
+            if grown is not None:
+                pending.append(grown)
+    return search.winner, tuple(int(s) for s in search.point)

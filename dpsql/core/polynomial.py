@@ -82,23 +82,82 @@ def without_caps(
                 yield part, tuple(1 if i in ones else 0 for i in range(size))
 
 
+def cliques(polynomial: Polynomial, low: Sequence[int]) -> Iterator[dict[Powers, int]]:
+    """Split an ordinary polynomial until all its variables occur together in pairs.
+
+    Where ``s_i`` and ``s_j`` never share a monomial the polynomial is convex along
+    ``s_i + s_j = const``, so that one of them may stay at its lower bound ``low``.
+    """
+    pending = [dict(polynomial)]
+    seen: set[frozenset[tuple[Powers, int]]] = set()
+    while pending:
+        part = pending.pop()
+        together = {
+            (i, j) for p in part for i, a in enumerate(p) if a for j, b in enumerate(p) if b
+        }
+        pair = next((q for q in combinations(variables(part), 2) if q not in together), None)
+        if pair is None:
+            key = frozenset(part.items())
+            if key not in seen:
+                seen.add(key)
+                yield part
+            continue
+        pending += [_fixed(part, i, low[i]) for i in pair]
+
+
+def _fixed(polynomial: Polynomial, i: int, value: int) -> dict[Powers, int]:
+    result: dict[Powers, int] = {}
+    for p, c in polynomial.items():
+        add_term(result, (*p[:i], 0, *p[i + 1 :]), c * value ** p[i])
+    return result
+
+
 def factor(polynomial: Polynomial, used: Sequence[int]) -> tuple[list[dict[Powers, int]], int]:
     """Split an ordinary polynomial into factors over disjoint variables.
 
     Returns the factors and a divisor: their product is ``divisor`` times the polynomial.
     Only partitions that hold exactly (integer cross products) are used.
     """
-    if 1 < len(used) <= 8:
+    groups = _entangled(polynomial, used)
+    if 1 < len(groups) <= 8:
         pivot = min(polynomial)
-        first, rest = used[0], list(used[1:])
+        first, rest = groups[0], groups[1:]
         for count in range(len(rest)):
             for others in combinations(rest, count):
-                inside = frozenset((first, *others))
+                inside = first.union(*others)
                 pair = _split(polynomial, pivot, inside)
                 if pair is not None:
                     factors, divisor = factor(pair[1], [i for i in used if i not in inside])
                     return [pair[0], *factors], divisor * polynomial[pivot]
     return [dict(polynomial)], 1
+
+
+def _entangled(polynomial: Polynomial, used: Sequence[int]) -> list[frozenset[int]]:
+    """Group variables that cannot lie in different factors.
+
+    If they do, the coefficients summed by the powers of the two are a table of rank 1.
+    """
+    groups = [frozenset((i,)) for i in used]
+    for i, j in combinations(used, 2):
+        mine, other = (next(g for g in groups if v in g) for v in (i, j))
+        if mine != other and not _independent(polynomial, i, j):
+            groups = [g for g in groups if g not in (mine, other)] + [mine | other]
+    return groups
+
+
+def _independent(polynomial: Polynomial, i: int, j: int) -> bool:
+    table: dict[tuple[int, int], int] = {}
+    rows: dict[int, int] = {}
+    columns: dict[int, int] = {}
+    for p, c in polynomial.items():
+        a, b = p[i], p[j]
+        table[a, b] = table.get((a, b), 0) + c
+        rows[a] = rows.get(a, 0) + c
+        columns[b] = columns.get(b, 0) + c
+    total = sum(rows.values())
+    return all(
+        table.get((a, b), 0) * total == r * c for a, r in rows.items() for b, c in columns.items()
+    )
 
 
 def _split(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dpsql.core import elastic, residual
 from dpsql.core.smooth import SmoothBound, smooth_maximum
@@ -42,6 +42,7 @@ def bound(
     beta: float,
     method: str = "residual",
     use_keys: bool = True,
+    tick: Callable[[], None] = lambda: None,
 ) -> SmoothBound:
     """Bound the sensitivity smoothly: at least ``LS``, and it changes by at most ``e**beta``.
 
@@ -60,13 +61,15 @@ def bound(
         Which bound.
     use_keys : bool
         Whether trusted keys may sharpen the residual bound.
+    tick : callable
+        Called every few milliseconds; may raise to cancel.
     """
     _check(method)
     if method == "elastic" and not is_public(shape, method, use_keys):
         candidates, size = elastic.polynomials(shape, values), 1
     else:
         candidates, size = residual.polynomials(shape, values, use_keys), shape.private_count
-    return min((smooth_maximum(c, beta, size) for c in candidates), key=lambda b: b.exact)
+    return min((smooth_maximum(c, beta, size, tick) for c in candidates), key=lambda b: b.exact)
 
 
 def _check(method: str) -> None:

@@ -4,7 +4,8 @@ The objective has several local maxima and flat ridges, so that hill climbing is
 proof; this is an exhaustive search by bounds (docs/proofs/smooth.md).  The value is
 never below the true maximum and at most ``ERROR`` (relative) above it.
 
-A polynomial is first cut into regions where capped factors are constant, then into
+A polynomial is first cut into regions where capped factors are constant, freed of
+monomials that cannot matter and of variables that never occur together, then split into
 factors over disjoint variables, which are maximised separately.  One variable: plain
 Python, below.  Several: ``dpsql.core.branch``, which needs numpy.
 """
@@ -13,18 +14,29 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.core.polynomial import Polynomial, Powers, evaluate, factor, variables, without_caps
+from dpsql.core.polynomial import (
+    Polynomial,
+    Powers,
+    cliques,
+    evaluate,
+    factor,
+    variables,
+    without_caps,
+)
 from dpsql.errors import InternalError
 
 ERROR = 1e-9
 """Relative error of ``SmoothBound.exact``: mechanisms add ``2 * ERROR`` to beta."""
 
-TOLERANCE = 9e-10
+TOLERANCE = 5e-10
 """In logarithms: what the search may leave on the table, over all factors."""
+
+NEGLIGIBLE = 4e-10
+"""What the monomials that are left out of a search may add, relative to the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +66,12 @@ def round_up(number: Fraction) -> float:
     return value if Fraction(value) >= number else math.nextafter(value, math.inf)
 
 
-def smooth_maximum(polynomials: Sequence[Polynomial], beta: float, n: int) -> SmoothBound:
+def smooth_maximum(
+    polynomials: Sequence[Polynomial],
+    beta: float,
+    n: int,
+    tick: Callable[[], None] = lambda: None,
+) -> SmoothBound:
     """Maximise ``exp(-beta * sum(s)) * P(s)`` over integer points and polynomials.
 
     Parameters
@@ -65,6 +82,8 @@ def smooth_maximum(polynomials: Sequence[Polynomial], beta: float, n: int) -> Sm
         Smoothness; 0 only if all polynomials are constant.
     n : int
         Number of variables.
+    tick : callable
+        Called every few milliseconds; may raise to cancel.
 
     Returns
     -------
@@ -73,32 +92,76 @@ def smooth_maximum(polynomials: Sequence[Polynomial], beta: float, n: int) -> Sm
     """
     if not beta >= 0:
         raise InternalError("beta must not be negative")
-    search = _Search(beta, n)
-    jobs = [job for polynomial in polynomials for job in without_caps(polynomial, n)]
-    hard: dict[object, list[tuple[Polynomial, tuple[int, ...], tuple[int, ...]]]] = {}
-    for part, low in jobs:
-        used = variables(part)
-        if used and beta == 0:
-            raise InternalError("a polynomial that is not constant needs beta > 0")
-        pieces = factor(part, used)[0]
-        if len(pieces) > 1 or len(used) <= 1 or _can_scan(_restrict(part, used), beta):
-            search.separable(part, low, pieces)
+    search = _Search(beta, n, tick)
+    regions = [region for polynomial in polynomials for region in without_caps(polynomial, n)]
+    if beta == 0 and any(variables(part) for part, _ in regions):
+        raise InternalError("a polynomial that is not constant needs beta > 0")
+    hard: dict[object, list[_Region]] = {}
+    for region in _significant(regions, beta):
+        tick()
+        pieces = factor(region.part, region.used)[0]
+        few = len(pieces) > 1 or len(region.used) <= 1
+        if few or _can_scan(_restrict(region.part, region.used), beta):
+            search.separable(region, pieces)
         else:
-            linear = tuple(all(p[i] <= 1 for p in part) for i in used)
-            hard.setdefault(linear, []).append((part, low, used))
+            degrees = tuple(max(p[i] for p in region.part) for i in region.used)
+            hard.setdefault(degrees, []).append(region)
     for group in hard.values():
         search.together(group)
     value = search.value
     if value and any(search.at):
-        value *= 1 + Fraction(95, 10**11)  # TOLERANCE and rounding in the search
+        value *= 1 + Fraction(95, 10**11)  # TOLERANCE, NEGLIGIBLE and rounding in the search
     return SmoothBound(value, search.at, sum(search.at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Maximise ``part`` from ``low`` on over ``used`` (by falling degree); the rest stays."""
+
+    part: Polynomial
+    low: tuple[int, ...]
+    used: tuple[int, ...]
+
+
+def _significant(
+    regions: Sequence[tuple[Polynomial, tuple[int, ...]]], beta: float
+) -> list[_Region]:
+    """Leave out monomials that add nearly nothing to the maximum, then split what remains."""
+    result: list[_Region] = []
+    floor = max(
+        (_peak(p, c, low, beta, True) for part, low in regions for p, c in part.items()),
+        default=0.0,
+    )
+    for part, low in regions:
+        kept, spare = dict(part), NEGLIGIBLE
+        if beta > 0:
+            peaks = sorted((_peak(p, c, low, beta, False) - floor, p) for p, c in part.items())
+            for peak, powers in peaks:
+                spare -= math.exp(min(peak, 1.0))
+                if spare < 0:
+                    break
+                del kept[powers]
+        for piece in cliques(kept, low) if kept else ():
+            used = sorted(variables(piece), key=lambda i: -max(p[i] for p in piece))
+            result.append(_Region(piece, low, tuple(used)))
+    return result
+
+
+def _peak(powers: Powers, coefficient: int, low: Sequence[int], beta: float, whole: bool) -> float:
+    """Logarithm of a monomial's own maximum, at a real point or at a whole one near it."""
+    total = math.log(coefficient)
+    for a, least in zip(powers, low, strict=True):
+        best = max(a / beta, least) if a else least
+        s = max(round(best), 1 if a else 0) if whole else best
+        total += (a * math.log(s) if a else 0.0) - beta * s
+    return total
 
 
 class _Search:
     """The best point so far, and how to look for a better one."""
 
-    def __init__(self, beta: float, n: int) -> None:
-        self.beta = beta
+    def __init__(self, beta: float, n: int, tick: Callable[[], None]) -> None:
+        self.beta, self.tick = beta, tick
         self.at = (0,) * n
         self.value = Fraction(0)
         self.log_value = -math.inf
@@ -113,18 +176,16 @@ class _Search:
             self.log_value, self.at = log_value, point
             self.value = found * _decay(self.beta, k)
 
-    def separable(
-        self, part: Polynomial, low: tuple[int, ...], pieces: list[dict[Powers, int]]
-    ) -> None:
+    def separable(self, region: _Region, pieces: list[dict[Powers, int]]) -> None:
         """Maximise a product of polynomials in disjoint variables factor by factor."""
-        point = list(low)
+        point = list(region.low)
         for piece in pieces:
             own = variables(piece)
             if own:
                 gap = TOLERANCE / len(pieces)
-                for i, s in zip(own, self._piece(piece, own, low, gap), strict=True):
+                for i, s in zip(own, self._piece(piece, own, region.low, gap), strict=True):
                     point[i] = s
-        self.offer(part, tuple(point))
+        self.offer(region.part, tuple(point))
 
     def _piece(
         self, piece: Polynomial, own: tuple[int, ...], low: tuple[int, ...], gap: float
@@ -142,27 +203,27 @@ class _Search:
             else:
                 from dpsql.core.branch import Job, maximise
 
-                self.solved[key] = maximise([Job(small, start, 0.0)], self.beta, gap)[1]
+                job = Job(small, start, 0.0)
+                self.solved[key] = maximise([job], self.beta, gap, tick=self.tick)[1]
         return self.solved[key]
 
-    def together(self, group: list[tuple[Polynomial, tuple[int, ...], tuple[int, ...]]]) -> None:
+    def together(self, group: Sequence[_Region]) -> None:
         """Maximise over several polynomials at once; only the best of them matters."""
         from dpsql.core.branch import Job, maximise
 
-        distinct: dict[object, tuple[int, Job]] = {}
-        for number, (part, low, used) in enumerate(group):
-            small = _restrict(part, used)
-            start = tuple(low[i] for i in used)
-            fixed = sum(low) - sum(start)
+        distinct: dict[object, tuple[_Region, Job]] = {}
+        for region in group:
+            small = _restrict(region.part, region.used)
+            start = tuple(region.low[i] for i in region.used)
+            fixed = sum(region.low) - sum(start)
             key = (frozenset(small.items()), start, fixed)
-            distinct.setdefault(key, (number, Job(small, start, -self.beta * fixed)))
-        numbers, jobs = zip(*distinct.values(), strict=True)
-        winner, best = maximise(jobs, self.beta, TOLERANCE, self.log_value)
-        part, low, used = group[numbers[winner]]
-        point = list(low)
-        for i, s in zip(used, best, strict=True):
+            distinct.setdefault(key, (region, Job(small, start, -self.beta * fixed)))
+        regions, jobs = zip(*distinct.values(), strict=True)
+        winner, best = maximise(jobs, self.beta, TOLERANCE, self.log_value, self.tick)
+        point = list(regions[winner].low)
+        for i, s in zip(regions[winner].used, best, strict=True):
             point[i] = s
-        self.offer(part, tuple(point))
+        self.offer(regions[winner].part, tuple(point))
 
 
 def _restrict(piece: Polynomial, own: tuple[int, ...]) -> dict[Powers, int]:

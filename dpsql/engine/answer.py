@@ -18,6 +18,7 @@ from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
+from dpsql.engine.undeclared import warning
 from dpsql.ledger.model import Charge, Hit
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ def answer(
     quote = price(
         prepared.question, groups, settings, want_interval=prepared.question.wants_interval
     )
+    if quote.groups is None and prepared.question.roots:
+        services.warn(*warning(quote))
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
 
@@ -82,8 +85,9 @@ def _debit_and_run(
     settings: Settings,
     services: Services,
 ) -> Payload:
-    if not quote.question.roots:
+    if not quote.question.roots or quote.groups == []:
         return compute(quote, services)
+    zcdp = quote.zcdp
     opened = services.ledger.open(
         Charge(
             role=role.oid,
@@ -91,6 +95,8 @@ def _debit_and_run(
             roots=quote.question.roots,
             epsilon=quote.guarantee.epsilon,
             delta=quote.guarantee.delta,
+            rho=zcdp.rho,
+            rho_delta=zcdp.delta,
             mechanism=quote.mechanism,
             method=quote.method,
             label=quote.label,

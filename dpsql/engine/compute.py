@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpsql.engine.groups import order
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
 
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def compute(quote: Quote, services: Services) -> Payload:
-    """Answer a charged question: exact counts in, perturbed values out."""
+    """Answer a charged question: exact counts in, perturbed values out.
+
+    Where public facts exclude every group nothing is read, and nothing was charged.
+    """
+    if quote.groups == []:
+        nothing = [None for _ in quote.aggregates]
+        return Payload([], [[] for _ in nothing], [*nothing], "exact", quote.method, quote.label)
     from dpsql.statistics.counts import count
 
     exact = [
@@ -28,7 +35,7 @@ def compute(quote: Quote, services: Services) -> Payload:
     groups = quote.groups
     if groups is None:
         present = set().union(*(counts.groups for counts in exact))
-        groups = sorted(present, key=_order)
+        groups = sorted(present, key=order)
     columns: list[list[int | None]] = []
     scales: list[str | None] = []
     for aggregate, counts in zip(quote.aggregates, exact, strict=True):
@@ -65,7 +72,11 @@ def _release(
     from dpsql.core.sensitivity import bound
 
     smooth = bound(
-        aggregate.query.shape(), counts.boundaries, aggregate.plan.beta, aggregate.method
+        aggregate.query.shape(),
+        counts.boundaries,
+        aggregate.plan.beta,
+        aggregate.method,
+        tick=services.database.tick,
     )
     release = aggregate.plan.release([true[i] for i in present], smooth.exact, services.noise)
     values: list[int | None] = [None] * len(true)
@@ -73,7 +84,3 @@ def _release(
         if release.shown is None or release.shown[n]:
             values[i] = release.values[n]
     return values, None if release.scale is None else str(release.scale)
-
-
-def _order(key: Key) -> tuple[tuple[bool, str], ...]:
-    return tuple((part is None, part or "") for part in key)

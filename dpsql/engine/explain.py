@@ -9,6 +9,7 @@ from dpsql.engine.groups import public_groups
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import AggregateQuote, Quote, price
 from dpsql.engine.request import Role, Settings
+from dpsql.engine.undeclared import describe_threshold
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -33,6 +34,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         ("guarantee", f"{_guarantee(quote)} ({quote.label})"),
         ("cost epsilon", _decimal(quote.guarantee.epsilon)),
         ("cost delta", _decimal(quote.guarantee.delta)),
+        ("cost rho", _decimal(quote.zcdp.rho)),
         ("groups", _groups(quote)),
     ]
     for j, aggregate in enumerate(quote.aggregates):
@@ -59,7 +61,7 @@ def _decimal(value: Fraction) -> str:
 
 
 def _guarantee(quote: Quote) -> str:
-    if not quote.question.roots:
+    if not quote.question.roots or quote.groups == []:
         return "exact: no private relation is read"
     if quote.guarantee.delta == 0:
         return f"pure {_decimal(quote.guarantee.epsilon)}-differential privacy"
@@ -70,7 +72,7 @@ def _guarantee(quote: Quote) -> str:
 
 
 def _why_method(quote: Quote, settings: Settings) -> str:
-    if not quote.question.roots:
+    if not quote.question.roots or quote.groups == []:
         return "nothing to protect"
     if settings.method != "auto":
         return "as dp.method says"
@@ -80,7 +82,7 @@ def _why_method(quote: Quote, settings: Settings) -> str:
 
 
 def _why_mechanism(quote: Quote, settings: Settings) -> str:
-    if not quote.question.roots:
+    if not quote.question.roots or quote.groups == []:
         return "nothing to protect"
     if settings.mechanism != "auto":
         return "as dp.mechanism says"
@@ -92,12 +94,13 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
 def _groups(quote: Quote) -> str:
     if not quote.question.group_keys:
         return "no GROUP BY: one row"
+    if quote.groups == []:
+        return "none: the public relations and domains exclude every group; nothing is read"
     if quote.groups is not None:
         return f"{len(quote.groups)}, all reported: their domains are public"
-    hint = quote.question.undeclared_domain_hint or ""
     return (
-        "unknown: only groups whose noisy count passes a private threshold are shown, "
-        f"usually few or none. Declare the domain instead: {hint}"
+        f"unknown, usually few or none are shown. {describe_threshold(quote)} Declare the domain "
+        f"instead: {quote.question.undeclared_domain_hint}"
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
 from dpsql.errors import NotAnswerable
-from dpsql.model import Question
+from dpsql.model import GroupDomain, Question
 
 if TYPE_CHECKING:
     from dpsql.ports import Database
@@ -37,7 +38,7 @@ def public_groups(question: Question, database: Database) -> list[Key] | None:
         return [()]
     if question.group_domains is None:
         return None
-    parts = [database.execute(domain.sql) for domain in question.group_domains]
+    parts = [_values(domain, database) for domain in question.group_domains]
     size = prod(len(part) for part in parts)
     if size > MAX_GROUPS:
         raise NotAnswerable(
@@ -54,3 +55,17 @@ def public_groups(question: Question, database: Database) -> list[Key] | None:
                 key[position] = None if value is None else str(value)
         groups.append(tuple(key))
     return groups
+
+
+def _values(domain: GroupDomain, database: Database) -> Sequence[tuple[object, ...]]:
+    """Read one domain; of a public query only which groups it has, in a fixed order."""
+    if domain.query is None:
+        return database.execute(domain.sql or "")
+    from dpsql.statistics.counts import count
+
+    return sorted(count(domain.query, (), database).groups, key=order)
+
+
+def order(key: Key) -> tuple[tuple[bool, str], ...]:
+    """Sort keys by text, NULL last."""
+    return tuple((part is None, part or "") for part in key)

@@ -53,7 +53,8 @@ def sensitivity(
             continue
         needed = required(shape, method, use_keys)
         counts = count(query, needed, services.database, answer=False)
-        smooth = bound(shape, counts.boundaries, beta, method, use_keys)
+        tick = services.database.tick
+        smooth = bound(shape, counts.boundaries, beta, method, use_keys, tick)
         found = max(found, smooth.value)
     return found
 

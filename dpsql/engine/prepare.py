@@ -57,7 +57,7 @@ def prepare(
     try:
         question = analyse(analysis, services.catalog, use_keys=use_keys)
     except NotAnswerable as error:
-        _show_place(error, str(analysis["sql"]))
+        error.query = str(analysis["sql"])
         raise
     named = (relation["oid"] for relation in analysis["relations"])
     relations = tuple(sorted({*services.catalog.seen, *named}))
@@ -68,12 +68,3 @@ def prepare(
             services.plans.pop(next(iter(services.plans)))
         services.plans[key] = prepared
     return prepared
-
-
-def _show_place(error: NotAnswerable, sql: str) -> None:
-    """Put the position and the words there into the error's detail: the caller's own text."""
-    if error.position is None:
-        return
-    there = " ".join(sql[error.position - 1 :][:60].split())
-    place = f"At character {error.position} of the analysed statement: {there}"
-    error.detail = f"{error.detail} {place}" if error.detail else place

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from dpsql.core.composition import Zcdp, zcdp
 from dpsql.engine.groups import Key
 from dpsql.engine.request import Settings
 from dpsql.engine.sensitivity import choose_method
@@ -44,6 +45,12 @@ class Quote:
         return "+".join(dict.fromkeys(a.plan.name for a in self.aggregates)) or "exact"
 
     @property
+    def zcdp(self) -> Zcdp:
+        """What all aggregates cost together under zCDP."""
+        prices = (zcdp(a.plan, a.plan.guarantee) for a in self.aggregates)
+        return sum(prices, Zcdp(Fraction(0), Fraction(0)))
+
+    @property
     def method(self) -> str:
         """Names of the sensitivity methods, joined."""
         return "+".join(dict.fromkeys(a.method for a in self.aggregates)) or "none"
@@ -71,13 +78,14 @@ def price(
     if groups is None and settings.delta == 0:
         raise MissingDeclaration(
             "groups whose domain is not declared need delta > 0",
-            hint=question.undeclared_domain_hint,
+            hint="SET dp.delta = 1e-8, which the question may then cost, or let the owner of the "
+            f"data declare the groups: {question.undeclared_domain_hint}.",
         )
     share = len(question.aggregates)
     quotes = []
     for query in question.aggregates:
         shape = query.shape()
-        if shape.private_count == 0:
+        if shape.private_count == 0 or groups == []:
             quotes.append(AggregateQuote(query, "public", True, frozenset(), _Exact()))
             continue
         method = choose_method(settings.method, shape)
@@ -101,7 +109,7 @@ def price(
 
 
 class _Exact:
-    """The plan of a count that reads public relations only: nothing to protect."""
+    """The plan of a count that reads public relations only or reports no group."""
 
     name = "exact"
     beta = 0.0

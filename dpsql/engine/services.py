@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dpsql.ledger.model import Ledger
 from dpsql.ports import Database, NoiseSource
@@ -13,24 +13,18 @@ if TYPE_CHECKING:
     from dpsql.engine.prepare import Prepared
 
 
-class ServerCatalog(Protocol):
-    """The catalogue as one snapshot shows it (``dpsql.server.catalog``)."""
-
-    def analyze(self, text: str, parameters: Sequence[str | None] | None) -> Mapping[str, Any]:
-        """Let the server analyse a statement; returns what ``dp.analyze`` reports."""
-        ...
-
-    def fingerprint(self, oids: Sequence[int]) -> str:
-        """Return a token that changes with any declaration or change to these relations."""
-        ...
-
-
 @dataclass(slots=True)
 class Services:
-    """The ports of one call."""
+    """The ports of one call.
+
+    ``catalog`` is a `dpsql.query.catalog.Catalog` that can also analyse a text and tell the
+    fingerprint of relations; ``warn`` shows the caller a message, a detail and a hint, which
+    must be public facts.
+    """
 
     database: Database
     catalog: Any
     ledger: Ledger
     noise: NoiseSource
+    warn: Callable[[str, str, str], None]
     plans: dict[Any, Prepared] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Exact amounts of epsilon and delta as PostgreSQL's numeric."""
+"""Exact amounts of epsilon, delta and rho as PostgreSQL's numeric."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ def amount_text(value: Fraction) -> str:
     whole, rest = divmod(int(scaled), 10**_PLACES)
     digits = f"{rest:0{_PLACES}d}".rstrip("0")
     return f"{whole}.{digits}" if digits else str(whole)
+
+
+def generic_rho(epsilon: Fraction) -> Fraction:
+    """Price a mechanism under zCDP of which only epsilon is known, as ``dp.zcdp_price`` does."""
+    return min(epsilon * epsilon / 2, epsilon)

@@ -23,6 +23,8 @@ SETTINGS = {
     "lock_timeout": "5s",
     "statement_timeout": "15s",
     "idle_in_transaction_session_timeout": "15s",
+    # The server ends a connection that idles; dp.ledger_open suspends this while one computes.
+    "idle_session_timeout": "60s",
     "default_transaction_isolation": r"read\ committed",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
@@ -34,6 +36,7 @@ SETTINGS = {
     "datestyle": "ISO,MDY",
     "standard_conforming_strings": "on",
 }
+_IDLE = "57P05"  # idle_session_timeout
 _WHO = """
 select session_user::text = 'dp_ledger' and not r.rolsuper, d.oid::text, a.backend_start::text
   from pg_catalog.pg_roles as r, pg_catalog.pg_database as d,
@@ -46,6 +49,10 @@ Row = tuple[str | None, ...]
 
 class ConnectionBroken(Exception):
     """The connection broke after a statement was sent: whether it committed is unknown."""
+
+
+class _EndedIdle(ConnectionBroken):
+    """The server ended the idle connection just when it was needed."""
 
 
 class StatementFailed(Exception):
@@ -76,6 +83,8 @@ class LedgerConnection:
         OID of the database that must be reached.
     connect_timeout : float
         Seconds.
+    settings : mapping
+        The session's settings.
     """
 
     def __init__(
@@ -85,12 +94,14 @@ class LedgerConnection:
         *,
         database_oid: int | None = None,
         connect_timeout: float = 5.0,
+        settings: Mapping[str, str] = SETTINGS,
     ) -> None:
         self.tick = tick
         self.backend_start = ""
         self._conninfo = conninfo
         self._database_oid = database_oid
         self._connect_timeout = connect_timeout
+        self._settings = settings
         self._connection: PGconn | None = None
         self._prepared: set[str] = set()
 
@@ -106,6 +117,13 @@ class LedgerConnection:
         ConnectionBroken
             The connection ended before an answer came.
         """
+        try:
+            return self._call(name, sql, parameters)
+        except _EndedIdle:
+            # The server was waiting for a statement when it left, so it ran none.
+            return self._call(name, sql, parameters)
+
+    def _call(self, name: str, sql: str, parameters: Sequence[str | None]) -> list[Row]:
         from psycopg import OperationalError
 
         connection = self._ready()
@@ -121,7 +139,8 @@ class LedgerConnection:
             if error.sqlstate.startswith("57P"):
                 # Told to go while the answer was due: the commit may have come first.
                 self.close()
-                raise ConnectionBroken(error.sqlstate) from None
+                broken = _EndedIdle if error.sqlstate == _IDLE else ConnectionBroken
+                raise broken(error.sqlstate) from None
             raise
         except OperationalError as error:
             self.close()
@@ -151,7 +170,7 @@ class LedgerConnection:
         from psycopg import OperationalError, pq
         from psycopg.conninfo import make_conninfo
 
-        options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
+        options = " ".join(f"-c {name}={value}" for name, value in self._settings.items())
         conninfo = make_conninfo(
             self._conninfo,
             options=options,
@@ -218,6 +237,8 @@ class LedgerConnection:
                 if state is None:
                     raise OperationalError("the connection ended")
                 failed = StatementFailed(state.decode())
+                if failed.sqlstate.startswith("57P"):
+                    raise failed  # the server's goodbye: nothing comes after it
             last = result
         if failed is not None:
             raise failed

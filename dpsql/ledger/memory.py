@@ -6,10 +6,11 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
+from dpsql.ledger.amounts import generic_rho
 from dpsql.ledger.model import Charge, Charged, Hit
 from dpsql.ledger.refusals import Account, refusal
 
@@ -19,9 +20,7 @@ class _Answer:
     """The stored answer of one question, and who computes a new one."""
 
     hit: Hit | None = None
-    epsilon: Fraction = Fraction(0)
-    delta: Fraction = Fraction(0)
-    expires: datetime | None = None
+    charge: Charge | None = None
     payers: set[int] = field(default_factory=set)
     pending: int | None = None
     holder: object = None
@@ -33,14 +32,45 @@ class _Spend:
     state: str = "charged"
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an account may hold: epsilon and delta, or rho and its delta (``None``: no limit)."""
+
+    loss: Fraction | None
+    delta: Fraction
+    composition: str = "basic"
+
+
+@dataclass(slots=True)
+class Spent:
+    """Sums of both prices of an account's spends."""
+
+    epsilon: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    rho: Fraction = Fraction(0)
+    rho_delta: Fraction = Fraction(0)
+
+    def under(self, composition: str) -> tuple[Fraction, Fraction]:
+        """Return the sums that a composition limits."""
+        return (self.rho, self.rho_delta) if composition == "zcdp" else (self.epsilon, self.delta)
+
+    def add(self, cost: Spent) -> None:
+        """Add one spend."""
+        self.epsilon += cost.epsilon
+        self.delta += cost.delta
+        self.rho += cost.rho
+        self.rho_delta += cost.rho_delta
+
+
 @dataclass(slots=True)
 class Books:
     """What several `MemoryLedger` of one database share."""
 
-    budgets: dict[int, tuple[Fraction, Fraction]] = field(default_factory=dict)
-    caps: dict[int, tuple[Fraction | None, Fraction | None]] = field(default_factory=dict)
-    spent: dict[int, tuple[Fraction, Fraction]] = field(default_factory=dict)
-    lost: dict[int, tuple[Fraction, Fraction]] = field(default_factory=dict)
+    budgets: dict[int, Limits] = field(default_factory=dict)
+    caps: dict[int, Limits] = field(default_factory=dict)
+    lifetimes: dict[int, timedelta] = field(default_factory=dict)
+    spent: dict[int, Spent] = field(default_factory=dict)
+    lost: dict[int, Spent] = field(default_factory=dict)
     in_place: bool = True
     spends: dict[int, _Spend] = field(default_factory=dict)
     answers: dict[bytes, _Answer] = field(default_factory=dict)
@@ -56,11 +86,9 @@ class MemoryLedger:
         self,
         books: Books,
         *,
-        lifetime: timedelta | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._books = books
-        self._lifetime = lifetime
         self._tick = tick
 
     def peek(self, role: int, text_key: bytes) -> Hit | None:
@@ -70,7 +98,7 @@ class MemoryLedger:
             answer = books.answers.get(books.texts.get(text_key, b""))
             if not books.in_place or role not in books.budgets or answer is None:
                 return None
-            return _valid(answer) if role in answer.payers else None
+            return self._valid(answer) if role in answer.payers else None
 
     def open(self, charge: Charge) -> Hit | Charged:
         """See `dpsql.ledger.model.Ledger.open`."""
@@ -92,9 +120,7 @@ class MemoryLedger:
             if answer.pending == charged.spend:
                 books.answers[spend.charge.key] = _Answer(
                     hit=Hit(charged.spend, payload, now),
-                    epsilon=spend.charge.epsilon,
-                    delta=spend.charge.delta,
-                    expires=None if self._lifetime is None else now + self._lifetime,
+                    charge=spend.charge,
                     payers={spend.charge.role},
                 )
             return now
@@ -103,6 +129,15 @@ class MemoryLedger:
         """See `dpsql.ledger.model.Ledger.fail`."""
         with self._books.lock:
             self._give_up(charged.spend)
+
+    def purge(self) -> int:
+        """See `dpsql.ledger.model.Ledger.purge`."""
+        books = self._books
+        with books.lock:
+            expired = [a for a in books.answers.values() if a.hit and not self._valid(a)]
+            for answer in expired:
+                answer.hit = answer.charge = None
+            return len(expired)
 
     def close(self) -> None:
         """End the session: what it was computing is given up."""
@@ -131,18 +166,18 @@ class MemoryLedger:
             if any(root not in books.caps for root in charge.roots):
                 raise refusal("unknown_root", charge)
             answer = books.answers.get(charge.key, _Answer())
-            hit = None if charge.fresh else _valid(answer)
+            hit = None if charge.fresh else self._valid(answer)
             if hit is not None and charge.role in answer.payers:
                 self._remember(charge)
                 return hit
-            if hit is not None:
-                self._debit(charge, answer.epsilon, answer.delta, frozenset())
+            if hit is not None and answer.charge is not None:
+                self._debit(charge, _cost(answer.charge), frozenset())
                 answer.payers.add(charge.role)
                 self._remember(charge)
-                return hit
+                return replace(hit, charged=True)
             if not charge.fresh and answer.pending is not None and answer.holder is not self:
                 return None
-            self._debit(charge, charge.epsilon, charge.delta, frozenset(charge.roots))
+            self._debit(charge, _cost(charge), frozenset(charge.roots))
             if answer.pending is not None and answer.holder is self:
                 self._give_up(answer.pending)
             number = next(books.numbers)
@@ -156,27 +191,42 @@ class MemoryLedger:
         if charge.text_key is not None:
             self._books.texts[charge.text_key] = charge.key
 
-    def _debit(
-        self, charge: Charge, epsilon: Fraction, delta: Fraction, roots: frozenset[int]
-    ) -> None:
+    def _debit(self, charge: Charge, cost: Spent, roots: frozenset[int]) -> None:
         books = self._books
-        nothing = (Fraction(0), Fraction(0))
-        budget, spent = books.budgets[charge.role], books.spent.get(charge.role, nothing)
-        if spent[0] + epsilon > budget[0] or spent[1] + delta > budget[1]:
-            raise refusal("exceeded_role", charge, Account(*budget, *spent))
+        limits, spent = books.budgets[charge.role], books.spent.setdefault(charge.role, Spent())
+        if _exceeds(limits, spent, cost):
+            account = Account(
+                limits.composition,
+                limits.loss or Fraction(0),
+                limits.delta,
+                *spent.under(limits.composition),
+            )
+            raise refusal("exceeded_role", charge, account)
         for root in roots:
-            lost, cap = books.lost.get(root, nothing), books.caps[root]
-            if (cap[0] is not None and lost[0] + epsilon > cap[0]) or (
-                cap[1] is not None and lost[1] + delta > cap[1]
-            ):
+            if _exceeds(books.caps[root], books.lost.setdefault(root, Spent()), cost):
                 raise refusal("exceeded_root", charge)
-        books.spent[charge.role] = (spent[0] + epsilon, spent[1] + delta)
+        spent.add(cost)
         for root in roots:
-            lost = books.lost.get(root, nothing)
-            books.lost[root] = (lost[0] + epsilon, lost[1] + delta)
+            books.lost[root].add(cost)
+
+    def _valid(self, answer: _Answer) -> Hit | None:
+        if answer.hit is None or answer.charge is None:
+            return None
+        lifetimes = self._books.lifetimes
+        age = datetime.now(timezone.utc) - answer.hit.taken_at
+        fits = all(age < lifetimes[r] for r in answer.charge.roots if r in lifetimes)
+        return answer.hit if fits else None
 
 
-def _valid(answer: _Answer) -> Hit | None:
-    if answer.expires is not None and answer.expires <= datetime.now(timezone.utc):
-        return None
-    return answer.hit
+def _cost(charge: Charge) -> Spent:
+    if charge.rho is None:
+        return Spent(charge.epsilon, charge.delta, generic_rho(charge.epsilon), charge.delta)
+    delta = charge.delta if charge.rho_delta is None else charge.rho_delta
+    return Spent(charge.epsilon, charge.delta, charge.rho, delta)
+
+
+def _exceeds(limits: Limits, spent: Spent, cost: Spent) -> bool:
+    loss, delta = spent.under(limits.composition)
+    more, more_delta = cost.under(limits.composition)
+    over = limits.loss is not None and loss + more > limits.loss
+    return over or delta + more_delta > limits.delta

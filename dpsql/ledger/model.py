@@ -20,6 +20,9 @@ class Charge:
         Ledger roots of all private relations that the question reads; each pays.
     epsilon, delta : Fraction
         The quote, exact.
+    rho, rho_delta : Fraction or None
+        The quote under zCDP: ``rho_delta``-approximate ``rho``-zCDP.  ``None`` for a mechanism
+        of which nothing better than (epsilon, delta) is known; the ledger then derives both.
     mechanism, method, label : str
         What will answer; ``label`` is ``proved`` or ``heuristic``.
     question : str
@@ -44,15 +47,18 @@ class Charge:
     key: bytes
     fresh: bool = False
     text_key: bytes | None = None
+    rho: Fraction | None = None
+    rho_delta: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A stored answer that the role has paid for, now or before."""
+    """A stored answer that the role has paid for: now, if ``charged``, else before."""
 
     spend: int
     payload: str
     taken_at: datetime
+    charged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +99,8 @@ class Ledger(Protocol):
 
     def fail(self, charged: Charged) -> None:
         """Note that the computation failed; the charge is kept.  Never raises."""
+        ...
+
+    def purge(self) -> int:
+        """Delete stored answers that have expired, giving nothing back; return how many."""
         ...

@@ -14,17 +14,21 @@ from dpsql.errors import (
     NoBudget,
     UndeclaredRelation,
 )
-from dpsql.ledger.amounts import amount_text
+from dpsql.ledger.amounts import amount_text, generic_rho
 from dpsql.ledger.model import Charge
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the asking role may spend and has spent."""
+    """What the asking role may spend and has spent.
 
-    budget_epsilon: Fraction
+    The loss is epsilon under ``basic`` composition and rho under ``zcdp``.
+    """
+
+    composition: str
+    budget_loss: Fraction
     budget_delta: Fraction
-    spent_epsilon: Fraction
+    spent_loss: Fraction
     spent_delta: Fraction
 
 
@@ -37,12 +41,12 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
             detail="A budget counts once the transaction that granted it has committed.",
         )
     if status == "exceeded_role" and account is not None:
+        unit = "rho" if account.composition == "zcdp" else "epsilon"
         return BudgetExceeded(
             f'privacy budget of role "{name}" exceeded',
             detail=(
-                f"The question costs epsilon = {_short(charge.epsilon)} and"
-                f" delta = {_short(charge.delta)}; left are"
-                f" epsilon = {_left(account.budget_epsilon, account.spent_epsilon)} and"
+                f"The question costs {_cost(charge, account.composition)}; left are"
+                f" {unit} = {_left(account.budget_loss, account.spent_loss)} and"
                 f" delta = {_left(account.budget_delta, account.spent_delta)}."
             ),
             hint="Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget.",
@@ -51,8 +55,8 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
         return BudgetExceeded(
             "privacy budget of a protected relation exceeded",
             detail=(
-                f"The question costs epsilon = {_short(charge.epsilon)} and"
-                f" delta = {_short(charge.delta)}, more than its owner's cap leaves for all roles."
+                f"The question costs {_cost(charge)}, more than its owner's cap leaves for all"
+                " roles."
             ),
             hint=(
                 "Ask with a smaller dp.epsilon or dp.delta (0 where the question allows it), or ask"
@@ -79,10 +83,20 @@ def unavailable(detail: str, hint: str | None = None) -> LedgerUnavailable:
     return LedgerUnavailable("the privacy ledger is not available", detail=detail, hint=hint)
 
 
+def _cost(charge: Charge, composition: str = "basic") -> str:
+    loss, unit, delta = charge.epsilon, "epsilon", charge.delta
+    if composition == "zcdp":
+        loss, unit = generic_rho(charge.epsilon) if charge.rho is None else charge.rho, "rho"
+        delta = charge.delta if charge.rho_delta is None else charge.rho_delta
+    return f"{unit} = {_short(loss)} and delta = {_short(delta)}"
+
+
 def _left(budget: Fraction, spent: Fraction) -> str:
     return _short(max(budget - spent, Fraction(0)))
 
 
 def _short(value: Fraction) -> str:
     exact = Decimal(amount_text(value)).normalize()
+    if exact == exact.to_integral_value():
+        return f"{exact:f}"
     return f"{exact:.6g}" if len(exact.as_tuple().digits) > 6 else f"{exact:g}"

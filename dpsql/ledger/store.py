@@ -19,16 +19,17 @@ select spend_id, payload, {_MICROSECONDS} from dp.ledger_peek($1::oid, $2::bytea
 """
 _OPEN = f"""
 select status, spend_id, payload, {_MICROSECONDS},
-       budget_epsilon, budget_delta, spent_epsilon, spent_delta
-  from dp.ledger_open($1::uuid, $2::oid, $3::integer[], $4::numeric, $5::numeric, $6::bytea,
-                      $7::bytea, $8::text, $9::text, $10::text, $11::text, $12::boolean,
-                      $13::timestamptz)
+       budget_loss, budget_delta, spent_loss, spent_delta, composition
+  from dp.ledger_open($1::uuid, $2::oid, $3::integer[], $4::numeric, $5::numeric, $6::numeric,
+                      $7::numeric, $8::bytea, $9::bytea, $10::text, $11::text, $12::text, $13::text,
+                      $14::boolean, $15::timestamptz)
 """
 _FINISH = """
 select (extract(epoch from
-            dp.ledger_finish($1::bigint, $2::text, $3::interval, $4::boolean)) * 1000000)::bigint
+            dp.ledger_finish($1::bigint, $2::text, $3::boolean)) * 1000000)::bigint
 """
 _FAIL = "select dp.ledger_fail($1::bigint)"
+_PURGE = "select dp.ledger_purge()"
 _IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
 _PRIMARY = "Ask the primary server."
 _ADOPT = "select dp.ledger_adopt($1::uuid, $2::timestamptz)"
@@ -41,8 +42,6 @@ class LedgerStore:
     ----------
     connection : LedgerConnection
         Used by one backend only, which asks one question at a time.
-    lifetime : timedelta, optional
-        After which stored answers expire; ``None`` is never.
     wait : float
         Seconds to wait for another session that computes the same answer.
     """
@@ -51,11 +50,9 @@ class LedgerStore:
         self,
         connection: LedgerConnection,
         *,
-        lifetime: timedelta | None = None,
         wait: float = 600.0,
     ) -> None:
         self.connection = connection
-        self.lifetime = lifetime
         self._wait = wait
 
     def peek(self, role: int, text_key: bytes) -> Hit | None:
@@ -73,8 +70,8 @@ class LedgerStore:
                 row = self._open_once(request, charge)
             except ConnectionBroken:
                 return self._recover(request)
-            if row[0] == "hit":
-                return Hit(_int(row[1]), _text(row[2]), _time(row[3]))
+            if row[0] in ("hit", "shown"):
+                return Hit(_int(row[1]), _text(row[2]), _time(row[3]), row[0] == "shown")
             if row[0] == "charged":
                 return Charged(_int(row[1]))
             if row[0] != "pending":
@@ -93,8 +90,7 @@ class LedgerStore:
         The commit need not be durable: if a crash loses it, the charge remains and asking again
         is charged again.
         """
-        lifetime = None if self.lifetime is None else f"{self.lifetime.total_seconds():.6f} seconds"
-        rows = self._call("finish", _FINISH, (str(charged.spend), payload, lifetime, "false"))
+        rows = self._call("finish", _FINISH, (str(charged.spend), payload, "false"))
         return None if rows[0][0] is None else _time(rows[0][0])
 
     def fail(self, charged: Charged) -> None:
@@ -111,6 +107,10 @@ class LedgerStore:
         finally:
             self.connection.tick = tick
 
+    def purge(self) -> int:
+        """See `dpsql.ledger.model.Ledger.purge`."""
+        return _int(self._call("purge", _PURGE, ())[0][0])
+
     def _open_once(self, request: str, charge: Charge) -> Row:
         self.connection.connect()
         parameters = (
@@ -119,6 +119,8 @@ class LedgerStore:
             "{" + ",".join(str(int(root)) for root in charge.roots) + "}",
             amount_text(charge.epsilon),
             amount_text(charge.delta),
+            None if charge.rho is None else amount_text(charge.rho),
+            None if charge.rho_delta is None else amount_text(charge.rho_delta),
             _bytea(charge.key),
             None if charge.text_key is None else _bytea(charge.text_key),
             charge.mechanism,
@@ -180,7 +182,7 @@ def _account(row: Row) -> Account | None:
     amounts = row[4:8]
     if any(amount is None for amount in amounts):
         return None
-    return Account(*(Fraction(_text(amount)) for amount in amounts))
+    return Account(_text(row[8]), *(Fraction(_text(amount)) for amount in amounts))
 
 
 def _bytea(value: bytes) -> str:

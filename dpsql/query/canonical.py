@@ -25,11 +25,11 @@ _ALIAS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|\br\d+(?=\.)")
 
 def canonical(counted: list[Emitted], domains: tuple[GroupDomain, ...] | None) -> str:
     """Write the canonical text of a question."""
-    parts = [_VERSION, *(_describe(e) for e in counted)]
+    parts = [_VERSION, *(describe(e) for e in counted)]
     if domains is None:
         parts.append("domains unknown")
     else:
-        parts.extend(f"{d.positions} {d.sql}" for d in domains)
+        parts.extend(f"{d.positions} {d.identity}" for d in domains)
     return "\n".join(parts)
 
 
@@ -38,7 +38,8 @@ def _neutral(sql: str) -> str:
     return _ALIAS.sub(lambda m: "r" if m[0][0] not in "'\"" else m[0], sql)
 
 
-def _describe(emitted: Emitted) -> str:
+def describe(emitted: Emitted) -> str:
+    """Write what one join query counts."""
     query = emitted.query
     best: str | None = None
     for order in _orders(query):

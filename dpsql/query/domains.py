@@ -1,14 +1,15 @@
 """Which groups are reported: public domains of group keys (PRIVACY.md section 6).
 
 A domain is public when it follows from the query's text, the schema, an owner's
-declaration or a public relation.  In order of preference: the declared domain of the
-key's own columns, mapped through the key's expression; the key's type (boolean, enum) or
-form (CASE over constants, width_bucket, some EXTRACT fields); a public relation that the
-key is a column of or is joined to.
+declaration or a public relation.  In order of preference: public relations that the key
+is a column of or is joined to (:mod:`dpsql.query.public_groups`); the declared domain of
+the key's own columns, mapped through the key's expression; the key's type (boolean, enum)
+or form (CASE over constants, width_bucket, some EXTRACT fields).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 
@@ -16,12 +17,14 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.model import Domain, GroupDomain, Relation, quote_identifier
 from dpsql.query.catalog import Catalog
 from dpsql.query.emit import canonical_key, has_identity_equality
-from dpsql.query.graph import Graph, as_type, bare, not_null
-from dpsql.query.ir import TRUE, Expr, column, constant, literal, render, renumber
+from dpsql.query.graph import Graph, as_type
+from dpsql.query.ir import Expr, column, constant, literal, render, renumber
+from dpsql.query.public_groups import PublicKey, joined_to, public_domains
 from dpsql.query.types import INTEGERS, base
 
 MAX_GROUPS = 1_000_000
 MAX_FILTER_VALUES = 10_000
+_PLAIN = re.compile("[a-z_][a-z0-9_]*")
 _FIELDS = {
     "month": range(1, 13),
     "quarter": range(1, 5),
@@ -57,7 +60,7 @@ class _Planner:
         self.graph = graph
         self.catalog = catalog
         self.found: list[GroupDomain] = []
-        self.public: dict[int, list[tuple[int, Expr]]] = {}
+        self.public: list[PublicKey] = []
         self.declared: dict[int, list[int]] = {}
         self.conditions: dict[Expr, None] = {}
         self.missing: list[str] = []
@@ -66,32 +69,34 @@ class _Planner:
         (occurrence,) = key.occurrences()
         relation = self.graph.relations[occurrence]
         if not relation.private:
-            self.public.setdefault(occurrence, []).append((position, key))
+            self.public.append(PublicKey(position, occurrence, key))
             return
         columns = _columns(key)
         domains = [_domain(relation, name) for name in columns]
-        if all(d is not None for d in domains):
-            self.declared.setdefault(occurrence, []).append(position)
+        declared = all(d is not None for d in domains)
+        if declared:
             for name in columns:
                 self._restrict(columns[name], _domain(relation, name))
+        filtered = not declared or all(d and len(d.values) <= MAX_FILTER_VALUES for d in domains)
+        joined = joined_to(self.graph, position, key)
+        if joined is not None and filtered:
+            self.public.append(joined)
+            return
+        if declared:
+            self.declared.setdefault(occurrence, []).append(position)
             return
         values = self._finite(key)
         if values is not None:
             self.found.append(_listed(position, key, values))
             return
-        if self._joined_public(position, key):
-            return
         name = next(n for n, d in zip(columns, domains, strict=True) if d is None)
-        self.missing.append(
-            f"SELECT dp.set_domain({literal(relation.sql)}, {literal(name)}, ARRAY['value', ...])"
-        )
+        self.missing.append(_declaration(relation, columns[name]))
 
     def finish(self) -> Domains:
         conditions = tuple(self.conditions)
         if self.missing:
             return Domains(None, conditions, "; ".join(dict.fromkeys(self.missing)))
-        for occurrence, keys in self.public.items():
-            self.found.append(self._public(occurrence, keys))
+        self.found.extend(public_domains(self.graph, self.public, conditions))
         for occurrence, positions in self.declared.items():
             for together in self._sharing(positions):
                 self.found.append(self._declared(occurrence, together))
@@ -160,33 +165,6 @@ class _Planner:
         keys = [(p, self.graph.keys[p]) for p in positions]
         return _select(keys, occurrence, inner, applicable)
 
-    # -- public relations -----------------------------------------------------------
-
-    def _public(self, occurrence: int, keys: list[tuple[int, Expr]]) -> GroupDomain:
-        relation = self.graph.relations[occurrence]
-        conditions = list(self.graph.filters.get(occurrence, ()))
-        for _, key in keys:
-            if self._joins(occurrence, key):
-                conditions.append(not_null(key))
-        source = f"{relation.sql} AS r0"
-        return _select(keys, occurrence, source, [c for c in conditions if c != TRUE])
-
-    def _joins(self, occurrence: int, key: Expr) -> bool:
-        return self.graph.class_of(occurrence, bare(key)) is not None
-
-    def _joined_public(self, position: int, key: Expr) -> bool:
-        """Use a public relation that the key is joined to on equality."""
-        (occurrence,) = key.occurrences()
-        found = self.graph.class_of(occurrence, bare(key))
-        if found is None:
-            return False
-        for other, member in found.members:
-            same = member.type == key.type or {member.type, key.type} <= set(INTEGERS)
-            if not self.graph.relations[other].private and same:
-                self.public.setdefault(other, []).append((position, member))
-                return True
-        return False
-
     # -- types and forms ------------------------------------------------------------
 
     def _finite(self, e: Expr) -> list[Expr] | None:
@@ -239,6 +217,23 @@ def _domain(relation: Relation, name: str) -> Domain | None:
     return next((d for d in relation.domains if d.column == name), None)
 
 
+def _declaration(relation: Relation, column_: Expr) -> str:
+    """Write the call that would declare a column's domain, in the form that its type has."""
+    values = "array['value', ...]"
+    if column_.type in INTEGERS:
+        values = "0, 100"
+    elif column_.type == "date":
+        values = "date '2000-01-01', date '2000-12-31'"
+    name = _plain(relation.schema) + "." + _plain(relation.name)
+    column_name = literal(str(column_.data[1]))  # type: ignore[index]
+    return f"SELECT dp.set_domain({literal(name)}, {column_name}, {values})"
+
+
+def _plain(name: str) -> str:
+    """Quote an identifier only where it needs it."""
+    return name if _PLAIN.fullmatch(name) else quote_identifier(name)
+
+
 def _listed(position: int, key: Expr, values: list[Expr]) -> GroupDomain:
     shown = column(0, "v", key.type, key.type, False)
     rows = ", ".join(render(v) for v in values)
@@ -258,7 +253,8 @@ def _select(
         shown.append(f"CAST({text} AS text) AS k{index}")
     where = " AND ".join(render(renumber(c, numbers)) for c in conditions)
     sql = f"SELECT DISTINCT {', '.join(shown)} FROM {source}"
-    return GroupDomain(tuple(p for p, _ in keys), f"{sql} WHERE {where}" if where else sql)
+    sql = f"{sql} WHERE {where}" if where else sql
+    return GroupDomain(tuple(p for p, _ in keys), identity=sql, sql=sql)
 
 
 __all__ = ["MAX_GROUPS", "Domains", "base", "has_identity_equality", "plan"]

@@ -72,7 +72,9 @@ class Plan:
     """Factors in an order in which each uses earlier ones, and what is wanted of them.
 
     A boundary is the product of the maxima of its (independent) factors; the answer is
-    the cross product of its factors, ``None`` when it is not wanted.
+    the cross product of its factors, ``None`` when it is not wanted.  ``rows`` estimates the
+    factors, ``base_rows`` the filtered occurrences, ``distinct`` the values of the attributes;
+    empty where nothing is known.
     """
 
     query: JoinQuery
@@ -80,6 +82,8 @@ class Plan:
     boundaries: tuple[tuple[Boundary, tuple[int, ...]], ...]
     answer: tuple[int, ...] | None
     rows: tuple[float, ...] = ()
+    base_rows: tuple[float, ...] = ()
+    distinct: tuple[float, ...] = ()
 
     def references(self) -> list[int]:
         """How often each factor is read, by products, boundaries and the answer."""
@@ -184,7 +188,20 @@ class _Builder:
         answer: tuple[int, ...] | None,
     ) -> Plan:
         """Close the plan."""
-        return Plan(self.query, tuple(self.factors), boundaries, answer, tuple(self.rows))
+        return Plan(
+            self.query,
+            tuple(self.factors),
+            boundaries,
+            answer,
+            tuple(self.rows),
+            self.sizes.rows,
+            tuple(self._values(a.id) for a in self.query.attributes),
+        )
+
+    def _values(self, attribute: int) -> float:
+        """Estimate the values of an attribute: the least of its uses."""
+        known = [n for (_, a), n in self.sizes.distinct.items() if a == attribute]
+        return min(known, default=1.0)
 
     def _factor(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> int:
         """Return the number of the factor, built when it is new."""

@@ -168,11 +168,11 @@ class Builder:
         if operator == "||":
             return Expr("op", result, tuple(totality.short(a) for a in args), operator)
         if result in INTEGERS and all(t in ("", *INTEGERS) for t in types):
-            return _integer_arithmetic(operator, args, result)
+            return _integer_arithmetic(operator, args, result, position)
         if result == "numeric":
-            return _numeric_arithmetic(operator, args)
+            return _numeric_arithmetic(operator, args, position)
         if result in FLOATS:
-            return _float_arithmetic(operator, args, result)
+            return _float_arithmetic(operator, args, result, position)
         return date_functions.arithmetic(operator, args, result, self.catalog, position)
 
     def _comparable(self, left: Expr, right: Expr) -> tuple[Expr, Expr]:
@@ -255,18 +255,30 @@ class Builder:
         return _plain_call(name, args, result, node.position)
 
 
-def _integer_arithmetic(operator: str, args: tuple[Expr, ...], result: str) -> Expr:
+def _constant_divisor(divisor: Expr, position: int) -> bool:
+    """Tell whether a divisor is a constant, not NULL; refuse 0, a mistake on every row."""
+    if divisor.kind != "const" or divisor.data is None or divisor.data == "NaN":
+        return False
+    if float(str(divisor.data)) == 0:
+        raise functions.not_allowed(
+            "division by the constant 0",
+            position,
+            "Use another divisor; one that is 0 in some rows gives NULL there.",
+        )
+    return True
+
+
+def _integer_arithmetic(operator: str, args: tuple[Expr, ...], result: str, position: int) -> Expr:
     if operator in ("+", "-", "*"):
         inner = Expr("op", "numeric", tuple(totality.wide(a) for a in args), operator)
         return totality.narrow(inner, result)
     left, right = args
     zero = totality.zero(right.type)
     plain = Expr("op", result, args, operator)
-    if right.kind == "const":
-        if right.data is None or integer_value(right) == 0:
-            return constant(result, None)
-        if integer_value(right) != -1 or operator == "%":
-            return plain
+    if right.kind == "const" and right.data is None:
+        return constant(result, None)
+    if _constant_divisor(right, position) and (integer_value(right) != -1 or operator == "%"):
+        return plain
     if operator == "%":
         return functions.guard(functions.compare(right, "<>", zero), plain)
     negated = totality.narrow(Expr("op", "numeric", (totality.wide(left),), "-"), result)
@@ -275,18 +287,18 @@ def _integer_arithmetic(operator: str, args: tuple[Expr, ...], result: str) -> E
     return Expr("case", result, (minus_one, negated, nonzero))
 
 
-def _numeric_arithmetic(operator: str, args: tuple[Expr, ...]) -> Expr:
+def _numeric_arithmetic(operator: str, args: tuple[Expr, ...], position: int) -> Expr:
     args = tuple(totality.bounded(a) for a in args)
     plain = Expr("op", "numeric", args, operator)
     if operator not in ("/", "%"):
         return plain
     right = args[1]
-    if right.kind == "const" and right.data is not None and right.data != "NaN":
-        return constant("numeric", None) if float(str(right.data)) == 0 else plain
+    if _constant_divisor(right, position):
+        return plain
     return functions.guard(functions.compare(right, "<>", totality.zero("numeric")), plain)
 
 
-def _float_arithmetic(operator: str, args: tuple[Expr, ...], result: str) -> Expr:
+def _float_arithmetic(operator: str, args: tuple[Expr, ...], result: str, position: int) -> Expr:
     """Keep exponents so small that neither overflow nor underflow can happen.
 
     Sums: operands up to 1e300 (1e37 for real).  Products and quotients: both operands 0
@@ -311,8 +323,8 @@ def _float_arithmetic(operator: str, args: tuple[Expr, ...], result: str) -> Exp
     plain = Expr("op", result, args, operator)
     if operator == "*":
         return plain
-    if args[1].kind == "const" and args[1].data is not None:
-        return constant(result, None) if float(str(args[1].data)) == 0 else plain
+    if _constant_divisor(args[1], position):
+        return plain
     return functions.guard(functions.compare(args[1], "<>", totality.zero(args[1].type)), plain)
 
 
@@ -326,8 +338,8 @@ def _plain_call(name: str, args: tuple[Expr, ...], result: str, position: int) -
         return totality.narrow(inner, result)
     if name == "mod":
         if result in INTEGERS:
-            return _integer_arithmetic("%", args, result)
-        return _numeric_arithmetic("%", args)
+            return _integer_arithmetic("%", args, result, position)
+        return _numeric_arithmetic("%", args, position)
     if name in ("round", "trunc") and len(args) == 2:
         _require_constant(args[1:], name, position)
         if args[1].data is not None and abs(integer_value(args[1])) > 1000:

@@ -231,6 +231,8 @@ class _Separator:
         return f"({self.sql(node.args[0])})::{self._type(str(node.value), node.position)}"
 
     def _op(self, node: Node) -> str:
+        if node.value in ("/", "%"):
+            _refuse_zero(node)
         args = [self.sql(a) for a in node.args]
         return f"({args[0]} {node.value} {args[1]})" if args[1:] else f"({node.value} {args[0]})"
 
@@ -272,12 +274,31 @@ class _Separator:
             raise _not_allowed(f"{schema}.{name}()", node.position)
         if node.flags - {"special", "variadic"} or name in self.aggregates:
             refusals.refuse("other_aggregate", node.position)
+        if name in ("div", "mod"):
+            _refuse_zero(node)
         args = [self.sql(a) for a in node.args]
         if "variadic" in node.flags:
             args[-1] = "VARIADIC " + args[-1]
         if name in _KEYWORDS and "special" in node.flags:
             return f"{name}({', '.join(args)})"
         return f"pg_catalog.{quote_identifier(name)}({', '.join(args)})"
+
+
+def _refuse_zero(node: Node) -> None:
+    """Refuse a division that fails whatever the answer is, before it costs anything."""
+    divisor = node.args[-1]
+    while divisor.kind == "cast":
+        divisor = divisor.args[0]
+    try:
+        zero = divisor.kind == "const" and float(str(divisor.value)) == 0
+    except ValueError:
+        zero = False
+    if zero:
+        raise FunctionNotAllowed(
+            "division by the constant 0 is not allowed",
+            hint="Use another divisor, or NULLIF(divisor, 0) for NULL.",
+            position=node.position,
+        )
 
 
 def _not_allowed(what: str, position: int) -> FunctionNotAllowed:

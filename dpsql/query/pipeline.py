@@ -100,27 +100,3 @@ def _graph(flattener: Flattener, conditions: list[Expr], keys: list[Expr], use_k
         remove_foreign_key_joins(graph)
     settle(graph)
     return graph
-
-
-def describe(question: Question) -> list[str]:
-    """Say in words what a question reads and joins; public facts only."""
-    lines = []
-    for number, query in enumerate(question.aggregates):
-        prefix = f"dp_count {number + 1}: " if len(question.aggregates) > 1 else ""
-        names = [
-            f"{r.schema}.{r.name} ({'private' if r.private else 'public'})"
-            for r in (o.relation for o in query.occurrences)
-        ]
-        lines.append(prefix + "counts " + ", ".join(names))
-        for attribute in query.attributes:
-            uses = [u.sql for o in query.occurrences for u in o.uses if u.attribute == attribute.id]
-            if attribute.join:
-                lines.append(prefix + "joined on " + " = ".join(uses))
-        for o in query.occurrences:
-            lines.extend(f"{prefix}{o.alias} filtered by {f}" for f in o.filters)
-        lines.extend(f"{prefix}predicate {p.sql}" for p in query.predicates)
-    for key in question.group_keys:
-        lines.append(f"grouped by {key.name} ({key.type_name})")
-    if question.group_keys and question.group_domains is None:
-        lines.append(f"undeclared domain: {question.undeclared_domain_hint}")
-    return lines

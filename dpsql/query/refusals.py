@@ -61,7 +61,11 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "Name protected or public relations only.",
     ),
     "tablesample": ("TABLESAMPLE is not supported", "Count the whole relation."),
-    "window": ("window functions are not supported", "Use SELECT k, dp_count(*) ... GROUP BY k."),
+    "window": (
+        "window functions are not supported beside dp_count",
+        "Use them on the answer: SELECT k, n, rank() OVER (ORDER BY n) FROM"
+        " (SELECT k, dp_count(*) AS n FROM t GROUP BY k) AS answer.",
+    ),
     "grouping_sets": (
         "GROUPING SETS, ROLLUP, CUBE, GROUPING() and GROUP BY DISTINCT are not supported",
         "Use one GROUP BY a, b per query.",

@@ -7,11 +7,13 @@ list of everything that could be called.  Both must agree.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
-from dpsql.errors import FunctionNotAllowed, SyntaxInvalid
+from dpsql.errors import SyntaxInvalid
 from dpsql.query import functions, refusals
 from dpsql.query.catalog import Catalog, Function
+from dpsql.query.lexer import tokenize
 
 # Stable functions of released values: they read settings, no relation and no file.
 _STABLE_OUTPUT = frozenset(
@@ -66,14 +68,20 @@ def screen(analysis: Mapping[str, Any], catalog: Catalog) -> None:
         if facts.kind == "w":
             refusals.refuse("window")
         if not _harmless(facts):
-            raise FunctionNotAllowed(
-                f"function {facts.schema}.{facts.name} is not allowed in a private query",
-                detail="It is not one of the built-in functions that only compute.",
-                hint="The documentation lists the allowed ones (docs/sql.md).",
-            )
+            place = _place(str(analysis["sql"]), facts.name)
+            raise functions.not_allowed(f"function {facts.schema}.{facts.name}", place)
     collations = [oid for oid in analysis.get("collations", ()) if oid not in (0, 100, 950, 951)]
     if collations and not catalog.deterministic(collations):
         raise functions.not_allowed("a nondeterministic collation", None)
+
+
+def _place(sql: str, name: str) -> int | None:
+    """Find the first call of a function by its name, which is how it was deparsed."""
+    tokens = tokenize(sql)
+    for token, following in pairwise(tokens):
+        if token.text == name and token.kind in ("word", "quoted") and following.text == "(":
+            return token.start + 1
+    return None
 
 
 def _harmless(facts: Function) -> bool:

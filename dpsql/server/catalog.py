@@ -251,7 +251,7 @@ class SpiCatalog:
         return bool(rows[0][0])
 
     def fingerprint(self, oids: Sequence[int]) -> str:
-        """See `dpsql.engine.services.ServerCatalog.fingerprint`."""
+        """Return a token that changes with any declaration or change to these relations."""
         return str(self._database.execute(_FINGERPRINT, (("oid[]", list(oids)),))[0][0])
 
     def owns(self, role: int, oids: Sequence[int]) -> bool:

@@ -8,6 +8,9 @@ below comes out in one of three ways:
 - anything else as PD900, without its text: the text of an error inside a query over
   protected rows can hold their values (PRIVACY.md section 2; STYLE.md 5.5).  The server
   log gets the kind of the error and the place in our code, never its message.
+
+The C function in front (``sql/hook/door.c``) raises the first two kinds once more, without
+PL/Python's frames.
 """
 
 from __future__ import annotations
@@ -79,18 +82,21 @@ def _plain(plpy: Any, error: Exception, state: str) -> Exception:
 
 
 def _as_plpy_error(plpy: Any, error: DpsqlError, state: str | None = None) -> Exception:
-    """Dress an error of ours so that PL/Python reports its SQLSTATE, detail and hint.
+    """Dress an error of ours so that PL/Python reports all of it.
 
     PL/Python writes ``<class name>: <message>``; a class named ``dpsql`` in ``builtins``
-    gives ``dpsql: <message>``.
+    gives ``dpsql: <message>``, which ``sql/hook/door.c`` strips together with the frames.
+    Of an ``SPIError`` it also takes the statement and the position in it, which the door
+    turns into a cursor in the caller's own text.
     """
-    kind = type("dpsql", (plpy.Error,), {"__module__": "builtins"})
+    kind = type("dpsql", (plpy.SPIError,), {"__module__": "builtins"})
     dressed: Exception = kind(error.message)
-    dressed.sqlstate = state or error.sqlstate  # type: ignore[attr-defined]
-    if error.detail:
-        dressed.detail = error.detail  # type: ignore[attr-defined]
-    if error.hint:
-        dressed.hint = error.hint  # type: ignore[attr-defined]
+    number = sum(
+        ((ord(c) - ord("0")) & 0x3F) << (6 * i) for i, c in enumerate(state or error.sqlstate)
+    )
+    place = (error.query, error.position) if error.query and error.position else (None, 0)
+    rest = (None,) * 5  # schema, table, column, data type, constraint
+    dressed.spidata = (number, error.detail, error.hint, *place, *rest)  # type: ignore[attr-defined]
     return dressed
 
 

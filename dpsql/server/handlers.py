@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import InvalidParameter
+from dpsql.errors import InvalidParameter, PermissionDenied
 from dpsql.server import settings as read_settings
 from dpsql.server.session import Session
 
@@ -76,6 +76,18 @@ def sensitivity(
     return inspect_sensitivity(
         _text(query), role, services, method=method, beta=beta, use_keys=use_keys
     )
+
+
+def purge_answers(plpy: Any, session: Session) -> int:
+    """``dp.purge_answers``: delete stored answers that have expired, for administrators."""
+    services = session.services(plpy)
+    if not services.database.execute("select dp.caller_administers() as administers")[0][0]:
+        raise PermissionDenied(
+            "permission denied",
+            detail="Only members of dp_owner may delete stored answers.",
+            hint="Ask a superuser for GRANT dp_owner TO <role>.",
+        )
+    return services.ledger.purge()
 
 
 def _text(query: str | None) -> str:

@@ -26,6 +26,7 @@ class Session:
     plans: dict[str, Any] = field(default_factory=dict)
     statements: dict[str, Any] = field(default_factory=dict)
     store: LedgerStore | None = None
+    # Whether this call charged the role or may have read protected rows.
     touched: bool = False
 
     def services(self, plpy: Any) -> Services:
@@ -37,18 +38,20 @@ class Session:
         return Services(
             database=database,
             catalog=SpiCatalog(database),
-            ledger=_Ledger(self, database),
+            ledger=_Ledger(self, database, plpy),
             noise=SystemNoise(),
+            warn=database.warn,
             plans=self.plans,
         )
 
 
 class _Ledger:
-    """The store, connected at first use, remembering that protected data may be read."""
+    """The store, connected at first use, remembering what must be told."""
 
-    def __init__(self, session: Session, database: SpiDatabase) -> None:
+    def __init__(self, session: Session, database: SpiDatabase, plpy: Any) -> None:
         self._session = session
         self._database = database
+        self._plpy = plpy
 
     def _store(self) -> LedgerStore:
         session = self._session
@@ -64,15 +67,28 @@ class _Ledger:
         return session.store
 
     def peek(self, role: int, text_key: bytes) -> Hit | None:
-        return self._store().peek(role, text_key)
+        hit = self._store().peek(role, text_key)
+        return None if hit is None else self._told(hit)
 
     def open(self, charge: Charge) -> Hit | Charged:
         opened = self._store().open(charge)
-        self._session.touched = True
-        return opened
+        if isinstance(opened, Charged):
+            self._session.touched = True
+            return opened
+        self._session.touched = opened.charged
+        return self._told(opened)
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         return self._store().finish(charged, payload)
 
     def fail(self, charged: Charged) -> None:
         self._store().fail(charged)
+
+    def purge(self) -> int:
+        return self._store().purge()
+
+    def _told(self, hit: Hit) -> Hit:
+        """Tell when a stored answer was taken: it does not follow the data (section 7)."""
+        when = hit.taken_at.strftime("%Y-%m-%d %H:%M:%S UTC")
+        self._plpy.info(f"stored answer, taken at {when}")
+        return hit

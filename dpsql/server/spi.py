@@ -54,6 +54,12 @@ class SpiDatabase:
         """Let the server notice a cancel or a timeout (4 µs)."""
         self._plpy.execute(self.plan(_TICK, ()))
 
+    def warn(self, message: str, detail: str, hint: str) -> None:
+        """Show the caller a warning: public facts only, since no setting of ours holds it back."""
+        self.execute(
+            "select dp.warn($1, $2, $3) as warned", [("text", t) for t in (message, detail, hint)]
+        )
+
     def ledger_place(self) -> tuple[dict[str, str], int]:
         """Return how to reach this database as the ledger's role, and the database's OID."""
         row = self._plpy.execute(

@@ -15,23 +15,13 @@ import numpy as np
 from dpsql.model import Counts
 from dpsql.query.counting_sql import assemble
 from dpsql.query.elimination import Base, Plan, Product
-from dpsql.statistics.arrays import (
-    BLOCK,
-    MOST_CELLS,
-    Engine,
-    Ints,
-    Memory,
-    Rows,
-    Table,
-    code_type,
-    collect,
-    group,
-    top,
-    total,
-)
-
-#: Widest range of values that is compacted through a bitmap.
-_BITMAP = 1 << 23
+from dpsql.statistics import limits
+from dpsql.statistics.arrays import Ints, Memory, OutOfMemory, Table
+from dpsql.statistics.encoding import encode
+from dpsql.statistics.grouping import group, top
+from dpsql.statistics.indexing import Engine
+from dpsql.statistics.joining import Join, collect, total
+from dpsql.statistics.loops import Loops, find_loops
 
 
 def evaluate(
@@ -39,6 +29,7 @@ def evaluate(
     tables: Mapping[int, tuple[dict[int, Ints], int]],
     memory: Memory,
     tick: Callable[[], None],
+    loops: Loops | None = None,
 ) -> Counts:
     """Count everything the plan asks for.
 
@@ -53,6 +44,8 @@ def evaluate(
         The bound; the tables' bytes are already held in it.
     tick : callable
         Called at least every 50 ms of work.
+    loops : Loops, optional
+        The inner loops; found when absent.
 
     Returns
     -------
@@ -63,8 +56,10 @@ def evaluate(
     NotInArrays
         When memory or int64 does not suffice.
     """
-    coded, domains, origin = _encode(tables, memory, tick)
-    return _Run(plan, Engine(domains, memory, tick), coded, origin).counts()
+    loops = loops or find_loops()
+    coded, domains, origin = encode(tables, memory, tick, loops)
+    engine = Engine(domains, memory, tick, loops)
+    return _Run(plan, engine, coded, origin).counts()
 
 
 class _Run:
@@ -122,17 +117,30 @@ class _Run:
                 self.engine.memory.release(table.owned())
 
     def _factor(self, n: int, *, keep: bool) -> tuple[Table | None, int]:
+        """Evaluate a factor; when memory runs out, once more without what was kept for speed."""
+        memory = self.engine.memory
+        indexed = [t for t in (*self.tables.values(), *self.results.values()) if t.indexes]
+        used = memory.used - sum(i.held for t in indexed for i in t.indexes.values())
+        try:
+            return self._evaluate(n, keep=keep)
+        except OutOfMemory:
+            for table in (*self.tables.values(), *self.results.values()):
+                table.indexes.clear()
+            memory.used = used
+        return self._evaluate(n, keep=keep)
+
+    def _evaluate(self, n: int, *, keep: bool) -> tuple[Table | None, int]:
         factor = self.plan.factors[n]
-        rows = self._rows(factor)
+        join = self._join(factor)
         if not factor.output:
-            count = total(rows)
+            count = total(join)
             self.scalars[n] = count
             return None, count
         if n in self.tops:
-            return None, top(rows)
+            return None, top(join)
         if not factor.grouped:
-            return self._bag(factor, rows)
-        table, maximum = group(rows, factor.output, keep=keep, best=self._best(n))
+            return self._bag(factor, join)
+        table, maximum = group(join, factor.output, keep=keep, best=self._best(n))
         if table is not None:
             table.held = table.nbytes
             self.engine.memory.hold(table.held)
@@ -151,17 +159,17 @@ class _Run:
         if n in (self.plan.answer or ()) or len(wanted) != 1:
             return None
         attributes = wanted.pop()
-        small = attributes and self.engine.size(attributes) <= MOST_CELLS
+        small = attributes and self.engine.size(attributes) <= limits.MOST_CELLS
         return attributes if small else None
 
-    def _rows(self, factor: Base | Product) -> Rows:
+    def _join(self, factor: Base | Product) -> Join:
         if isinstance(factor, Base):
-            return Rows(self.engine, self.tables[factor.occurrence], None, ())
+            return Join(self.engine, self.tables[factor.occurrence], None, ())
         left, right = self._operand(factor.left), self._operand(factor.right)
         shared = tuple(sorted(left.columns.keys() & right.columns.keys()))
         if right.rows > left.rows:
             left, right = right, left
-        return Rows(self.engine, left, right, shared)
+        return Join(self.engine, left, right, shared)
 
     def _operand(self, n: int) -> Table:
         if n in self.scalars:
@@ -169,7 +177,7 @@ class _Run:
             return Table({-1 - n: np.zeros(1, dtype=np.int16)}, np.array([self.scalars[n]]), 1)
         return self.results[n]
 
-    def _bag(self, factor: Base | Product, rows: Rows) -> tuple[Table, int]:
+    def _bag(self, factor: Base | Product, join: Join) -> tuple[Table, int]:
         """Keep rows as they are: a base table shares its arrays."""
         if isinstance(factor, Base):
             source = self.tables[factor.occurrence]
@@ -179,8 +187,7 @@ class _Run:
                 else Table({a: source.columns[a] for a in factor.output}, None, source.rows)
             )
         else:
-            table = collect(rows, factor.output)
-            self.engine.memory.hold(table.held)
+            table = collect(join, factor.output)
         if table.weight is None:
             return table, min(table.rows, 1)
         return table, int(table.weight.max(initial=0))
@@ -206,71 +213,3 @@ class _Run:
         decoded = codes.astype(np.int64) + low if values is None else values[codes]
         result: list[int] = decoded.tolist()
         return result
-
-
-def _encode(
-    tables: Mapping[int, tuple[dict[int, Ints], int]],
-    memory: Memory,
-    tick: Callable[[], None],
-) -> tuple[dict[int, Table], dict[int, int], dict[int, tuple[int, Ints | None]]]:
-    """Replace values by codes ``0 ... domain - 1``, the same for every use of an attribute."""
-    domains: dict[int, int] = {}
-    origin: dict[int, tuple[int, Ints | None]] = {}
-    attributes = sorted({a for columns, _ in tables.values() for a in columns})
-    for a in attributes:
-        users = [columns for columns, _ in tables.values() if a in columns]
-        filled = [c[a] for c in users if len(c[a])]
-        low = min((int(c.min()) for c in filled), default=0)
-        high = max((int(c.max()) for c in filled), default=-1)
-        most = max((len(c) for c in filled), default=0)
-        values = _present(filled, low, high, memory) if high - low >= 0 else None
-        if values is None and high - low >= max(1 << 16, 8 * most):
-            memory.need(24 * sum(len(c) for c in filled))
-            values = np.unique(np.concatenate([np.unique(c) for c in filled]).astype(np.int64))
-        domain = high - low + 1 if values is None else len(values)
-        domains[a], origin[a] = max(domain, 1), (low, values)
-        kind = code_type(max(domain, 1))
-        for columns in users:
-            column = columns[a]
-            memory.need(len(column) * 4 + BLOCK * 16)
-            columns[a] = _code(column, low, values, high - low + 1, kind)
-            memory.release(column.nbytes - columns[a].nbytes)
-            tick()
-    return (
-        {i: Table(columns, None, rows) for i, (columns, rows) in tables.items()},
-        domains,
-        origin,
-    )
-
-
-def _present(columns: list[Ints], low: int, high: int, memory: Memory) -> Ints | None:
-    """Return the values that occur, when a bitmap of the range is cheap and not full."""
-    width = high - low + 1
-    if width > _BITMAP:
-        return None
-    memory.need(width * 6)
-    seen = np.zeros(width, dtype=bool)
-    for column in columns:
-        for lo in range(0, len(column), BLOCK):
-            seen[column[lo : lo + BLOCK].astype(np.int64) - low] = True
-    values = np.flatnonzero(seen) + low
-    return values if len(values) < 0.8 * width else None
-
-
-def _code(column: Ints, low: int, values: Ints | None, width: int, kind: type) -> Ints:
-    """Code one column."""
-    if values is None:
-        return _by_block(column, lambda part: part.astype(np.int64) - low, kind)
-    if width <= _BITMAP:
-        table: Ints = np.zeros(width, dtype=kind)
-        table[values - low] = np.arange(len(values))
-        return _by_block(column, lambda part: table[part.astype(np.int64) - low], kind)
-    return _by_block(column, lambda part: np.searchsorted(values, part), kind)
-
-
-def _by_block(column: Ints, code: Callable[[Ints], Ints], kind: type) -> Ints:
-    """Code a column piece by piece, so that nothing of its size is needed in between."""
-    coded: Ints = np.empty(len(column), dtype=kind)
-    for lo in range(0, len(column), BLOCK):
-        coded[lo : lo + BLOCK] = code(column[lo : lo + BLOCK])
-    return coded

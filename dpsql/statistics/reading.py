@@ -15,13 +15,13 @@ from dpsql.model import Occurrence
 from dpsql.ports import Database
 from dpsql.query.counting_sql import source_sql
 from dpsql.query.elimination import Base, Plan
+from dpsql.statistics import limits
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays
 from dpsql.statistics.sizes import Facts
 
 _INTEGERS = ("smallint", "integer", "bigint")
 #: Columns that dp.pack takes.
 MAX_COLUMNS = 4
-_PAGES = 8192
 _LIMIT_EXCEEDED = "54000"
 
 
@@ -125,10 +125,13 @@ def _read(
 def _ranges(occurrence: Occurrence, facts: Facts) -> list[tuple[str, ...]]:
     """Conditions that cut a large table into ranges of pages; open at both ends."""
     pages = facts.pages.get(occurrence.relation.oid, 0)
-    if occurrence.relation.kind not in ("r", "m") or pages <= 2 * _PAGES:
+    if occurrence.relation.kind not in ("r", "m") or pages <= 2 * limits.PAGES:
         return [()]
     tid = f"{occurrence.alias}.ctid"
-    marks = [f"'({p},0)'::pg_catalog.tid" for p in range(_PAGES, pages - _PAGES // 2, _PAGES)]
+    marks = [
+        f"'({p},0)'::pg_catalog.tid"
+        for p in range(limits.PAGES, pages - limits.PAGES // 2, limits.PAGES)
+    ]
     found: list[tuple[str, ...]] = [(f"{tid} < {marks[0]}",)]
     found += [(f"{tid} >= {a}", f"{tid} < {b}") for a, b in pairwise(marks)]
     return [*found, (f"{tid} >= {marks[-1]}",)]

@@ -8,3 +8,10 @@ create or replace function dp.deparse(query text) returns text
 
 comment on function dp.deparse(text) is
     'one SELECT statement with every name qualified, as PostgreSQL understood it';
+
+create or replace function dp.deparse(query text, parameters text[]) returns text
+    language c stable strict parallel restricted security invoker
+    as 'MODULE_PATHNAME', 'dpsql_deparse';
+
+comment on function dp.deparse(text, text[]) is
+    'the same after $n was replaced by the n-th value, whose type follows from its place';

@@ -16,7 +16,11 @@ begin
     update dp.answer as a
        set holder_pid = pg_backend_pid(), holder_start = ledger_adopt.holder_start
      where a.key = spent.key and a.pending_spend = spent.id;
-    return case when found then spent.id end;
+    if not found then
+        return null;
+    end if;
+    perform set_config('idle_session_timeout', '0', false);
+    return spent.id;
 end
 $$;
 comment on function dp.ledger_adopt(uuid, timestamptz) is 'internal: takes over a charge after a broken connection';

@@ -4,7 +4,6 @@
 create or replace function dp.ledger_finish(
     spend_id bigint,
     payload text,
-    lifetime interval,
     durable boolean)
 returns timestamptz
 language plpgsql volatile parallel unsafe security invoker
@@ -14,6 +13,7 @@ declare
     spent dp.spend;
     now timestamptz := clock_timestamp();
 begin
+    reset idle_session_timeout;
     if not durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;
@@ -24,11 +24,10 @@ begin
         return null;
     end if;
     update dp.answer as a
-       set spend = spent.id, payload = ledger_finish.payload, epsilon = spent.epsilon,
-           delta = spent.delta, taken_at = now, expires_at = now + ledger_finish.lifetime,
+       set spend = spent.id, payload = ledger_finish.payload, taken_at = now,
            pending_spend = null, holder_pid = null, holder_start = null
      where a.key = spent.key and a.pending_spend = spent.id;
     return now;
 end
 $$;
-comment on function dp.ledger_finish(bigint, text, interval, boolean) is 'internal: stores a computed answer';
+comment on function dp.ledger_finish(bigint, text, boolean) is 'internal: stores a computed answer';

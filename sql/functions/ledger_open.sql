@@ -2,20 +2,27 @@
 -- before any private row is read (PRIVACY.md section 7).  Only dp_ledger may call it.
 --
 -- "status" tells what happened:
---   hit            the stored answer; the role has paid for it, now or before
+--   hit            the stored answer; the role had paid for it before
+--   shown          the stored answer; the role paid for it now
 --   charged        the caller must compute, then call ledger_finish or ledger_fail
 --   pending        somebody else computes this answer; ask again
 --   restored, no_budget, unknown_root, exceeded_role, exceeded_root   refused, nothing spent
 --
--- Amounts are exact; basic composition.  Locks are taken in one order everywhere: the role's
--- total, the roots' totals by number, the answer.  Only dp_ledger can lock these rows, and only
--- for the length of this statement.
+-- Amounts are exact.  Every spend has two prices, (epsilon, delta) and (rho, rho_delta), and all
+-- four are summed for every account; which of the two sums is limited is the account's composition
+-- (docs/proofs/composition.md).  A NULL rho is a mechanism of which only epsilon and delta are
+-- known.  "loss" is epsilon or rho, whichever the role's account limits.  Locks are taken in one
+-- order everywhere: the role's total, the roots' totals by number, the answer.  Only dp_ledger can
+-- lock these rows, and only for the length of this statement.  While an answer is computed the
+-- connection must not end for being idle: who computes is told by its being there.
 create or replace function dp.ledger_open(
     request uuid,
     role_oid oid,
     roots integer[],
     epsilon numeric,
     delta numeric,
+    rho numeric,
+    rho_delta numeric,
     key bytea,
     text_key bytea,
     mechanism text,
@@ -28,9 +35,10 @@ create or replace function dp.ledger_open(
     out spend_id bigint,
     out payload text,
     out taken_at timestamptz,
-    out budget_epsilon numeric,
+    out composition text,
+    out budget_loss numeric,
     out budget_delta numeric,
-    out spent_epsilon numeric,
+    out spent_loss numeric,
     out spent_delta numeric,
     out root integer)
 language plpgsql volatile parallel unsafe security invoker
@@ -42,15 +50,18 @@ declare
     found_answer dp.answer;
     cost_epsilon numeric := ledger_open.epsilon;
     cost_delta numeric := ledger_open.delta;
+    cost_rho numeric := coalesce(ledger_open.rho, dp.zcdp_price(ledger_open.epsilon));
+    cost_rho_delta numeric := case when ledger_open.rho is null then ledger_open.delta
+                                   else coalesce(ledger_open.rho_delta, ledger_open.delta) end;
     charged_roots integer[] := array(select distinct r from unnest(ledger_open.roots) as r order by r);
     stored boolean := false;
+    exceeded boolean;
 begin
     if not dp.ledger_in_place() then
         status := 'restored';
         return;
     end if;
-    select p.id, r.rolname, b.epsilon, b.delta
-      into me, my_name, budget_epsilon, budget_delta
+    select p.id, r.rolname into me, my_name
       from dp.principal as p
       join dp.role_budget as b on b.principal = p.id
       join pg_catalog.pg_roles as r on r.oid = p.role_oid
@@ -89,19 +100,21 @@ begin
         end if;
     end if;
 
-    insert into dp.role_total (principal, epsilon, delta, spends)
-    values (me, 0, 0, 0)
+    insert into dp.role_total (principal) values (me)
     on conflict on constraint role_total_pkey do nothing;
     perform from dp.role_total as t where t.principal = me for update;
-    insert into dp.root_total (root, epsilon, delta, spends)
-    select r, 0, 0, 0 from unnest(charged_roots) as r order by r
+    insert into dp.root_total (root)
+    select r from unnest(charged_roots) as r order by r
     on conflict on constraint root_total_pkey do nothing;
     perform from dp.root_total as t where t.root = any (charged_roots) order by t.root for update;
     insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
     select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
 
     -- Again, because the budget may have been lowered while this waited for the locks.
-    select b.epsilon, b.delta into budget_epsilon, budget_delta
+    select b.composition,
+           case b.composition when 'zcdp' then b.rho_limit else b.epsilon end,
+           b.delta - b.delta_reserved
+      into composition, budget_loss, budget_delta
       from dp.role_budget as b
      where b.principal = me;
     if not found then
@@ -123,21 +136,30 @@ begin
             -- New to this role: it pays, the roots do not.
             stored := true;
             charged_roots := '{}';
-            cost_epsilon := found_answer.epsilon;
-            cost_delta := found_answer.delta;
+            select s.epsilon, s.delta, s.rho, s.rho_delta
+              into cost_epsilon, cost_delta, cost_rho, cost_rho_delta
+              from dp.spend as s
+             where s.id = found_answer.spend;
         elsif dp.ledger_answer_awaited(found_answer) then
             status := 'pending';
             return;
         end if;
     end if;
 
-    select t.epsilon + coalesce(sum(l.epsilon), 0), t.delta + coalesce(sum(l.delta), 0)
-      into spent_epsilon, spent_delta
+    select case composition when 'zcdp' then t.rho + coalesce(sum(l.rho), 0)
+                            else t.epsilon + coalesce(sum(l.epsilon), 0) end,
+           case composition when 'zcdp' then t.rho_delta + coalesce(sum(l.rho_delta), 0)
+                            else t.delta + coalesce(sum(l.delta), 0) end
+      into spent_loss, spent_delta
       from dp.role_total as t
       left join dp.loss as l on l.principal = t.principal
      where t.principal = me
      group by t.principal;
-    if spent_epsilon + cost_epsilon > budget_epsilon or spent_delta + cost_delta > budget_delta then
+    exceeded := case composition
+        when 'zcdp' then
+            spent_loss + cost_rho > budget_loss or spent_delta + cost_rho_delta > budget_delta
+        else spent_loss + cost_epsilon > budget_loss or spent_delta + cost_delta > budget_delta end;
+    if exceeded then
         status := 'exceeded_role';
     else
         select r.id into root
@@ -146,8 +168,15 @@ begin
           left join dp.loss as l on l.root = r.id
          where r.id = any (charged_roots)
          group by r.id, t.root
-        having t.epsilon + coalesce(sum(l.epsilon), 0) + cost_epsilon > r.epsilon_cap
-            or t.delta + coalesce(sum(l.delta), 0) + cost_delta > r.delta_cap
+        having case r.composition
+                   when 'zcdp' then
+                       t.rho + coalesce(sum(l.rho), 0) + cost_rho > r.rho_limit
+                       or t.rho_delta + coalesce(sum(l.rho_delta), 0) + cost_rho_delta
+                          > r.delta_cap - r.delta_reserved
+                   else
+                       t.epsilon + coalesce(sum(l.epsilon), 0) + cost_epsilon > r.epsilon_cap
+                       or t.delta + coalesce(sum(l.delta), 0) + cost_delta > r.delta_cap
+               end
          order by r.id
          limit 1;
         if found then
@@ -161,25 +190,25 @@ begin
     end if;
 
     spend_id := nextval('dp.spend_id_seq');
-    insert into dp.spend (id, request, principal, role_name, epsilon, delta, mechanism, method,
-                          label, question, key, roots, source, state)
+    insert into dp.spend (id, request, principal, role_name, epsilon, delta, rho, rho_delta, mechanism,
+                          method, label, question, key, roots, source, state)
     overriding system value
-    values (spend_id, ledger_open.request, me, my_name, cost_epsilon, cost_delta,
-            ledger_open.mechanism, ledger_open.method, ledger_open.label, ledger_open.question,
+    values (spend_id, ledger_open.request, me, my_name, cost_epsilon, cost_delta, cost_rho,
+            cost_rho_delta, ledger_open.mechanism, ledger_open.method, ledger_open.label, ledger_open.question,
             ledger_open.key, charged_roots,
             case when stored then found_answer.spend else spend_id end,
             case when stored then 'answered' else 'charged' end);
     update dp.role_total as t
-       set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta, spends = t.spends + 1
+       set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta,
+           rho = t.rho + cost_rho, rho_delta = t.rho_delta + cost_rho_delta, spends = t.spends + 1
      where t.principal = me;
     update dp.root_total as t
-       set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta, spends = t.spends + 1
+       set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta,
+           rho = t.rho + cost_rho, rho_delta = t.rho_delta + cost_rho_delta, spends = t.spends + 1
      where t.root = any (charged_roots);
-    spent_epsilon := spent_epsilon + cost_epsilon;
-    spent_delta := spent_delta + cost_delta;
     perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
     if stored then
-        status := 'hit';
+        status := 'shown';
         spend_id := found_answer.spend;
         payload := found_answer.payload;
         taken_at := found_answer.taken_at;
@@ -192,12 +221,15 @@ begin
        and not dp.ledger_answer_awaited(found_answer);
     update dp.answer as a
        set pending_spend = ledger_open.spend_id,
+           catalog_version = (select v.version from dp.catalog_version as v),
            holder_pid = pg_backend_pid(),
            holder_start = ledger_open.holder_start
      where a.key = ledger_open.key;
+    perform set_config('idle_session_timeout', '0', false);
     status := 'charged';
 end
 $$;
 comment on function dp.ledger_open(
-    uuid, oid, integer[], numeric, numeric, bytea, bytea, text, text, text, text, boolean, timestamptz) is
+    uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
+    boolean, timestamptz) is
     'internal: looks up or charges one question';

@@ -17,9 +17,8 @@ begin
       join dp.principal as p on p.role_oid = ledger_peek.role_oid
       join dp.role_budget as b on b.principal = p.id
      where t.text_key = ledger_peek.text_key
-       and a.payload is not null
-       and (a.expires_at is null or a.expires_at > clock_timestamp())
-       and exists (select from dp.spend as s where s.source = a.spend and s.principal = p.id);
+       and exists (select from dp.spend as s where s.source = a.spend and s.principal = p.id)
+       and dp.ledger_answer_valid(a);
 end
 $$;
 comment on function dp.ledger_peek(oid, bytea) is 'internal: stored answer for an exact text';

@@ -1,5 +1,5 @@
 -- Internal: the stable ledger identity of a role, made if missing.  A role that was dropped and
--- made again under its name continues the old losses.
+-- made again, under its name or under one that it ever paid with, continues the old losses.
 create or replace function dp.principal_of(role regrole)
 returns integer
 language plpgsql volatile parallel unsafe security invoker
@@ -19,7 +19,8 @@ begin
     end if;
     select p.id into found_id
       from dp.principal as p
-     where p.role_name = current_name
+     where (p.role_name = current_name
+            or exists (select from dp.spend as s where s.principal = p.id and s.role_name = current_name))
        and not exists (select from pg_catalog.pg_roles as r where r.oid = p.role_oid)
      order by p.id desc
      limit 1;

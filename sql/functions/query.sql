@@ -4,7 +4,7 @@
 create or replace function dp.query(query text)
 returns setof jsonb
 language sql stable parallel unsafe security invoker
-as $sql$ select * from dp.run_json(dp.deparse(query)) $sql$;
+as $sql$ select * from dp.run_json(dp.deparse(query), query) $sql$;
 
 comment on function dp.query(text) is
     'answers one SELECT with dp_count aggregates privately; one JSON object per row; works without the hook';

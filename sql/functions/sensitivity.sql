@@ -9,7 +9,7 @@ create or replace function dp.sensitivity(
 )
 returns double precision
 language sql stable parallel unsafe security invoker
-as $sql$ select dp.sensitivity_of(dp.deparse(query), method, beta, use_keys) $sql$;
+as $sql$ select dp.sensitivity_of(dp.deparse(query), method, beta, use_keys, query) $sql$;
 
 comment on function dp.sensitivity(text, text, double precision, boolean) is
     'smooth sensitivity of a counting query at beta, without noise: owners only';

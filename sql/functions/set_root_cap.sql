@@ -1,10 +1,12 @@
 -- Sets the total loss that all roles together may ever cause on a protected relation; NULL
--- epsilon removes its cap.  Callers: the relation's owner, if a member of dp_owner.
+-- epsilon removes its cap.  "composition" says how spends add up, as for dp.grant_budget; NULL
+-- keeps what the relation has.  Callers: the relation's owner, if a member of dp_owner.
 -- Security definer on purpose: writes the catalogue.
 create or replace function dp.set_root_cap(
     relation regclass,
     epsilon numeric,
-    delta numeric default 1e-6)
+    delta numeric default 1e-6,
+    composition text default null)
 returns void
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
@@ -17,8 +19,10 @@ begin
     end if;
     perform dp.require_ownership(relation);
     perform dp.require_loss('dp.set_root_cap', epsilon, delta);
+    perform dp.require_composition('dp.set_root_cap', composition);
     update dp.root as r
-       set epsilon_cap = set_root_cap.epsilon, delta_cap = set_root_cap.delta
+       set epsilon_cap = set_root_cap.epsilon, delta_cap = set_root_cap.delta,
+           composition = coalesce(set_root_cap.composition, r.composition)
       from dp.policy as p
      where p.root = r.id and p.relation = set_root_cap.relation and p.kind = 'protected';
     if not found then
@@ -30,4 +34,4 @@ begin
     perform dp.touch_catalogue(declarations => false);
 end
 $$;
-comment on function dp.set_root_cap(regclass, numeric, numeric) is 'cap the total loss of a protected relation';
+comment on function dp.set_root_cap(regclass, numeric, numeric, text) is 'cap the total loss of a protected relation';

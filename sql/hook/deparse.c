@@ -4,11 +4,13 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/analyze.h"
 #include "parser/parse_expr.h"
 #include "parser/parser.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/ruleutils.h"
@@ -91,10 +93,26 @@ point_into_text(void *text)
 	}
 }
 
+/* The texts of an array; NULL for a NULL. */
+const char *const *
+text_array_values(ArrayType *array, int *count)
+{
+	Datum	   *values;
+	bool	   *nulls;
+	const char **result;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
+	result = palloc0(sizeof(char *) * Max(*count, 1));
+	for (int i = 0; i < *count; i++)
+		result[i] = nulls[i] ? NULL : TextDatumGetCString(values[i]);
+	return result;
+}
+
 typedef struct
 {
 	const char *const *values;
 	int			count;
+	bool		typed;			/* literals with types, or bare values */
 } Parameters;
 
 static Node *
@@ -118,16 +136,43 @@ literal_of(const char *text)
 	return value;
 }
 
-/* $n stands for the n-th literal; without one PostgreSQL reports the error. */
+/* A value whose type follows from its place, like a string that somebody wrote there. */
+static Node *
+value_of(const char *text)
+{
+	A_Const    *value = makeNode(A_Const);
+
+	value->location = -1;
+	value->isnull = text == NULL;
+	if (text)
+	{
+		value->val.sval.type = T_String;
+		value->val.sval.sval = pstrdup(text);
+	}
+	return (Node *) value;
+}
+
+/* $n stands for the n-th literal or value. */
 static Node *
 bind_parameter(ParseState *pstate, ParamRef *reference)
 {
 	Parameters *parameters = (Parameters *) pstate->p_ref_hook_state;
 	int			number = reference->number;
+	const char *text;
 
-	if (number < 1 || number > parameters->count || parameters->values[number - 1] == NULL)
-		return NULL;
-	return transformExpr(pstate, literal_of(parameters->values[number - 1]), pstate->p_expr_kind);
+	if (number < 1 || number > parameters->count)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_PARAMETER),
+				 errmsg("there is no parameter $%d", number),
+				 errhint("Give a value for each parameter after the statement:"
+						 " SELECT * FROM dp.explain($$ ... $$, 'value of $1', ...)."),
+				 parser_errposition(pstate, reference->location)));
+	text = parameters->values[number - 1];
+	if (!parameters->typed)
+		return transformExpr(pstate, value_of(text), pstate->p_expr_kind);
+	if (text == NULL)
+		return NULL;			/* PostgreSQL reports the error */
+	return transformExpr(pstate, literal_of(text), pstate->p_expr_kind);
 }
 
 static RawStmt *
@@ -149,14 +194,14 @@ parse_one_select(const char *text)
  * does not pass post_parse_analyze_hook, so nothing in it is replaced.
  */
 Query *
-analyse_text(const char *text, const char *const *values, int count)
+analyse_text(const char *text, const char *const *values, int count, bool typed)
 {
 	ErrorContextCallback callback = {
 		.previous = error_context_stack,
 		.callback = point_into_text,
 		.arg = unconstify(char *, text),
 	};
-	Parameters	parameters = {values, count};
+	Parameters	parameters = {values, count, typed};
 	ParseState *pstate = make_parsestate(NULL);
 	Query	   *query;
 
@@ -180,11 +225,15 @@ analyse_text(const char *text, const char *const *values, int count)
 	return query;
 }
 
-/* dp.deparse(query text) returns text */
+/* dp.deparse(query text [, parameters text[]]) returns text */
 Datum
 dpsql_deparse(PG_FUNCTION_ARGS)
 {
 	char	   *source = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *const *values = NULL;
+	int			count = 0;
 
-	PG_RETURN_TEXT_P(cstring_to_text(deparse_query(analyse_text(source, NULL, 0))));
+	if (PG_NARGS() > 1)
+		values = text_array_values(PG_GETARG_ARRAYTYPE_P(1), &count);
+	PG_RETURN_TEXT_P(cstring_to_text(deparse_query(analyse_text(source, values, count, false))));
 }

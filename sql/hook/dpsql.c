@@ -31,5 +31,6 @@ _PG_init(void)
 	{
 		intercept_init();
 		stored_init();
+		preload_init();
 	}
 }

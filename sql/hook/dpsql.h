@@ -10,6 +10,7 @@
 #include "nodes/parsenodes.h"
 #include "nodes/primnodes.h"
 #include "parser/parse_node.h"
+#include "utils/array.h"
 
 #define DPSQL_EXTENSION "dpsql"
 #define DPSQL_SCHEMA "dp"
@@ -32,6 +33,10 @@ extern Oid	member_function(const char *name, int nargs, const Oid *types);
 extern void intercept_init(void);
 extern void stored_init(void);
 
+/* preload.c: Python in the postmaster */
+extern bool preload_python;		/* setting */
+extern void preload_init(void);
+
 /* scope.c: may this query be taken out of the statement around it? */
 extern bool holds_private_aggregate(Query *query, int *location);
 extern void check_self_contained(ParseState *pstate, Query *query, int location);
@@ -43,7 +48,13 @@ extern void replace_query(ParseState *pstate, Query *query, int location);
 extern int	pin_reading_settings(void);
 extern void unpin_reading_settings(int nestlevel);
 extern char *deparse_query(Query *query);
-extern Query *analyse_text(const char *text, const char *const *parameters, int nparameters);
+extern const char *const *text_array_values(ArrayType *array, int *count);
+extern Query *analyse_text(const char *text, const char *const *parameters, int nparameters,
+						   bool typed);
+
+/* position.c: from the analysed statement to the one that a person wrote */
+extern int	find_in_source(const char *analysed, int position, const char *source, int location,
+						   bool conforming);
 
 /* inventory.c: what an analysed query uses */
 extern char *inventory_json(Query *query, const char *sql);

@@ -495,20 +495,6 @@ inventory_json(Query *query, const char *sql)
 	return json.data;
 }
 
-static const char *const *
-text_array_values(ArrayType *array, int *count)
-{
-	Datum	   *values;
-	bool	   *nulls;
-	const char **result;
-
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
-	result = palloc0(sizeof(char *) * Max(*count, 1));
-	for (int i = 0; i < *count; i++)
-		result[i] = nulls[i] ? NULL : TextDatumGetCString(values[i]);
-	return result;
-}
-
 /*
  * Parse analysis runs the input functions of literals, and those of a domain
  * run its CHECK: somebody's code.  So it runs with the rights of whoever wrote
@@ -527,7 +513,7 @@ analyse_as(Oid role, const char *text, const char *const *values, int count)
 	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_RESTRICTED_OPERATION);
 	nest_level = NewGUCNestLevel();
-	query = analyse_text(text, values, count);
+	query = analyse_text(text, values, count, true);
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(user, context);
 	return query;

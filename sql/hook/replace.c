@@ -16,6 +16,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_node.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -124,8 +125,9 @@ parameters_call(List *parameters)
 	return result;
 }
 
+/* The location lets an error of the answer point into the client's statement. */
 static RangeTblFunction *
-run_call(const char *text, List *parameters)
+run_call(const char *text, List *parameters, int location)
 {
 	Oid			signature[] = {TEXTOID, TEXTARRAYOID};
 	Oid			function = member_function("run", 2, signature);
@@ -139,6 +141,7 @@ run_call(const char *text, List *parameters)
 	if (!get_func_retset(function) || get_func_rettype(function) != RECORDOID)
 		elog(ERROR, "dp.run does not return a set of records");
 	call->funcretset = true;
+	call->location = location;
 	result->funcexpr = (Node *) call;
 	return result;
 }
@@ -257,7 +260,8 @@ replace_query(ParseState *pstate, Query *query, int location)
 	check_self_contained(pstate, query, location);
 	renumber_parameters((Node *) asked, &parameters);
 	collect_relations((Node *) query, &relations);
-	call = run_call(deparse_query(asked), parameters);
+	call = run_call(deparse_query(asked), parameters,
+					pstate->p_sourcetext == debug_query_string ? location : -1);
 
 	foreach(cell, query->targetList)
 	{

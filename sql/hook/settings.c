@@ -9,6 +9,7 @@
 
 #include <limits.h>
 
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 #include "dpsql.h"
@@ -50,6 +51,7 @@ static double confidence;
 static int	method;
 static int	mechanism;
 static bool fresh;
+bool		preload_python;
 
 /*
  * The server's own range check comes first and knows closed ranges only, and
@@ -121,5 +123,11 @@ settings_init(void)
 							 "Confidence of the intervals that dp_interval_low and _high give.",
 							 NULL, &confidence, 0.95, -1e9, 1e9,
 							 PGC_USERSET, 0, check_confidence, NULL, NULL);
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomBoolVariable("dp.preload_python",
+								 "Import dpsql's Python package once, at server start.",
+								 "A new session's first answer is some tenths of a second earlier.",
+								 &preload_python, true,
+								 PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	MarkGUCPrefixReserved(DPSQL_SCHEMA);
 }

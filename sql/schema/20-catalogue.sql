@@ -25,7 +25,11 @@ create table dp.role_budget (
     epsilon numeric not null check (epsilon > 0 and epsilon < 'Infinity'),
     delta numeric not null check (delta >= 0 and delta <= 1),
     granted_by name not null,
-    granted_at timestamptz not null default pg_catalog.clock_timestamp()
+    granted_at timestamptz not null default pg_catalog.clock_timestamp(),
+    -- The last two are written by the trigger of dp.limit_account only.
+    composition text not null default 'basic' check (composition in ('basic', 'zcdp')),
+    rho_limit numeric,
+    delta_reserved numeric not null default 0
 );
 comment on table dp.role_budget is 'lifetime budget of a role';
 
@@ -36,7 +40,11 @@ create table dp.root (
     neighbours text not null default 'row' check (neighbours in ('row', 'unit')),
     epsilon_cap numeric check (epsilon_cap > 0 and epsilon_cap < 'Infinity'),
     delta_cap numeric check (delta_cap >= 0 and delta_cap <= 1),
-    created_at timestamptz not null default pg_catalog.clock_timestamp()
+    created_at timestamptz not null default pg_catalog.clock_timestamp(),
+    answer_lifetime interval check (answer_lifetime > '0'),
+    composition text not null default 'basic' check (composition in ('basic', 'zcdp')),
+    rho_limit numeric,
+    delta_reserved numeric not null default 0
 );
 comment on table dp.root is
     'stable ledger identity of a protected relation, surviving unprotect, rename and drop';
@@ -81,6 +89,8 @@ create table dp.loss (
     root integer,
     epsilon numeric not null check (epsilon >= 0 and epsilon < 'Infinity'),
     delta numeric not null check (delta >= 0 and delta <= 1),
+    rho numeric not null check (rho >= 0 and rho < 'Infinity'),
+    rho_delta numeric not null check (rho_delta >= 0 and rho_delta <= 1),
     note text not null,
     recorded_by name not null,
     recorded_at timestamptz not null default pg_catalog.clock_timestamp(),

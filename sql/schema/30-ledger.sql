@@ -10,6 +10,8 @@ create table dp.spend (
     role_name name not null,
     epsilon numeric not null check (epsilon >= 0 and epsilon < 'Infinity'),
     delta numeric not null check (delta >= 0 and delta <= 1),
+    rho numeric not null check (rho >= 0 and rho < 'Infinity'),
+    rho_delta numeric not null check (rho_delta >= 0 and rho_delta <= 1),
     mechanism text not null,
     method text not null,
     label text not null check (label in ('proved', 'heuristic')),
@@ -20,24 +22,28 @@ create table dp.spend (
     state text not null check (state in ('charged', 'answered', 'failed'))
 );
 comment on table dp.spend is
-    'one row per spend, never deleted; roots is empty where a role was shown a stored answer, '
-    'which source names';
+    'one row per spend, never deleted; each is (epsilon, delta)-DP and rho_delta-approximately '
+    'rho-zCDP; roots is empty where a role was shown a stored answer, which source names';
 create index spend_source on dp.spend (source, principal);
 create index spend_principal on dp.spend (principal, id);
 
 create table dp.role_total (
     principal integer primary key,
-    epsilon numeric not null,
-    delta numeric not null,
-    spends bigint not null
+    epsilon numeric not null default 0,
+    delta numeric not null default 0,
+    rho numeric not null default 0,
+    rho_delta numeric not null default 0,
+    spends bigint not null default 0
 ) with (fillfactor = 50);
 comment on table dp.role_total is 'sum of the spends of each role';
 
 create table dp.root_total (
     root integer primary key,
-    epsilon numeric not null,
-    delta numeric not null,
-    spends bigint not null
+    epsilon numeric not null default 0,
+    delta numeric not null default 0,
+    rho numeric not null default 0,
+    rho_delta numeric not null default 0,
+    spends bigint not null default 0
 ) with (fillfactor = 50);
 comment on table dp.root_total is 'sum of the spends on each root';
 
@@ -45,10 +51,8 @@ create table dp.answer (
     key bytea primary key,
     spend bigint,
     payload text,
-    epsilon numeric,
-    delta numeric,
     taken_at timestamptz,
-    expires_at timestamptz,
+    catalog_version uuid,
     pending_spend bigint,
     holder_pid integer,
     holder_start timestamptz,

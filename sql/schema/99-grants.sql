@@ -18,6 +18,11 @@ grant execute on function
     dp.caller_administers(),
     dp.relation_problem(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
+grant execute on function
+    dp.zcdp_epsilon(numeric, numeric),
+    dp.zcdp_rho(numeric, numeric),
+    dp.zcdp_offset(numeric, numeric)
+to dp_analyst, dp_owner;
 
 -- Administration.
 grant execute on function
@@ -33,10 +38,12 @@ grant execute on function
     dp.set_domain(regclass, name, date, date, interval, boolean),
     dp.set_domain(regclass, name, regclass, name, boolean),
     dp.drop_domain(regclass, name),
-    dp.set_root_cap(regclass, numeric, numeric),
-    dp.grant_budget(regrole, numeric, numeric),
+    dp.set_root_cap(regclass, numeric, numeric, text),
+    dp.grant_budget(regrole, numeric, numeric, text),
     dp.revoke_budget(regrole),
-    dp.record_loss(regrole, regclass, numeric, numeric, text),
+    dp.record_loss(regrole, regclass, numeric, numeric, text, numeric),
+    dp.set_answer_lifetime(regclass, interval),
+    dp.purge_answers(),
     dp.acknowledge_restore(text)
 to dp_owner;
 
@@ -46,8 +53,8 @@ grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_ow
 grant execute on function dp.ledger_in_place() to dp_owner;
 
 -- The ledger's own connection: its tables belong to dp_ledger, the declarations it only reads.
-grant select on dp.principal, dp.role_budget, dp.root, dp.loss, dp.ledger_identity,
-    dp.ledger_incarnation to dp_ledger;
+grant select on dp.catalog_version, dp.principal, dp.role_budget, dp.root, dp.loss,
+    dp.ledger_identity, dp.ledger_incarnation to dp_ledger;
 grant execute on function
     dp.ledger_place(),
     dp.ledger_in_place(),
@@ -55,9 +62,11 @@ grant execute on function
     dp.ledger_answer_awaited(dp.answer),
     dp.ledger_remember_text(bytea, bytea),
     dp.ledger_peek(oid, bytea),
-    dp.ledger_open(uuid, oid, integer[], numeric, numeric, bytea, bytea, text, text, text, text,
-                   boolean, timestamptz),
-    dp.ledger_finish(bigint, text, interval, boolean),
+    dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
+                   text, text, boolean, timestamptz),
+    dp.ledger_finish(bigint, text, boolean),
+    dp.ledger_purge(),
+    dp.zcdp_price(numeric),
     dp.ledger_fail(bigint),
     dp.ledger_adopt(uuid, timestamptz)
 to dp_ledger;
@@ -65,13 +74,14 @@ to dp_ledger;
 -- Asking questions.  dp.run and its like check role and budget themselves.
 grant execute on function
     dp.run(text, text[]),
-    dp.run_json(text),
-    dp.explain_query(text),
-    dp.sensitivity_of(text, text, double precision, boolean),
+    dp.run_json(text, text),
+    dp.explain_query(text, text),
+    dp.sensitivity_of(text, text, double precision, boolean, text),
     dp.query(text),
-    dp.explain(text),
+    dp.explain(text, text[]),
     dp.sensitivity(text, text, double precision, boolean),
     dp.deparse(text),
+    dp.deparse(text, text[]),
     dp.parameters("any")
 to dp_analyst, dp_owner;
 
@@ -81,6 +91,7 @@ grant execute on function
     dp.analyze(text, text[]),
     dp.analyze(text, text[], oid),
     dp.server_log(text),
+    dp.warn(text, text, text),
     dp.ledger_socket(),
     dp.pack(bigint, bigint),
     dp.pack(bigint, bigint, bigint),

@@ -15,6 +15,14 @@ select case
        (select l.recorded_at from dp.ledger_identity as l order by l.id desc limit 1) as in_place_since,
        (select pg_catalog.count(*) from dp.spend as s where s.state = 'charged') as charged_unanswered,
        (select pg_catalog.count(*) from dp.spend as s where s.state = 'failed') as failed,
-       (select pg_catalog.count(*) from dp.answer as a where a.payload is not null) as stored_answers
+       (select pg_catalog.count(*) from dp.answer as a where a.payload is not null) as stored_answers,
+       (select pg_catalog.count(*)
+          from dp.answer as a
+          join dp.spend as s on s.id = a.spend
+         where exists (select from dp.root as r
+                        where r.id = any (s.roots)
+                          and a.taken_at + r.answer_lifetime <= pg_catalog.clock_timestamp())
+            or a.catalog_version is distinct from (select v.version from dp.catalog_version as v))
+           as expired_answers
  where dp.caller_administers();
 comment on view dp.ledger_status is 'state of the ledger, for owners';

@@ -11,6 +11,7 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import BudgetExceeded, LedgerRestored, NoBudget, UndeclaredRelation
+from dpsql.ledger.memory import Limits
 from dpsql.ledger.model import Charge, Charged, Hit, Ledger
 
 ONE = Fraction(1)
@@ -24,11 +25,21 @@ class LedgerHarness(ABC):
     roots: tuple[int, int]
 
     @abstractmethod
-    def grant(self, role: int, epsilon: str, delta: str = "0.5") -> None: ...
+    def grant(
+        self, role: int, epsilon: str, delta: str = "0.5", composition: str = "basic"
+    ) -> Limits:
+        """Grant a budget and return what the account may hold."""
+
     @abstractmethod
-    def cap(self, root: int, epsilon: str | None, delta: str = "0.5") -> None: ...
+    def cap(
+        self, root: int, epsilon: str | None, delta: str = "0.5", composition: str = "basic"
+    ) -> Limits: ...
     @abstractmethod
-    def session(self, lifetime: timedelta | None = None) -> Ledger: ...
+    def keep(self, root: int, lifetime: timedelta | None) -> None:
+        """Set how long answers over a root are stored."""
+
+    @abstractmethod
+    def session(self) -> Ledger: ...
     @abstractmethod
     def end(self, session: Ledger) -> None:
         """End a session as the death of its backend does."""
@@ -96,10 +107,10 @@ class LedgerContract:
         ledger = harness.session()
         opened = ledger.open(harness.charge())
         ledger.finish(opened, "x")
-        for _ in range(2):
+        for first in (True, False):
             hit = ledger.open(harness.charge(role=1))
             assert isinstance(hit, Hit)
-            assert hit.payload == "x"
+            assert (hit.payload, hit.charged) == ("x", first)
             assert harness.spent(harness.roles[1]) == ONE
             assert harness.lost(harness.roots[0]) == ONE
 
@@ -199,9 +210,136 @@ class LedgerContract:
         assert after.payload == "new"
 
     def test_an_answer_expires_by_the_clock(self, harness: LedgerHarness) -> None:
-        ledger = harness.session(lifetime=timedelta(microseconds=1))
-        ledger.finish(ledger.open(harness.charge()), "x")
-        assert isinstance(ledger.open(harness.charge()), Charged)
+        ledger = harness.session()
+        harness.keep(harness.roots[1], timedelta(hours=1))
+        taken_at = ledger.finish(ledger.open(harness.charge(roots=(0, 1))), "x")
+        assert isinstance(ledger.open(harness.charge(roots=(0, 1))), Hit)
+        harness.keep(harness.roots[0], timedelta(microseconds=1))
+        assert ledger.peek(harness.roles[0], b"text of q") is None
+        opened = ledger.open(harness.charge(roots=(0, 1)))
+        assert isinstance(opened, Charged)
+        harness.keep(harness.roots[0], None)
+        again = ledger.finish(opened, "y")
+        assert taken_at is not None
+        assert again is not None
+        assert again > taken_at
+        assert ledger.open(harness.charge(roots=(0, 1))) == Hit(opened.spend, "y", again)
+
+    def test_purge_deletes_expired_answers_only_and_gives_nothing_back(
+        self, harness: LedgerHarness
+    ) -> None:
+        ledger = harness.session()
+        ledger.finish(ledger.open(harness.charge(b"old", roots=(0,))), "old")
+        ledger.finish(ledger.open(harness.charge(b"new", roots=(1,))), "new")
+        assert ledger.purge() == 0
+        harness.keep(harness.roots[0], timedelta(microseconds=1))
+        assert ledger.purge() == 1
+        assert ledger.purge() == 0
+        harness.keep(harness.roots[0], None)
+        assert harness.spent(harness.roles[0]) == 2
+        assert harness.lost(harness.roots[0]) == 1
+        assert isinstance(ledger.open(harness.charge(b"new", roots=(1,))), Hit)
+        assert isinstance(ledger.open(harness.charge(b"old", roots=(0,))), Charged)
+        assert harness.spent(harness.roles[0]) == 3
+
+    def test_purge_leaves_a_question_to_whoever_computes_it(self, harness: LedgerHarness) -> None:
+        ledger = harness.session()
+        ledger.finish(ledger.open(harness.charge()), "old")
+        opened = ledger.open(replace(harness.charge(), fresh=True))
+        harness.keep(harness.roots[0], timedelta(microseconds=1))
+        assert harness.session().purge() == 1
+        harness.keep(harness.roots[0], None)
+        assert ledger.finish(opened, "new") is not None
+        hit = ledger.open(harness.charge())
+        assert isinstance(hit, Hit)
+        assert hit.payload == "new"
+
+    def test_zcdp_sums_rho_and_stops_at_its_limit(self, harness: LedgerHarness) -> None:
+        limits = harness.grant(harness.roles[0], "2", "1e-6", "zcdp")
+        assert limits.loss is not None
+        ledger = harness.session()
+        rho = limits.loss / 10
+        many = replace(harness.charge(), epsilon=Fraction(1, 2), delta=Fraction(0), rho=rho)
+        for i in range(10):
+            ledger.open(replace(many, key=b"%d" % i, rho_delta=Fraction(0)))
+        assert harness.spent(harness.roles[0]) == 5  # in epsilon, more than basic would allow
+        tiny = replace(many, key=b"more", rho=Fraction(1, 10**30), rho_delta=Fraction(0))
+        with pytest.raises(BudgetExceeded) as caught:
+            ledger.open(tiny)
+        assert "left are rho = 0 " in (caught.value.detail or "")
+        assert harness.spent(harness.roles[0]) == 5
+
+    def test_zcdp_keeps_half_of_delta_for_the_conversion(self, harness: LedgerHarness) -> None:
+        harness.grant(harness.roles[0], "10", "1e-6", "zcdp")
+        ledger = harness.session()
+        half = Fraction(1, 2 * 10**6)
+        ledger.open(replace(harness.charge(b"1"), delta=half))
+        assert isinstance(ledger.open(replace(harness.charge(b"2"), delta=Fraction(0))), Charged)
+        with pytest.raises(BudgetExceeded) as caught:
+            ledger.open(harness.charge(b"3"))
+        assert "delta = 0." in (caught.value.detail or "")
+
+    def test_zcdp_prices_a_mechanism_without_rho_by_its_epsilon(
+        self, harness: LedgerHarness
+    ) -> None:
+        limits = harness.grant(harness.roles[0], "4", "1e-6", "zcdp")
+        assert limits.loss is not None
+        ledger = harness.session()
+        plain = replace(harness.charge(), epsilon=Fraction(3, 10), delta=Fraction(0))
+        fits = int(limits.loss / Fraction(9, 200))
+        for i in range(fits):
+            ledger.open(replace(plain, key=b"%d" % i))
+        with pytest.raises(BudgetExceeded) as caught:
+            ledger.open(replace(plain, key=b"more"))
+        assert "costs rho = 0.045 " in (caught.value.detail or "")
+        large = replace(plain, key=b"large", epsilon=Fraction(50))
+        with pytest.raises(BudgetExceeded, match="exceeded") as caught:
+            ledger.open(large)
+        assert "costs rho = 50 " in (caught.value.detail or "")
+
+    def test_zcdp_limits_a_root_for_all_roles_together(self, harness: LedgerHarness) -> None:
+        limits = harness.cap(harness.roots[1], "2", "1e-6", "zcdp")
+        assert limits.loss is not None
+        ledger = harness.session()
+        most = replace(harness.charge(b"1", roots=(1,)), rho=limits.loss, rho_delta=Fraction(0))
+        ledger.open(most)
+        with pytest.raises(BudgetExceeded):
+            ledger.open(
+                replace(
+                    harness.charge(b"2", role=1, roots=(0, 1)),
+                    rho=Fraction(1, 10**20),
+                    rho_delta=Fraction(0),
+                )
+            )
+        assert harness.spent(harness.roles[1]) == 0
+
+    def test_a_change_of_composition_prices_the_whole_history(self, harness: LedgerHarness) -> None:
+        ledger = harness.session()
+        small = replace(harness.charge(), epsilon=Fraction(1, 20), delta=Fraction(0))
+        for i in range(60):
+            ledger.open(replace(small, key=b"%d" % i))
+        harness.grant(harness.roles[0], "2.9", "1e-6")
+        with pytest.raises(BudgetExceeded):  # 61 times 0.05 is more than 2.9
+            ledger.open(replace(small, key=b"more"))
+        harness.grant(harness.roles[0], "2.9", "1e-6", "zcdp")
+        ledger.open(replace(small, key=b"more"))  # 61 times 0.00125 is less than 0.13
+        harness.grant(harness.roles[0], "3.05", "1e-6", "basic")
+        with pytest.raises(BudgetExceeded):
+            ledger.open(replace(small, key=b"yet more"))
+
+    def test_a_stored_answer_costs_a_new_role_its_rho(self, harness: LedgerHarness) -> None:
+        ledger = harness.session()
+        asked = replace(harness.charge(), rho=Fraction(1, 8), rho_delta=Fraction(0))
+        ledger.finish(ledger.open(asked), "x")
+        limits = harness.grant(harness.roles[1], "1", "1e-6", "zcdp")
+        assert limits.loss is not None
+        assert limits.loss < Fraction(1, 8)
+        with pytest.raises(BudgetExceeded):
+            ledger.open(replace(asked, role=harness.roles[1]))
+        harness.grant(harness.roles[1], "4", "1e-6", "zcdp")
+        hit = ledger.open(replace(asked, role=harness.roles[1]))
+        assert isinstance(hit, Hit)
+        assert hit.charged
 
     def test_one_asker_computes_and_others_wait(self, harness: LedgerHarness) -> None:
         computing = harness.session()

@@ -24,6 +24,7 @@ from dpsql.model import (
     quote_identifier,
 )
 from dpsql.statistics.counts import count
+from tests.kernel_library import TINY, loops_named
 
 pytestmark = pytest.mark.server
 
@@ -233,24 +234,32 @@ def test_sql_equals_the_plain_join(
     check(connection, case, "sql")
 
 
+@pytest.mark.parametrize("loops", ["native", "portable"])
+@pytest.mark.parametrize("sizes", ["usual", "tiny"])
 @relaxed
 @given(case=cases(integers_only=True))
 def test_arrays_equal_the_plain_join(
     connection: psycopg.Connection[Any],
+    loops: str,
+    sizes: str,
     case: tuple[list[str], JoinQuery],
 ) -> None:
-    from dpsql.statistics import counts, reading
+    """In both kinds of loops; tiny blocks send a few rows through every path of the kernel."""
+    from dpsql.statistics import counts, kernel, limits, reading
 
     fell_back = []
     original = counts._count_in_sql
-    counts._count_in_sql = lambda plan, database: (
-        fell_back.append(plan),
-        original(plan, database),
-    )[1]
-    try:
+
+    def in_sql(plan: Any, database: Any) -> Any:
+        fell_back.append(plan)
+        return original(plan, database)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "_count_in_sql", in_sql)
+        patch.setattr(kernel, "find_loops", lambda: loops_named(loops))
+        for name, value in (TINY if sizes == "tiny" else {}).items():
+            patch.setattr(limits, name, value)
         check(connection, case, "arrays")
-    finally:
-        counts._count_in_sql = original
     assert not [plan for plan in fell_back if reading.readable(plan)]
 
 

@@ -160,7 +160,7 @@ def disturb(
     time.sleep(1)
     for death in [*deaths, "kill postmaster"]:
         start = time.time()
-        insist(database, "update dp.answer set expires_at = now() where random() < 0.3")
+        insist(database, "update dp.answer set spend = null, payload = null where random() < 0.3")
         done.append(Disturbance("forget", start, time.time()))
         time.sleep(choice.random() * pace)
         pids = [0] if death == "kill postmaster" else backends(database)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import DpsqlError
-from dpsql.model import Domain, JoinQuery, Question
+from dpsql.model import Domain, GroupDomain, JoinQuery, Question
 from dpsql.query.pipeline import analyse
 from tests.server.analyser_catalog import LiveCatalog
 
@@ -172,6 +172,13 @@ def test_counts_are_postgresqls(catalog: LiveCatalog, text: str, use_keys: bool)
     assert sorted(r[-1] for r in got) == sorted(r[-1] for r in expected)
 
 
+def reported(catalog: LiveCatalog, domain: GroupDomain) -> set[tuple[Any, ...]]:
+    """List a domain the naive way."""
+    if domain.query is not None:
+        return {row[:-1] for row in catalog.connection.execute(plain_sql(domain.query))}  # type: ignore[arg-type]
+    return set(catalog.connection.execute(domain.sql).fetchall())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("text", [q for q in QUERIES if "group by" in q])
 def test_a_public_domain_covers_every_group(catalog: LiveCatalog, text: str) -> None:
     question = analyse(catalog.analyze(text), catalog)
@@ -180,7 +187,7 @@ def test_a_public_domain_covers_every_group(catalog: LiveCatalog, text: str) -> 
         return
     counts = answer(catalog, question)
     for domain in question.group_domains:
-        listed = set(catalog.connection.execute(domain.sql).fetchall())  # type: ignore[arg-type]
+        listed = reported(catalog, domain)
         for group in counts[0]:
             assert tuple(group[p] for p in domain.positions) in listed
 
@@ -195,7 +202,7 @@ def test_rows_outside_a_declared_domain_are_dropped(catalog: LiveCatalog) -> Non
         catalog,
     )
     assert question.group_domains is not None
-    rows = [catalog.connection.execute(d.sql).fetchall() for d in question.group_domains]  # type: ignore[arg-type]
+    rows = [reported(catalog, d) for d in question.group_domains]
     assert sorted(rows[0]) == [("A",)]
     assert sorted(rows[1], key=repr) == [("0",), ("1",), (None,)]
     assert set(answer(catalog, question)[0]) == {("A", "0"), ("A", "1")}

@@ -158,7 +158,7 @@ def test_deaths_under_load_leave_every_answer_with_its_charge(
     check_answers_have_charges(analysts.seen, ledger, crashes)
     check_charges_have_reasons(ledger, done, crashes)
     rows = database.sql(
-        "select role, epsilon_budget, epsilon_spent, epsilon_remaining from dp.budgets"
+        "select role, epsilon_limit, epsilon_spent, epsilon_remaining from dp.budgets"
         " where role in ('alice', 'bob')"
     )
     for role, budget, spent, remaining in rows:

@@ -43,7 +43,7 @@ def spend(database, amount: str) -> str:
         f"""
         set role dp_ledger;
         select (dp.ledger_open(
-            '{request}', 'alice'::regrole, array[1], {amount}, 0, '\\x{request.hex}',
+            '{request}', 'alice'::regrole, array[1], {amount}, 0, null, null, '\\x{request.hex}',
             '\\x{request.hex}', 'laplace', 'elastic', 'proved', 'a question', false,
             clock_timestamp())).status"""
     )

@@ -13,6 +13,7 @@ import pytest
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.connection import LedgerConnection
+from dpsql.ledger.memory import Limits
 from dpsql.ledger.model import Ledger
 from dpsql.ledger.store import LedgerStore
 from tests.contract.ledger import LedgerContract, LedgerHarness
@@ -35,20 +36,43 @@ class ServerHarness(LedgerHarness):
         for role in self.roles:
             self.grant(role, "100")
 
-    def grant(self, role: int, epsilon: str, delta: str = "0.5") -> None:
+    def grant(
+        self, role: int, epsilon: str, delta: str = "0.5", composition: str = "basic"
+    ) -> Limits:
         self.admin.execute(
-            "select dp.grant_budget(%s::oid::regrole, %s, %s)", (role, epsilon, delta)
+            "select dp.grant_budget(%s::oid::regrole, %s, %s, %s)",
+            (role, epsilon, delta, composition),
+        )
+        row = self.admin.execute(
+            "select coalesce(b.rho_limit, b.epsilon), b.delta - b.delta_reserved, b.composition"
+            " from dp.role_budget b join dp.principal p on p.id = b.principal and p.role_oid = %s",
+            (role,),
+        ).fetchone()
+        return _limits(row)
+
+    def cap(
+        self, root: int, epsilon: str | None, delta: str = "0.5", composition: str = "basic"
+    ) -> Limits:
+        self.admin.execute(
+            "select dp.set_root_cap(relation, %s, %s, %s) from dp.policy where root = %s",
+            (epsilon, delta, composition, root),
+        )
+        row = self.admin.execute(
+            "select coalesce(rho_limit, epsilon_cap), delta_cap - delta_reserved, composition"
+            " from dp.root where id = %s",
+            (root,),
+        ).fetchone()
+        return _limits(row)
+
+    def keep(self, root: int, lifetime: timedelta | None) -> None:
+        self.admin.execute(
+            "select dp.set_answer_lifetime(relation, %s) from dp.policy where root = %s",
+            (lifetime, root),
         )
 
-    def cap(self, root: int, epsilon: str | None, delta: str = "0.5") -> None:
-        self.admin.execute(
-            "select dp.set_root_cap(relation, %s, %s) from dp.policy where root = %s",
-            (epsilon, delta, root),
-        )
-
-    def session(self, lifetime: timedelta | None = None) -> Ledger:
+    def session(self) -> Ledger:
         connection = LedgerConnection(self.database.conninfo("dp_ledger"), lambda: None)
-        store = LedgerStore(connection, lifetime=lifetime, wait=20)
+        store = LedgerStore(connection, wait=20)
         self.sessions.append(store)
         return store
 
@@ -62,7 +86,9 @@ class ServerHarness(LedgerHarness):
 
     def spent(self, role: int) -> Fraction:
         return self._total(
-            "select epsilon_spent from dp.budgets where role = %s::oid::regrole::text", role
+            "select t.epsilon from dp.role_total t join dp.principal p on p.id = t.principal"
+            " where p.role_oid = %s",
+            role,
         )
 
     def lost(self, root: int) -> Fraction:
@@ -70,6 +96,10 @@ class ServerHarness(LedgerHarness):
 
     def misplace(self) -> None:
         self.admin.execute("update dp.ledger_incarnation set token = gen_random_uuid()")
+
+
+def _limits(row: Any) -> Limits:
+    return Limits(None if row[0] is None else Fraction(row[0]), Fraction(row[1]), row[2])
 
 
 @pytest.fixture(scope="module")

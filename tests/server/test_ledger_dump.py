@@ -15,7 +15,7 @@ from tests.contract.ledger_backend import install
 KEPT = {
     "policies": "select relation::text, kind, root from dp.policy order by 1",
     "domains": "select relation::text, column_name, members from dp.column_domain order by 1, 2",
-    "budgets": "select role, relation, epsilon_budget, epsilon_spent, delta_remaining"
+    "budgets": "select role, relation, composition, epsilon_limit, epsilon_spent, delta_remaining, rho_limit, rho_spent"
     " from dp.budgets order by role, relation",
     "ledger": "select id, role, epsilon, state, question, relations from dp.ledger order by id",
     "totals": "select principal, epsilon, spends from dp.role_total order by 1",

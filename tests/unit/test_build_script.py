@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,3 +104,42 @@ def test_boot_lines_ask_for_a_new_session_when_versions_differ(build):
     assert caught.value.hint == "Start a new session."
     assert "1.0" in caught.value.detail
     assert "0.9" in caught.value.detail
+
+
+def test_boot_lines_replace_a_package_of_another_folder(build, tmp_path, monkeypatch):
+    """A server that was started with one version serves the next one to new sessions."""
+    folders = [tmp_path / "1.0", tmp_path / "2.0"]
+    for folder in folders:
+        server = folder / "dpsql" / "server"
+        server.mkdir(parents=True)
+        (folder / "dpsql/__init__.py").write_text("")
+        (server / "__init__.py").write_text("")
+        (server / "entry.py").write_text(f"__version__ = {folder.name!r}\n")
+    kept = {n: m for n, m in sys.modules.items() if n.partition(".")[0] == "dpsql"}
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    try:
+        for name in kept:
+            del sys.modules[name]
+        for folder in folders:
+            gd: dict[str, object] = {}
+            exec(build.boot(folder.name, [str(folder)]), {"plpy": None, "GD": gd})
+            assert gd["dpsql"].__version__ == folder.name
+            assert gd["dpsql"].__file__.startswith(str(folder))
+    finally:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "dpsql"]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+
+
+def test_the_header_is_one_c_string_whatever_the_path(build, tmp_path):
+    path = '/a "b"/\\u00e9\n'
+    header = build.header([path])
+    assert header.isascii()
+    source = tmp_path / "print.c"
+    source.write_text(
+        header + "#include <stdio.h>\nint main(void) { fputs(DPSQL_PYTHON_IMPORTS, stdout); }\n"
+    )
+    subprocess.run(["gcc", "-Wall", "-Werror", "-o", tmp_path / "print", source], check=True)
+    text = subprocess.run([tmp_path / "print"], check=True, capture_output=True, text=True).stdout
+    assert ascii(path) in text
+    compile(text, "imports", "exec")

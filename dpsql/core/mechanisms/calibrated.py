@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.core.composition import Zcdp, rho_of
 from dpsql.core.mechanisms.base import SLACK, Release, at_least_one, check_budget, need_delta
 from dpsql.errors import InternalError
 from dpsql.model import Guarantee
@@ -35,6 +36,16 @@ class Calibrated:
     def beta(self) -> float:
         """Slightly below ``gamma``: the difference pays for the rounding of ``S`` and ``ln``."""
         return self.gamma - SLACK
+
+    @property
+    def zcdp(self) -> Zcdp:
+        """Its zCDP price: the scale's and the values' parts one after the other."""
+        return self.scale_zcdp + Zcdp(rho_of(self.epsilon_value), Fraction(0))
+
+    @property
+    def scale_zcdp(self) -> Zcdp:
+        """The zCDP price of drawing the scale alone."""
+        return Zcdp(rho_of(self.epsilon_scale), self.delta_scale)
 
     def release(
         self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource

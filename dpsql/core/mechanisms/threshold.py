@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.core.composition import Zcdp, rho_of
 from dpsql.core.mechanisms import calibrated
 from dpsql.core.mechanisms.base import Release, at_least_one, check_budget, need_delta
 from dpsql.core.mechanisms.calibrated import Calibrated
@@ -36,6 +37,12 @@ class Threshold:
     def beta(self) -> float:
         """The inner plan's beta; 0 for a public sensitivity."""
         return 0.0 if self.inner is None else self.inner.beta
+
+    @property
+    def zcdp(self) -> Zcdp:
+        """Its zCDP price: the scale's, if drawn, and the thresholded values' (epsilon, delta)."""
+        values = Zcdp(rho_of(self.epsilon_value), self.delta_threshold)
+        return values if self.inner is None else values + self.inner.scale_zcdp
 
     def release(
         self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource

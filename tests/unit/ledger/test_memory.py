@@ -7,8 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.ledger.memory import Books, MemoryLedger
+from dpsql.ledger.memory import Books, Limits, MemoryLedger, Spent
 from dpsql.ledger.model import Ledger
+from tests.contract.conversion import rho_for
 from tests.contract.ledger import LedgerContract, LedgerHarness
 
 
@@ -19,27 +20,45 @@ class MemoryHarness(LedgerHarness):
     def __init__(self) -> None:
         self.books = Books()
 
-    def grant(self, role: int, epsilon: str, delta: str = "0.5") -> None:
-        self.books.budgets[role] = (Fraction(epsilon), Fraction(delta))
+    def grant(
+        self, role: int, epsilon: str, delta: str = "0.5", composition: str = "basic"
+    ) -> Limits:
+        self.books.budgets[role] = _limits(epsilon, delta, composition)
+        return self.books.budgets[role]
 
-    def cap(self, root: int, epsilon: str | None, delta: str = "0.5") -> None:
-        self.books.caps[root] = (None if epsilon is None else Fraction(epsilon), Fraction(delta))
+    def cap(
+        self, root: int, epsilon: str | None, delta: str = "0.5", composition: str = "basic"
+    ) -> Limits:
+        self.books.caps[root] = _limits(epsilon, delta, composition)
+        return self.books.caps[root]
 
-    def session(self, lifetime: timedelta | None = None) -> Ledger:
-        return MemoryLedger(self.books, lifetime=lifetime)
+    def keep(self, root: int, lifetime: timedelta | None) -> None:
+        if lifetime is None:
+            del self.books.lifetimes[root]
+        else:
+            self.books.lifetimes[root] = lifetime
+
+    def session(self) -> Ledger:
+        return MemoryLedger(self.books)
 
     def end(self, session: Ledger) -> None:
         assert isinstance(session, MemoryLedger)
         session.close()
 
     def spent(self, role: int) -> Fraction:
-        return self.books.spent.get(role, (Fraction(0),))[0]
+        return self.books.spent.get(role, Spent()).epsilon
 
     def lost(self, root: int) -> Fraction:
-        return self.books.lost.get(root, (Fraction(0),))[0]
+        return self.books.lost.get(root, Spent()).epsilon
 
     def misplace(self) -> None:
         self.books.in_place = False
+
+
+def _limits(epsilon: str | None, delta: str, composition: str) -> Limits:
+    if epsilon is None or composition == "basic":
+        return Limits(None if epsilon is None else Fraction(epsilon), Fraction(delta))
+    return Limits(rho_for(Fraction(epsilon), Fraction(delta) / 2), Fraction(delta) / 2, "zcdp")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The reader of deparsed statements: structure, positions, refusals, parameters."""
+"""The reader of deparsed statements: structure, positions, refusals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from dpsql.errors import DpsqlError, SyntaxInvalid, UnsupportedConstruct
 from dpsql.query.lexer import tokenize
-from dpsql.query.parameters import bind
 from dpsql.query.parse import parse
 from dpsql.query.syntax import Join, Table
 
@@ -80,17 +79,3 @@ def test_errors_point_at_the_construct() -> None:
 def test_every_token_is_consumed() -> None:
     with pytest.raises(DpsqlError):
         parse("SELECT 1 AS c1 FROM public.t) UNION (SELECT 2")
-
-
-def test_parameters_are_put_in_as_constants() -> None:
-    sql = "SELECT '$1' AS c1 FROM t WHERE ((t.a = $2) AND (t.\"$1\" = $1))"
-    bound = bind(sql, ["'it''s'::text", "'5'::integer"])
-    assert bound == (
-        "SELECT '$1' AS c1 FROM t WHERE ((t.a = '5'::integer) AND (t.\"$1\" = 'it''s'::text))"
-    )
-
-
-@pytest.mark.parametrize("value", ["1", "'a'::text) OR (true", "now()", "'a'::text || 'b'", None])
-def test_a_parameter_that_is_not_one_constant_is_refused(value: str | None) -> None:
-    with pytest.raises(DpsqlError):
-        bind("SELECT $1", [value])

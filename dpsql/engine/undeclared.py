@@ -1,0 +1,33 @@
+"""What can be said beforehand of groups whose domain nobody declared: public facts only.
+
+They are shown only above a private threshold, usually few or none, and the question is
+charged all the same (PRIVACY.md section 6); a person should know that before paying.
+"""
+
+from __future__ import annotations
+
+from dpsql.core.mechanisms.threshold import Threshold, cutoff
+from dpsql.engine.price import Quote
+
+
+def describe_threshold(quote: Quote) -> str:
+    """Say which noisy count a group must have at least to be shown.
+
+    The threshold that will be used is for the drawn bound of the sensitivity, which is at
+    least 1; what is told is that of 1, a function of the privacy parameters.
+    """
+    plans = [a.plan for a in quote.aggregates if isinstance(a.plan, Threshold)]
+    least = min((cutoff(1, p.epsilon_value, p.delta_threshold) for p in plans), default=1)
+    fixed = all(p.inner is None for p in plans)
+    more = "" if fixed else ", or several times that where one row can have many results"
+    return f"A group is shown only if its noisy count is at least {least}{more}."
+
+
+def warning(quote: Quote) -> tuple[str, str, str]:
+    """Return message, detail and hint for somebody who is about to pay."""
+    return (
+        "the groups of this question are not public: most or all may be missing",
+        f"{describe_threshold(quote)} The question is charged all the same.",
+        f"The owner of the data can declare them: {quote.question.undeclared_domain_hint}. "
+        "Groups that are columns of public relations need no declaration.",
+    )

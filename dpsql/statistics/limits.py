@@ -1,0 +1,22 @@
+"""Sizes at which the array kernel changes its way of working; never a result.
+
+They are read when they are needed, so that a test can make all of them tiny.
+"""
+
+from __future__ import annotations
+
+#: Rows (or pairs, or cells) handled between two ticks: a few milliseconds.
+BLOCK = 1 << 17
+#: Rows or pairs that one call of the compiled loops may handle, at most 30 ms even where every
+#: one of them misses the caches.
+BUDGET = 1 << 18
+#: Cells of the largest dense accumulator; wider keys are hashed.
+MOST_CELLS = 1 << 22
+#: Widest range of values that is compacted through a bitmap.
+BITMAP = 1 << 23
+#: Counted groups that are handed over at once.
+ROOM = 1 << 17
+#: Slots of the first hash table of a run; a power of two.
+SLOTS = 1 << 12
+#: Pages of a table that are read at once.
+PAGES = 8192

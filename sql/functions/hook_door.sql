@@ -1,0 +1,52 @@
+-- The doors: each calls the PL/Python function dp.python_<its name>, with the rights and the pinned
+-- settings of that one, and raises its refusals as PostgreSQL's own (message, detail, hint, cursor).
+
+-- Answer one SELECT with dp_count aggregates privately; the hook sends every such query here.
+-- STABLE, so that everything is read in the snapshot of the calling statement.
+create or replace function dp.run(query text, parameters text[] default null)
+returns setof record
+language c stable parallel unsafe security invoker
+cost 1000000 rows 100
+as 'MODULE_PATHNAME', 'dpsql_door';
+
+comment on function dp.run(text, text[]) is
+    'answers one SELECT with dp_count aggregates privately, charging the role in effect';
+
+-- The same, one JSON object per row; dp.query calls it with text that was analysed under the
+-- caller's search_path.  Here and below the source is what the caller wrote: errors point into it.
+create or replace function dp.run_json(query text, source text)
+returns setof jsonb
+language c stable parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_text';
+
+comment on function dp.run_json(text, text) is
+    'answers one SELECT with dp_count aggregates privately; rows as jsonb';
+
+-- Cost and guarantee of a statement; charges nothing, reads no protected row.
+create or replace function dp.explain_query(query text, source text)
+returns table (item text, value text)
+language c stable parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_text';
+
+comment on function dp.explain_query(text, text) is
+    'says how a statement would be answered and what it would cost; free';
+
+-- The smooth sensitivity itself, without noise: owners of every private relation only.
+create or replace function dp.sensitivity_of(
+    query text, method text, beta double precision, use_keys boolean, source text
+)
+returns double precision
+language c stable parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_text';
+
+comment on function dp.sensitivity_of(text, text, double precision, boolean, text) is
+    'smooth sensitivity of a counting query, for owners';
+
+-- A warning for the client before it pays.  For dp_executor: public facts only, since it is
+-- shown although dp.python_run pins client_min_messages.
+create or replace function dp.warn(message text, detail text, hint text)
+returns void
+language c volatile strict parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_warn';
+
+comment on function dp.warn(text, text, text) is 'internal: a warning from public facts';

@@ -1,0 +1,29 @@
+-- Internal, event trigger: writes down under which name a relation is dropped, because that name is
+-- how its root with all losses is found again (PRIVACY.md section 7: a root survives rename and
+-- drop).  Security definer on purpose: whoever drops a table cannot write the catalogue.
+create or replace function dp.remember_dropped()
+returns event_trigger
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update dp.root as r
+       set schema_name = d.schema_name, relation_name = d.object_name
+      from pg_event_trigger_dropped_objects() as d
+      join dp.policy as p on p.relation = d.objid
+     where d.classid = 'pg_class'::regclass
+       and d.objsubid = 0
+       and p.root = r.id
+       and (r.schema_name, r.relation_name) is distinct from (d.schema_name, d.object_name);
+end
+$$;
+comment on function dp.remember_dropped() is 'internal: keeps the last name of a dropped relation';
+
+do $$
+begin
+    if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_remember_dropped') then
+        create event trigger dpsql_remember_dropped on sql_drop execute function dp.remember_dropped();
+    end if;
+end
+$$;
+comment on event trigger dpsql_remember_dropped is 'dpsql: keeps the last name of a dropped relation';

@@ -1,0 +1,38 @@
+-- Sets how long answers over a protected relation are repeated for nothing; a question over several
+-- relations obeys the shortest lifetime.  It counts from now on for answers that are stored already;
+-- NULL means for ever.  Whoever asks after that is charged for a new answer.
+-- Callers: the relation's owner, if a member of dp_owner.
+-- Security definer on purpose: writes the catalogue.
+create or replace function dp.set_answer_lifetime(relation regclass, lifetime interval)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if relation is null then
+        raise exception using
+            errcode = 'PD040', message = 'parameter "relation" of dp.set_answer_lifetime must not be null';
+    end if;
+    perform dp.require_ownership(relation);
+    if lifetime <= '0' then
+        raise exception using
+            errcode = 'PD040',
+            message = 'parameter "lifetime" of dp.set_answer_lifetime must be greater than 0',
+            detail = format('Got %s.', lifetime),
+            hint = 'NULL keeps answers for ever; SET dp.fresh = on asks for a new one.';
+    end if;
+    update dp.root as r
+       set answer_lifetime = lifetime
+      from dp.policy as p
+     where p.root = r.id and p.relation = set_answer_lifetime.relation and p.kind = 'protected';
+    if not found then
+        raise exception using
+            errcode = 'PD040',
+            message = format('relation %s is not protected', relation),
+            hint = format('SELECT dp.protect(%L);', relation);
+    end if;
+    perform dp.touch_catalogue(declarations => false);
+end
+$$;
+comment on function dp.set_answer_lifetime(regclass, interval) is
+    'how long answers over a relation are repeated for nothing';

@@ -1,0 +1,235 @@
+/*
+ * door.c
+ *		dp.run and its like: the door between SQL and the PL/Python functions.
+ *
+ * PL/Python appends its frames to the context of every error and knows no
+ * position in the statement of the client.  So dp.<name> is a C function that
+ * calls dp.python_<name>, which nobody else may call, and raises its refusals
+ * as PostgreSQL raises its own: message, detail, hint and a cursor.
+ *
+ * What may be told is decided by dpsql/server/entry.py.  This file takes away
+ * (frames, the name of the exception) and adds what the caller wrote himself.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_proc.h"
+#include "fmgr.h"
+#include "mb/pg_wchar.h"
+#include "nodes/primnodes.h"
+#include "parser/parser.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "dpsql.h"
+
+#define PREFIX "dpsql: "
+#define SHOWN_BYTES 60
+
+PG_FUNCTION_INFO_V1(dpsql_door);
+PG_FUNCTION_INFO_V1(dpsql_door_text);
+PG_FUNCTION_INFO_V1(dpsql_warn);
+
+/* What the caller of a running function had in effect. */
+typedef struct Caller
+{
+	struct Caller *outer;
+	ErrorContextCallback *context;
+	int			messages;		/* client_min_messages */
+	bool		conforming;		/* standard_conforming_strings */
+} Caller;
+
+static Caller *current_caller = NULL;
+
+/* dp.python_<name> with the arguments of the function that was called. */
+static FmgrInfo *
+python_function(FunctionCallInfo fcinfo)
+{
+	FmgrInfo   *python = (FmgrInfo *) fcinfo->flinfo->fn_extra;
+	HeapTuple	tuple;
+	Form_pg_proc form;
+
+	if (python)
+		return python;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	python = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(FmgrInfo));
+	fmgr_info_cxt(member_function(psprintf("python_%s", NameStr(form->proname)),
+								  form->pronargs, form->proargtypes.values),
+				  python, fcinfo->flinfo->fn_mcxt);
+	fmgr_info_set_expr(fcinfo->flinfo->fn_expr, python);
+	ReleaseSysCache(tuple);
+	fcinfo->flinfo->fn_extra = python;
+	return python;
+}
+
+static bool
+is_ours(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == MAKE_SQLSTATE('P', 'D', '0', '0', '0');
+}
+
+/* Ours, or one of those that entry.py lets pass. */
+static bool
+is_refusal(int sqlstate)
+{
+	return is_ours(sqlstate) ||
+		sqlstate == ERRCODE_QUERY_CANCELED ||
+		sqlstate == ERRCODE_T_R_SERIALIZATION_FAILURE ||
+		sqlstate == ERRCODE_T_R_DEADLOCK_DETECTED ||
+		sqlstate == ERRCODE_ADMIN_SHUTDOWN ||
+		sqlstate == ERRCODE_CRASH_SHUTDOWN;
+}
+
+/* The words of the analysed statement that an error points at. */
+static char *
+words_there(const char *text, int position)
+{
+	const char *from = text;
+	char	   *words;
+	char	   *to;
+	int			length;
+
+	for (int i = 1; i < position && *from; i++)
+		from += pg_mblen(from);
+	words = to = palloc(strlen(from) + 1);
+	for (; *from; from++)
+	{
+		bool		space = *from == ' ' || *from == '\n';
+
+		if (!space || (to > words && to[-1] != ' '))
+			*to++ = space ? ' ' : *from;
+	}
+	*to = '\0';
+	length = pg_mbcliplen(words, to - words, SHOWN_BYTES);
+	return psprintf("The analysed statement reads there: %.*s%s", length, words,
+					words[length] ? "..." : "");
+}
+
+/*
+ * Raise it again as if it came from here.  The context that is left is that of
+ * our caller, a PL/pgSQL function for instance.  A place that is not found in
+ * the text that the caller wrote is told in words, never as a guessed number.
+ */
+static void
+raise_refusal(ErrorData *error, const char *source, int location, bool statement,
+			  bool conforming)
+{
+	const char *message = error->message ? error->message : "missing error text";
+	const char *detail = error->detail;
+	int			position = 0;
+
+	if (strncmp(message, PREFIX, strlen(PREFIX)) == 0)
+		message += strlen(PREFIX);
+	if (is_ours(error->sqlerrcode) && error->internalquery && error->internalpos > 0)
+	{
+		position = find_in_source(error->internalquery, error->internalpos,
+								  source, location, conforming);
+		if (position == 0)
+		{
+			char	   *words = words_there(error->internalquery, error->internalpos);
+
+			detail = detail ? psprintf("%s %s", detail, words) : words;
+		}
+	}
+	ereport(ERROR,
+			(errcode(error->sqlerrcode),
+			 errmsg_internal("%s", message),
+			 detail ? errdetail_internal("%s", detail) : 0,
+			 error->hint ? errhint("%s", error->hint) : 0,
+			 position > 0 && statement ? errposition(position) : 0,
+			 position > 0 && !statement ? internalerrquery(source) : 0,
+			 position > 0 && !statement ? internalerrposition(position) : 0));
+}
+
+static Datum
+answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement)
+{
+	FmgrInfo   *called = fcinfo->flinfo;
+	FmgrInfo   *volatile python = python_function(fcinfo);
+	MemoryContext context = CurrentMemoryContext;
+	Caller		caller = {
+		.outer = current_caller,
+		.context = error_context_stack,
+		.messages = client_min_messages,
+		.conforming = standard_conforming_strings,
+	};
+	volatile Datum result = (Datum) 0;
+
+	current_caller = &caller;
+	PG_TRY();
+	{
+		fcinfo->flinfo = python;
+		result = FunctionCallInvoke(fcinfo);
+		fcinfo->flinfo = called;
+		current_caller = caller.outer;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		fcinfo->flinfo = called;
+		current_caller = caller.outer;
+		if (!is_refusal(geterrcode()))
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		raise_refusal(error, source, location, statement, caller.conforming);
+	}
+	PG_END_TRY();
+	return result;
+}
+
+/*
+ * dp.run: the text was put there by the interception, which left the place of
+ * the private aggregate in the statement of the client.
+ */
+Datum
+dpsql_door(PG_FUNCTION_ARGS)
+{
+	Node	   *call = fcinfo->flinfo->fn_expr;
+	int			location = call && IsA(call, FuncExpr) ? ((FuncExpr *) call)->location : -1;
+
+	return answer(fcinfo, location >= 0 ? debug_query_string : NULL, location, true);
+}
+
+/* Those that are given the caller's own text as their last argument. */
+Datum
+dpsql_door_text(PG_FUNCTION_ARGS)
+{
+	int			last = PG_NARGS() - 1;
+	char	   *source = PG_ARGISNULL(last) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(last));
+
+	return answer(fcinfo, source, -1, false);
+}
+
+/*
+ * dp.warn(message text, detail text, hint text): a WARNING for the client,
+ * under its own client_min_messages and without our frames.  dp.run pins that
+ * setting so that nothing else gets out.
+ */
+Datum
+dpsql_warn(PG_FUNCTION_ARGS)
+{
+	ErrorContextCallback *context = error_context_stack;
+	int			messages = client_min_messages;
+
+	if (current_caller)
+	{
+		error_context_stack = current_caller->context;
+		client_min_messages = current_caller->messages;
+	}
+	ereport(WARNING,
+			(errmsg_internal("%s", text_to_cstring(PG_GETARG_TEXT_PP(0))),
+			 errdetail_internal("%s", text_to_cstring(PG_GETARG_TEXT_PP(1))),
+			 errhint("%s", text_to_cstring(PG_GETARG_TEXT_PP(2)))));
+	error_context_stack = context;
+	client_min_messages = messages;
+	PG_RETURN_VOID();
+}

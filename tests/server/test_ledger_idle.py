@@ -1,0 +1,136 @@
+"""Idle ledger connections end, so that many analysts do not hold twice as many connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from dpsql.ledger.connection import SETTINGS, LedgerConnection
+from dpsql.ledger.model import Charged, Hit
+from dpsql.ledger.store import LedgerStore
+from tests.server.test_ledger_contract import ServerHarness, ledger_access  # noqa: F401
+
+QUICK = {**SETTINGS, "idle_session_timeout": "300ms"}
+
+
+def ledger_backends(shop: Any) -> int:
+    rows = shop.sql(
+        "select count(*) from pg_stat_activity"
+        " where application_name = 'dpsql_ledger' and datname = current_database()"
+    )
+    return int(rows[0][0])
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def harness(ledger_access: None, database: Any) -> Iterator[ServerHarness]:  # noqa: F811
+    harness = ServerHarness(database)
+    yield harness
+    for session in harness.sessions:
+        session.connection.close()
+
+
+def quick(harness: ServerHarness) -> LedgerStore:
+    connection = LedgerConnection(
+        harness.database.conninfo("dp_ledger"), lambda: None, settings=QUICK
+    )
+    store = LedgerStore(connection, wait=20)
+    harness.sessions.append(store)
+    return store
+
+
+def test_the_servers_own_connections_end_after_a_minute(shop: Any) -> None:
+    assert SETTINGS["idle_session_timeout"] == "60s"
+    with shop.connect(user="alice") as alice:
+        alice.execute("select dp_count(*) from client")
+        assert ledger_backends(shop) == 1
+
+
+def test_an_idle_connection_ends_and_is_made_again(harness: ServerHarness) -> None:
+    store = quick(harness)
+    opened = store.open(harness.charge())
+    store.finish(opened, "x")
+    wait_until(lambda: ledger_backends(harness.database) == 0)
+    hit = store.peek(harness.roles[0], b"text of q")
+    assert hit is not None
+    assert hit.payload == "x"
+    assert harness.spent(harness.roles[0]) == 1
+
+
+@pytest.mark.parametrize("end", ["finish", "fail"])
+def test_a_connection_never_ends_while_its_question_is_computed(
+    harness: ServerHarness, end: str
+) -> None:
+    """Otherwise a waiter would take over, be charged, and compute a second time."""
+    store = quick(harness)
+    opened = store.open(harness.charge())
+    assert isinstance(opened, Charged)
+    found: list[Hit | Charged] = []
+    other = harness.session()
+    waiting = threading.Thread(target=lambda: found.append(other.open(harness.charge())))
+    waiting.start()
+    time.sleep(1.2)
+    assert waiting.is_alive()
+    assert harness.spent(harness.roles[0]) == 1
+    if end == "finish":
+        store.finish(opened, "x")
+    else:
+        store.fail(opened)
+    waiting.join(10)
+    assert isinstance(found[0], Hit if end == "finish" else Charged)
+    other.connection.close()
+    wait_until(lambda: ledger_backends(harness.database) == 0)
+
+
+def test_a_connection_that_ends_just_when_it_is_needed_is_no_error(
+    harness: ServerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server said goodbye after the connection was looked at: nothing ran, so ask again."""
+    store = quick(harness)
+    store.connection.connect()
+    wait_until(lambda: ledger_backends(harness.database) == 0)
+    looked: list[bool] = []
+
+    def unseen(connection: Any) -> bool:
+        looked.append(True)
+        return True
+
+    monkeypatch.setattr("dpsql.ledger.connection._usable", unseen)
+    opened = store.open(harness.charge())
+    assert looked
+    assert store.finish(opened, "x") is not None
+    assert harness.spent(harness.roles[0]) == 1
+
+
+def test_more_analysts_than_spare_connections_take_turns(make_server: Callable[..., Any]) -> None:
+    """Twelve analysts stay connected where only three ledger connections fit beside them."""
+    server = make_server(max_connections="18", superuser_reserved_connections="3")
+    database = server.create_database()
+    database.sql(
+        "create table t as select 1 as a; select dp.protect('t'), dp.grant_budget('alice', 100)"
+    )
+    analysts = [psycopg.connect(database.conninfo("alice"), autocommit=True) for _ in range(12)]
+    try:
+        for i, analyst in enumerate(analysts):
+            if i % 2 == 0:  # the minute after which idle ones end
+                database.sql(
+                    "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                    " where application_name = 'dpsql_ledger' and state = 'idle'"
+                )
+            analyst.execute(f"select dp_count(*) from t where a > {i}")
+        assert database.sql("select count(*) from dp.spend") == [(12,)]
+    finally:
+        for analyst in analysts:
+            analyst.close()
+        database.close()

@@ -1,0 +1,243 @@
+"""Groups that nobody declared: who pays for them is told before, from public facts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+TEXT = "select c_born, dp_count(*) from client group by c_born"
+
+
+class Heard(NamedTuple):
+    """A notice; what psycopg gives to a handler does not outlive the call."""
+
+    severity: str | None
+    message_primary: str
+    message_detail: str
+    message_hint: str
+    context: str | None
+
+
+def listening(shop: Any) -> tuple[psycopg.Connection[Any], list[Heard]]:
+    alice = shop.connect(user="alice")
+    heard: list[Heard] = []
+    alice.add_notice_handler(
+        lambda d: heard.append(
+            Heard(
+                d.severity,
+                d.message_primary or "",
+                d.message_detail or "",
+                d.message_hint or "",
+                d.context,
+            )
+        )
+    )
+    return alice, heard
+
+
+def spent(shop: Any) -> float:
+    return float(shop.sql("select coalesce(sum(epsilon), 0) from dp.ledger")[0][0])
+
+
+def test_a_warning_comes_before_the_charge_with_threshold_and_remedy(shop: Any) -> None:
+    alice, heard = listening(shop)
+    alice.execute("set dp.epsilon = 2")
+    assert alice.execute(TEXT).fetchall() == []
+    (warning,) = heard
+    assert warning.severity == "WARNING"
+    assert warning.message_primary.startswith("the groups of this question are not public")
+    # (2 - ln 1e-8 - ln(1 + e^-2)) / 2 = 10.15
+    assert "at least 11." in warning.message_detail
+    assert "charged" in warning.message_detail
+    assert (
+        "SELECT dp.set_domain('public.client', 'c_born', date '2000-01-01', date '2000-12-31')"
+        in warning.message_hint
+    )
+    assert warning.context is None
+    declaration = warning.message_hint.split("declare them: ")[1].split(". Groups")[0]
+    with shop.connect(user="owner1") as owner:
+        owner.execute(declaration)
+    heard.clear()
+    assert len(alice.execute(TEXT).fetchall()) == 366
+    assert heard == []
+
+
+@pytest.mark.parametrize(
+    ("column", "call"),
+    [
+        ("p_client", "dp.set_domain('public.purchase', 'p_client', 0, 100)"),
+        ("p_amount", "dp.set_domain('public.purchase', 'p_amount', array['value', ...])"),
+    ],
+)
+def test_the_remedy_fits_the_type(shop: Any, column: str, call: str) -> None:
+    alice, heard = listening(shop)
+    alice.execute(f"select {column}, dp_count(*) from purchase group by {column}")
+    assert call in heard[0].message_hint
+
+
+def test_the_warning_is_a_function_of_public_facts(shop: Any) -> None:
+    alice, heard = listening(shop)
+    alice.execute(TEXT)
+    shop.sql("update client set c_born = '2001-01-01'")
+    alice.execute("set dp.fresh = on")
+    alice.execute(TEXT)
+    shop.sql("truncate client cascade")
+    alice.execute(TEXT)
+    assert len(heard) == 3
+    assert heard[0] == heard[1] == heard[2]
+
+
+def test_what_is_paid_already_is_not_warned_of(shop: Any) -> None:
+    alice, heard = listening(shop)
+    alice.execute(TEXT)
+    alice.execute(TEXT)
+    assert len(heard) == 1
+    assert spent(shop) == 1.0
+
+
+def test_a_join_says_that_the_threshold_may_be_higher(shop: Any) -> None:
+    alice, heard = listening(shop)
+    alice.execute(
+        "select c_born, dp_count(*) from client, purchase where c_id = p_client and c_id > 3"
+        " group by c_born"
+    )
+    assert "several times that" in heard[0].message_detail
+
+
+@pytest.mark.parametrize("level", ["error", "warning", "debug5"])
+def test_the_callers_setting_holds_for_it_and_nothing_else_comes(shop: Any, level: str) -> None:
+    alice, heard = listening(shop)
+    alice.execute(f"set client_min_messages = {level}")
+    alice.execute(TEXT)
+    ours = [n for n in heard if n.message_primary.startswith("the groups")]
+    assert len(ours) == (0 if level == "error" else 1)
+    assert alice.execute("show client_min_messages").fetchone() == (level,)
+    if level == "warning":
+        assert len(heard) == 1
+
+
+def test_public_and_declared_groups_are_not_warned_of(shop: Any) -> None:
+    alice, heard = listening(shop)
+    alice.execute("select c_kind, dp_count(*) from client group by c_kind")
+    alice.execute("select p_flag, dp_count(*) from purchase group by p_flag")
+    alice.execute("select dp_count(*) from client")
+    assert heard == []
+
+
+def test_without_delta_the_analyst_is_told_what_to_do(shop: Any) -> None:
+    with shop.connect(user="alice") as alice:
+        alice.execute("set dp.delta = 0")
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute(TEXT)
+    assert caught.value.sqlstate == "PD020"
+    assert caught.value.diag.message_hint.startswith("SET dp.delta = 1e-8")
+    assert "dp.set_domain('public.client', 'c_born'" in caught.value.diag.message_hint
+    assert spent(shop) == 0.0
+
+
+def test_explain_tells_the_threshold(shop: Any) -> None:
+    with shop.connect(user="alice") as alice:
+        alice.execute("set dp.epsilon = 2")
+        rows = dict(alice.execute("select * from dp.explain(%s)", (TEXT,)).fetchall())
+    assert "at least 11." in rows["groups"]
+    assert "dp.set_domain" in rows["groups"]
+
+
+def test_no_possible_group_costs_nothing_and_reads_nothing(shop: Any) -> None:
+    text = (
+        "select r_name, dp_count(*) from region, client where r_id = c_region and r_name = 'none'"
+        " group by r_name"
+    )
+    with shop.connect(user="alice") as alice:
+        assert alice.execute(text).fetchall() == []
+        rows = dict(alice.execute("select * from dp.explain(%s)", (text,)).fetchall())
+    assert rows["cost epsilon"] == "0"
+    assert rows["groups"].startswith("none")
+    assert spent(shop) == 0.0
+
+
+def test_a_public_condition_leaves_groups_out(shop: Any) -> None:
+    shop.sql("create table country (k int primary key, k_name text)")
+    shop.sql("alter table region add r_country int")
+    shop.sql("update region set r_country = r_id % 2")
+    shop.sql("insert into country values (0, 'even'), (1, 'odd')")
+    shop.sql("alter table country owner to owner1")
+    with shop.connect(user="owner1") as owner:
+        owner.execute("select dp.declare_public('country')")
+    with shop.connect(user="alice") as alice:
+        rows = alice.execute(
+            "select r_name, dp_count(*) from region join country on r_country = k"
+            " join client on c_region = r_id where k_name = 'odd' group by r_name order by 1"
+        ).fetchall()
+    assert [r[0] for r in rows] == ["region 1", "region 3"]
+    assert all(20 < r[1] < 80 for r in rows)  # 50 each; P(|Lap| >= 30) below 1e-9 at scale 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select dp_count(*) from purchase where p_client / 0 = 1",
+        "select dp_count(*) from purchase where p_id % 0 = 1",
+        "select dp_count(*) from purchase where mod(p_id, 0) = 1",
+        "select dp_count(*) from purchase where p_amount / 0.00 > 1",
+        "select dp_count(*) from purchase where p_amount::float8 / -0.0 > 1",
+        "select p_client / 0, dp_count(*) from purchase group by 1",
+        "select dp_count(p_client % 0) from purchase",
+        "select dp_count(*) / 0 from purchase",
+        "select dp_count(*) % 0 from purchase",
+        "select mod(dp_count(*), 0), div(dp_count(*)::numeric, 0) from purchase",
+        "select dp_count(*)::numeric / 0.0 from purchase",
+        "select dp_count(*) from purchase having 1 / 0 < dp_count(*)",
+    ],
+)
+def test_a_division_by_the_constant_zero_is_refused_for_nothing(shop: Any, text: str) -> None:
+    with shop.connect(user="alice") as alice, pytest.raises(psycopg.Error) as caught:
+        alice.execute(text)
+    assert caught.value.sqlstate == "PD013"
+    assert "division by the constant 0" in caught.value.diag.message_primary
+    assert "divisor" in caught.value.diag.message_hint
+    assert spent(shop) == 0.0
+
+
+def test_window_functions_are_pointed_to_the_answer(shop: Any) -> None:
+    with shop.connect(user="alice") as alice:
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute(
+                "select c_kind, rank() over (order by dp_count(*)) from client group by c_kind"
+            )
+        assert caught.value.sqlstate == "PD011"
+        assert "FROM (SELECT k, dp_count(*) AS n" in caught.value.diag.message_hint
+        rows = alice.execute(
+            "select c_kind, n, rank() over (order by n) from"
+            " (select c_kind, dp_count(*) as n from client group by c_kind) as answer"
+        ).fetchall()
+    assert len(rows) == 3
+
+
+def test_explain_with_parameters(shop: Any) -> None:
+    text = "select dp_count(*) from purchase where p_day < $1 and p_amount > $2 and p_flag = $3"
+    with shop.connect(user="alice") as alice:
+        rows = dict(
+            alice.execute("select * from dp.explain(%s, '2024-02-01', '3.5', null)", (text,))
+        )
+        assert rows["private relations"] == '"public"."purchase"'
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute("select * from dp.explain(%s, '2024-02-01')", (text,))
+        assert "there is no parameter $2" in caught.value.diag.message_primary
+        assert "dp.explain($$ ... $$, 'value of $1', ...)" in caught.value.diag.message_hint
+        assert int(caught.value.diag.internal_position) == text.index("$2") + 1
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute("select * from dp.explain(%s, 'no date', '1', 'true')", (text,))
+        assert "no date" in caught.value.diag.message_primary
+        # a value is a value, whatever it looks like
+        quoted = "x' or true --"
+        rows = dict(
+            alice.execute(
+                "select * from dp.explain('select dp_count(*) from client where c_kind = $1', %s)",
+                (quoted,),
+            )
+        )
+        assert rows["cost epsilon"] == "1"
+        assert spent(shop) == 0.0
