@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.refusals import EXTRA
+from tests.server.refusals import EXTRA, rewrite_tables
 
 SHOP = """
 create table public.region (r_id int primary key, r_name text not null);
@@ -49,6 +49,13 @@ def declare(database: Any) -> Any:
         for statement in DECLARE.strip().split("\n"):
             connection.execute(statement)
     return database
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables() -> Iterator[None]:
+    """Write the tables of refusals again after the tests, where that is asked for."""
+    yield
+    rewrite_tables()
 
 
 @pytest.fixture(scope="module")

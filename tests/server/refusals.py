@@ -1,6 +1,6 @@
 """Tables of refused statements: how they are written, and the check that each one is exact.
 
-A table is a text.  Lines start with one sign and a blank::
+A table is a file in ``refusals/``.  Lines start with one sign and a blank::
 
     # a comment
     u role             who asks from here on; alice at first
@@ -10,19 +10,30 @@ A table is a text.  Lines start with one sign and a blank::
     > a statement that is refused so
     $ a statement that runs before it, in a transaction that is rolled back
     % text             stands for %s in the message
-    @ number text      the detail goes on: At character <number> of the analysed statement: <text>
-    ^ text             PostgreSQL's own position points at this text of the statement
+    ^ text             the error's position is where this text of the statement starts
+    & text             the same in a statement inside the statement (of dp.query, say)
 
-``!`` starts a new refusal; ``d`` and ``h`` belong to all statements below it, ``$`` to the one above.
+``!`` starts a new refusal; ``d`` and ``h`` belong to all statements below it, the others to the
+one above.  ``DPSQL_REWRITE=1`` writes what is told into the files, to be reviewed as a difference.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+
+REWRITE = "DPSQL_REWRITE" in os.environ
+FOLDER = Path(__file__).with_suffix("")
+# What differs between the messages of one kind.
+VARIABLE = re.compile(
+    r"(?s)(?P<before>relation )?(?P<text>.*?)(?P<after> is not allowed .*| is neither .*)"
+)
 
 # Objects beside the shop that refused statements name.
 EXTRA = """
@@ -67,7 +78,7 @@ alter table guarded enable row level security;
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a refused statement must be told."""
+    """What a refused statement must be told; positions are given by the text that starts there."""
 
     state: str
     message: str
@@ -75,41 +86,88 @@ class Refusal:
     hint: str | None = None
     sql: str = ""
     position: str | None = None
+    inner: str | None = None
     user: str = "alice"
     before: tuple[str, ...] = ()
 
 
-def read_table(text: str) -> list[Any]:
+_TOLD: dict[Refusal, Refusal] = {}
+_TABLES: dict[str, list[Refusal | str]] = {}
+
+
+def read_table(name: str) -> list[Any]:
     """Return the rows of a table as pytest parameters, named by their statements."""
-    found: list[Refusal] = []
+    items: list[Refusal | str] = []
     head = Refusal("", "")
-    for line in text.strip().splitlines():
+    for line in (FOLDER / f"{name}.txt").read_text().splitlines():
         sign, _, rest = line.partition(" ")
         if sign == "!":
             state, _, message = rest.partition(" ")
             head = Refusal(state, message, user=head.user)
+        elif sign == "u":
+            head = Refusal("", "", user=rest)
         elif sign == "d":
             head = replace(head, detail=rest)
         elif sign == "h":
             head = replace(head, hint=rest)
         elif sign == ">":
-            found.append(replace(head, sql=rest))
-        elif sign == "u":
-            head = Refusal("", "", user=rest)
-        elif sign == "$":
-            found[-1] = replace(found[-1], before=(*found[-1].before, rest))
-        elif sign == "%":
-            found[-1] = replace(found[-1], message=found[-1].message.replace("%s", rest))
-        elif sign == "@":
-            number, _, there = rest.partition(" ")
-            place = f"At character {number} of the analysed statement: {there}"
-            detail = f"{head.detail} {place}" if head.detail else place
-            found[-1] = replace(found[-1], detail=detail)
-        elif sign == "^":
-            found[-1] = replace(found[-1], position=rest)
+            items.append(replace(head, sql=rest))
+        elif sign in ("#", ""):
+            items.append(line)
         else:
-            assert sign in ("#", ""), line
-    return [pytest.param(refusal, id=refusal.sql[:70]) for refusal in found]
+            items[-1] = _more(items[-1], sign, rest)
+    _TABLES[name] = items
+    return [pytest.param(item, id=item.sql[:70]) for item in items if isinstance(item, Refusal)]
+
+
+def _more(item: Refusal | str, sign: str, rest: str) -> Refusal:
+    assert isinstance(item, Refusal), rest
+    if sign == "$":
+        return replace(item, before=(*item.before, rest))
+    if sign == "%":
+        return replace(item, message=item.message.replace("%s", rest))
+    if sign == "^":
+        return replace(item, position=rest)
+    assert sign == "&", sign
+    return replace(item, inner=rest)
+
+
+def rewrite_tables() -> None:
+    """Write what was told into the tables, where that is asked for."""
+    if not REWRITE:
+        return
+    for name, items in _TABLES.items():
+        if any(item in _TOLD for item in items):
+            lines = _written([_TOLD.get(i, i) if isinstance(i, Refusal) else i for i in items])
+            (FOLDER / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def _written(items: list[Refusal | str]) -> list[str]:
+    lines: list[str] = []
+    head: list[str] = []
+    user = "alice"
+    for item in items:
+        if isinstance(item, str):
+            lines.append(item)
+            head = []
+            continue
+        if item.user != user:
+            user = item.user
+            lines.append(f"u {user}")
+        message, text = item.message, None
+        if found := VARIABLE.fullmatch(message):
+            text = found["text"]
+            message = f"{found['before'] or ''}%s{found['after']}"
+        new = [f"! {item.state} {message}"]
+        new += [f"{s} {v}" for s, v in (("d", item.detail), ("h", item.hint)) if v is not None]
+        if new != head:
+            head = new
+            lines += head
+        lines.append(f"> {item.sql}")
+        lines += [f"$ {statement}" for statement in item.before]
+        rest = (("%", text), ("^", item.position), ("&", item.inner))
+        lines += [f"{sign} {value}" for sign, value in rest if value is not None]
+    return lines
 
 
 def books(connection: psycopg.Connection[Any]) -> tuple[Any, ...]:
@@ -122,6 +180,13 @@ def books(connection: psycopg.Connection[Any]) -> tuple[Any, ...]:
     ).fetchone()
     assert row is not None
     return row
+
+
+def _there(text: str | None, position: str | None) -> str | None:
+    """Return the beginning of what stands at a position."""
+    if text is None or position is None:
+        return None
+    return text[int(position) - 1 :].split("\n")[0][:25].strip()
 
 
 def check(asker: psycopg.Connection[Any], admin: psycopg.Connection[Any], refusal: Refusal) -> None:
@@ -143,8 +208,11 @@ def check(asker: psycopg.Connection[Any], admin: psycopg.Connection[Any], refusa
         message=error.message_primary,
         detail=error.message_detail,
         hint=error.message_hint,
+        position=_there(refusal.sql, error.statement_position),
+        inner=_there(error.internal_query, error.internal_position),
     )
-    assert told == refusal
-    if refusal.position is not None:
-        assert refusal.sql[int(str(error.statement_position)) - 1 :].startswith(refusal.position)
+    if REWRITE:
+        _TOLD[refusal] = told
+    else:
+        assert told == refusal
     assert books(admin) == known
