@@ -109,7 +109,7 @@ def smooth_maximum(
     for group in hard.values():
         search.together(group)
     value = search.value
-    if value and any(search.at):
+    if any(variables(part) for part, _ in regions):
         value *= 1 + Fraction(95, 10**11)  # TOLERANCE, NEGLIGIBLE and rounding in the search
     return SmoothBound(value, search.at, sum(search.at))
 

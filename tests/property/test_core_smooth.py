@@ -220,3 +220,16 @@ def test_cliques_keep_the_maximum() -> None:
     }
     for beta in (0.2, 0.5, 1.0):
         assert exhaustive(parts, beta, 3) == exhaustive([polynomial], beta, 3)
+
+
+@pytest.mark.parametrize("excess", [-6e-10, -2e-10, 2e-10, 6e-10])
+def test_never_below_where_the_origin_nearly_ties(excess) -> None:
+    """A constant almost equal to what is gained elsewhere, within the search's tolerance."""
+    beta, slope = 0.05, 10**12
+    gain = [slope * s * s * math.exp(-beta * s) / -math.expm1(-beta * s) for s in range(1, 90)]
+    constant = int(max(gain) * (1 + excess))
+    for others in ((), ((0, 2),), ((0, 1), (1, 1))):
+        polynomial = {(0, 0): constant, (2, 0): slope, **dict.fromkeys(others, 1)}
+        truth = exhaustive([polynomial], beta, 2)
+        found = smooth_maximum([polynomial], beta, 2)
+        assert truth * (1 - 1e-13) <= found.value <= truth * (1 + 1.1e-9)
