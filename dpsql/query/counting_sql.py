@@ -191,7 +191,7 @@ class _Writer:
             if isinstance(factor, Product):
                 for child in (factor.left, factor.right):
                     readers.setdefault(child, []).append(number)
-        found = {}
+        found: dict[int, tuple[int, ...]] = {}
         for n, numbers in readers.items():
             shared = {_shared(self.plan, number) for number in numbers}
             if (

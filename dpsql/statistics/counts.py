@@ -82,15 +82,21 @@ def _count_in_arrays(
 ) -> Counts | None:
     """Run the plan on arrays; ``None`` when it does not fit them."""
     from dpsql.statistics.arrays import Memory, NotInArrays
+    from dpsql.statistics.codes import coded_plan, decode, read_texts
     from dpsql.statistics.kernel import evaluate
-    from dpsql.statistics.reading import expected_bytes, read_tables, readable
+    from dpsql.statistics.reading import expected_bytes, needed, read_tables, readable
 
-    if not readable(plan) or expected_bytes(plan, facts) > memory_limit:
+    read = frozenset[int]().union(*needed(plan).values())
+    coded = coded_plan(plan, read)
+    if coded is None or not readable(coded) or expected_bytes(plan, facts) > memory_limit:
+        return None
+    texts = read_texts(plan, read, database)
+    if texts is None:
         return None
     memory = Memory(memory_limit)
     try:
-        tables = read_tables(plan, facts, database, memory)
-        return evaluate(plan, tables, memory, database.tick)
+        tables = read_tables(coded, facts, database, memory)
+        return decode(plan, texts, evaluate(coded, tables, memory, database.tick))
     except NotInArrays:
         return None
 
