@@ -397,6 +397,36 @@ def test_coded_keys_equal_the_plain_join(
     check_arrays(connection, case)
 
 
+def test_values_that_share_a_hash_are_counted_by_sql(
+    connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dpsql.statistics import codes, counts
+
+    used = []
+    original = counts._count_in_sql
+    monkeypatch.setattr(counts, "_count_in_sql", lambda *a: (used.append(1), original(*a))[1])
+    columns = (Column("x", 25, "text", True),)
+    relation = Relation(1, "pg_temp", "t", True, 1, columns)
+    uses = [(AttributeUse(0, f"r{i}.x", "x"),) for i in range(2)]
+    query = JoinQuery(
+        tuple(Occurrence(i, relation, u) for i, u in enumerate(uses)),
+        (Attribute(0, "text", True),),
+        groups=(0,),
+    )
+    case = (
+        [
+            "CREATE TABLE pg_temp.t (x text NOT NULL)",
+            "INSERT INTO pg_temp.t VALUES ('a'), ('a'), ('b'), ('bb')",
+        ],
+        query,
+    )
+    check(connection, case, "arrays")
+    assert not used
+    monkeypatch.setitem(codes._HASHED, "text", "pg_catalog.length({0})::bigint")
+    check(connection, case, "arrays")
+    assert used
+
+
 @relaxed
 @given(case=cases())
 def test_automatic_choice_equals_the_plain_join(
