@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from dpsql.model import (
     Attribute,
     AttributeUse,
@@ -119,3 +121,43 @@ def test_numeric_form_never_casts_to_bigint() -> None:
     plan = make_plan(chain(3), [])
     assert "::bigint" in counting_sql(plan)
     assert "::bigint" not in counting_sql(plan, numeric=True)
+
+
+def test_joins_of_keys_are_written_in_place_unless_they_are_much_smaller() -> None:
+    query = chain(4, keys=True)
+    shape = query.shape()
+    wanted = [
+        Boundary(frozenset(range(i)), shape.boundary(frozenset(range(i)))) for i in range(1, 4)
+    ]
+    even = Sizes((1e5,) * 4, {(i, a): 1e5 for i in range(4) for a in range(3)})
+    skewed = Sizes((10.0, 1e5, 1e5, 1e5), {(i, a): 1e5 for i in range(4) for a in range(3)})
+    assert "f" not in _stored(counting_sql(make_plan(query, wanted, sizes=even)))
+    assert "f" in _stored(counting_sql(make_plan(query, wanted, sizes=skewed)))
+
+
+def test_a_factor_of_which_only_maxima_are_wanted_is_not_stored() -> None:
+    query = chain(3)
+    both = Boundary(frozenset({0, 1}), frozenset({0, 1}))
+    one = Boundary(frozenset({1}), frozenset({0, 1}))
+    plan = make_plan(query, [both, one], answer=False)
+    text = counting_sql(plan)
+    assert plan.tops()
+    assert _stored(text) == "m"
+    assert text.count('"t1"') == 1
+
+
+def test_groups_that_hardly_repeat_are_sorted_the_widest_attribute_first() -> None:
+    query = chain(3)
+    wanted = [Boundary(frozenset({1}), frozenset({0, 1}))]
+
+    def text(distinct: float) -> str:
+        sizes = Sizes((5e6,) * 3, {(i, a): 10.0**a * distinct for i in range(3) for a in (0, 1)})
+        return counting_sql(make_plan(query, wanted, answer=False, sizes=sizes))
+
+    assert "ORDER BY a1, a0" in text(1e5)
+    assert "ORDER BY" not in text(100)
+
+
+def _stored(text: str) -> str:
+    """Kinds of the common table expressions of a statement."""
+    return "".join(sorted(set(re.findall(r"\b([fm])\d+ AS MATERIALIZED", text))))

@@ -1,0 +1,219 @@
+"""Integer codes of keys that are not integers, so that the array kernel can count them.
+
+Two kinds of code, both expressions that PostgreSQL evaluates while it reads the rows:
+
+- *exact*: dates, timestamps, booleans, ``"char"`` and ``oid`` fit eight bytes;
+- *hashed*: PostgreSQL's own 64-bit hash of the type, which its definition makes equal for
+  equal values (numeric 1.0 and 1.00, -0.0 and 0.0, ``char(n)`` whatever its blanks).  That
+  different values have different codes is checked for every attribute in the snapshot of the
+  count; where it does not hold, the plan runs as SQL.
+
+Why not a dictionary of row numbers: codes must be the same in every statement that reads an
+occurrence and nothing may be created in a read-only snapshot, so each would sort all values of
+the class again.  Which executor runs changes time, never a count (PRIVACY.md section 2); every
+expression here is total, and NULL for NULL.
+
+Other types (``bytea``, enums, arrays, ``inet``, intervals, ranges) are left to SQL.  So are
+groups by a type whose equal values have several texts (``numeric``, floating point): which
+one is shown must not depend on the executor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpsql.model import Attribute, AttributeUse, Counts, Occurrence
+from dpsql.ports import Database
+from dpsql.query.counting_sql import source_sql, value_sql
+from dpsql.query.elimination import Base, Plan
+
+#: A dictionary of groups is read up to this many values.
+MOST_GROUPS = 100_000
+
+_INTEGERS = frozenset({"smallint", "integer", "bigint"})
+_STAMP = (
+    "CASE WHEN pg_catalog.isfinite({0})"
+    " THEN ((EXTRACT(epoch FROM {0}) - 946684800) * 1000000)::bigint"
+    " WHEN {0} = 'infinity' THEN 9223372036854775807"
+    " WHEN {0} = '-infinity' THEN -9223372036854775808 END"
+)
+_EXACT = {
+    "boolean": ("integer", "({0})::integer"),
+    '"char"': ("integer", "({0})::integer"),
+    "oid": ("bigint", "({0})::bigint"),
+    "date": (
+        "integer",
+        "CASE WHEN pg_catalog.isfinite({0}) THEN ({0}) - '2000-01-01'::date"
+        " WHEN {0} = 'infinity' THEN 2147483647 WHEN {0} = '-infinity' THEN -2147483648 END",
+    ),
+    "timestamp without time zone": ("bigint", _STAMP),
+    "timestamp with time zone": ("bigint", _STAMP),
+}
+# deterministic collations alone are answered, and all of them are equal bytewise
+_HASHED = {
+    "text": 'pg_catalog.hashtextextended(({0})::text COLLATE "C", 0)',
+    "character varying": 'pg_catalog.hashtextextended(({0})::text COLLATE "C", 0)',
+    "character": 'pg_catalog.hashbpcharextended(({0})::bpchar COLLATE "C", 0)',
+    "name": "pg_catalog.hashnameextended({0}, 0)",
+    "uuid": "pg_catalog.uuid_hash_extended({0}, 0)",
+    "numeric": "pg_catalog.hash_numeric_extended({0}, 0)",
+    "double precision": "pg_catalog.hashfloat8extended({0}, 0)",
+    "real": "pg_catalog.hashfloat4extended({0}, 0)",
+    "time without time zone": "pg_catalog.time_hash_extended({0}, 0)",
+}
+_MANY_TEXTS = frozenset({"numeric", "double precision", "real"})
+
+
+def coded_plan(plan: Plan, attributes: frozenset[int]) -> Plan | None:
+    """Rewrite a plan over integer codes of ``attributes``, those that it reads.
+
+    Returns
+    -------
+    Plan or None
+        ``None`` when a type has no codes.  Reads nothing.
+    """
+    query = plan.query
+    changed = _changed(plan, attributes)
+    for a in changed:
+        family = _family(query.attributes[a])
+        if family not in _EXACT and family not in _HASHED:
+            return None
+        if a in query.groups and family in _MANY_TEXTS:
+            return None
+    if not changed:
+        return plan
+    coded = tuple(
+        replace(attribute, type_name=_code(attribute)[0]) if attribute.id in changed else attribute
+        for attribute in query.attributes
+    )
+    occurrences = tuple(
+        replace(
+            occurrence,
+            uses=tuple(
+                _coded_use(use, query.attributes[use.attribute], occurrence)
+                if use.attribute in changed
+                else use
+                for use in occurrence.uses
+            ),
+        )
+        for occurrence in query.occurrences
+    )
+    return replace(plan, query=replace(query, attributes=coded, occurrences=occurrences))
+
+
+def read_texts(
+    plan: Plan, attributes: frozenset[int], database: Database
+) -> dict[int, dict[str, str]] | None:
+    """Check the hashes of the uncoded plan; read the texts of its coded group attributes.
+
+    Returns
+    -------
+    dict or None
+        For each such attribute the text of every code; ``None`` when two values share a hash
+        or a group has too many values.
+    """
+    texts = {}
+    for a in sorted(_changed(plan, attributes)):
+        if _family(plan.query.attributes[a]) in _HASHED and not _injective(plan, a, database):
+            return None
+        if a in plan.query.groups:
+            table = _texts(plan, a, database)
+            if table is None:
+                return None
+            texts[a] = table
+    return texts
+
+
+def decode(plan: Plan, texts: dict[int, dict[str, str]], counts: Counts) -> Counts:
+    """Give coded groups their own texts back."""
+    if not texts:
+        return counts
+    tables = [texts.get(a) for a in plan.query.groups]
+    groups = {
+        tuple(
+            key if table is None or key is None else table[key]
+            for key, table in zip(keys, tables, strict=True)
+        ): count
+        for keys, count in counts.groups.items()
+    }
+    return Counts(boundaries=counts.boundaries, groups=groups)
+
+
+def needs_check(plan: Plan, attributes: frozenset[int]) -> bool:
+    """Whether an attribute is hashed, so that its values are read once more."""
+    return any(_family(plan.query.attributes[a]) in _HASHED for a in attributes)
+
+
+def _changed(plan: Plan, attributes: frozenset[int]) -> frozenset[int]:
+    return frozenset(a for a in attributes if _family(plan.query.attributes[a]) not in _INTEGERS)
+
+
+def _family(attribute: Attribute) -> str:
+    """Return the type's name without its modifier: ``character(3)`` is ``character``."""
+    name = attribute.type_name
+    head, bracket, tail = name.partition("(")
+    if not bracket or not head or "." in head or name.startswith('"'):
+        return name
+    rest = tail.partition(")")[2]
+    return (head.rstrip() + rest) if not rest.startswith("[") else name
+
+
+def _code(attribute: Attribute) -> tuple[str, str]:
+    """Return the code's type and its expression over ``{0}``."""
+    family = _family(attribute)
+    return _EXACT[family] if family in _EXACT else ("bigint", _HASHED[family])
+
+
+def _coded_use(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> AttributeUse:
+    value = f"({value_sql(use, attribute, occurrence)})"
+    return replace(use, sql=f"({_code(attribute)[1].format(value)})")
+
+
+def _values(plan: Plan, attribute: int, *, first: bool = False) -> str:
+    """Write all values of an attribute, once for each column that provides it.
+
+    Columns are read unfiltered: a check that holds for more values holds.
+    """
+    query = plan.query
+    parts: dict[tuple[object, ...], str] = {}
+    for occurrence in query.occurrences:
+        for use in occurrence.uses:
+            if use.attribute != attribute:
+                continue
+            if use.column is not None:
+                value = value_sql(use, query.attributes[attribute], occurrence)
+                source = f"{occurrence.relation.sql} AS {occurrence.alias}"
+                key: tuple[object, ...] = (occurrence.relation.oid, use.column)
+            else:
+                base = Base(occurrence.index, (attribute,), (), False, True, False)
+                expressions, source = source_sql(query, base)
+                value = expressions[attribute]
+                key = (occurrence.index,)
+            parts.setdefault(key, f"SELECT {value} AS v FROM {source}")
+    chosen = list(parts.values())[: 1 if first else None]
+    return " UNION ALL ".join(chosen)
+
+
+def _injective(plan: Plan, attribute: int, database: Database) -> bool:
+    """Whether different values of an attribute have different hashes, in this snapshot."""
+    code = _code(plan.query.attributes[attribute])[1].format("v")
+    sql = (
+        f"SELECT count(*) FROM (SELECT 1 FROM (SELECT {code} AS h FROM"
+        f" (SELECT v FROM ({_values(plan, attribute)}) AS u GROUP BY v) AS d) AS e"
+        " GROUP BY h HAVING count(*) > 1) AS c"
+    )
+    return int(str(database.execute(sql)[0][0])) == 0
+
+
+def _texts(plan: Plan, attribute: int, database: Database) -> dict[str, str] | None:
+    """Read code and text of the values of a group; ``None`` when they are too many."""
+    code = _code(plan.query.attributes[attribute])[1].format("v")
+    sql = (
+        f"SELECT ({code})::text AS code, v::text AS value FROM"
+        f" (SELECT v FROM ({_values(plan, attribute, first=True)}) AS u"
+        f" WHERE v IS NOT NULL GROUP BY v LIMIT {MOST_GROUPS + 1}) AS d"
+    )
+    rows = database.execute(sql)
+    if len(rows) > MOST_GROUPS:
+        return None
+    return {str(number): str(value) for number, value in rows}
