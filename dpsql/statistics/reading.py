@@ -1,8 +1,8 @@
 """Read integer key columns into arrays: one pass per occurrence, bounded memory.
 
 ``dp.pack(max_bytes, a, b, ...)`` returns the rows as one bytea, column after column.  A large
-heap is read in ranges of pages, so that no more than one range is ever held several times,
-the bound is checked after each, and a cancel is noticed between them.
+heap is read in ranges of pages, a few of them in one statement, so that parallel workers share
+them, few rows are ever held several times, and the bound is checked again and again.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ MAX_COLUMNS = 8
 #: Times that rows just read exist, at most: in the processes that pack them, on their way to the
 #: leader, there, as the result, in SPI's hands and in Python's.
 _COPIES = 6
+#: Ranges of pages that one statement reads.
+_TOGETHER = 4
 _LIMIT_EXCEEDED = "54000"
 
 
@@ -103,11 +105,11 @@ def _read(
         return {}, int(str(database.execute(f"SELECT count(*) FROM {source}")[0][0]))
     parts: list[list[Ints]] = [[] for _ in attributes]
     rows = 0
-    for condition in _ranges(plan.query.occurrences[index], len(attributes), facts):
-        expressions, source = source_sql(plan.query, base, condition)
-        values = ", ".join(f"({expressions[a]})" for a in attributes)
+    ranges = _ranges(plan.query.occurrences[index], len(attributes), facts)
+    for first in range(0, len(ranges), _TOGETHER):
         room = max(1, (memory.limit - memory.used) // _COPIES)
-        packed = _fetch(database, f"SELECT dp.pack({room}::bigint, {values}) FROM {source}")
+        sql = _packing(plan, base, ranges[first : first + _TOGETHER], room)
+        packed = _fetch(database, sql)
         if packed is None:
             continue
         columns = unpack(packed)
@@ -121,6 +123,17 @@ def _read(
         found[a] = _join(parts[k], memory)
         parts[k] = []
     return found, rows
+
+
+def _packing(plan: Plan, base: Base, ranges: list[tuple[str, ...]], room: int) -> str:
+    """Write the statement that packs some ranges: parallel workers take one after the other."""
+    selects = []
+    for condition in ranges:
+        expressions, source = source_sql(plan.query, base, condition)
+        columns = ", ".join(f"({expressions[a]}) AS c{k}" for k, a in enumerate(base.output))
+        selects.append(f"SELECT {columns} FROM {source}")
+    values = ", ".join(f"p.c{k}" for k in range(len(base.output)))
+    return f"SELECT dp.pack({room}::bigint, {values}) FROM ({' UNION ALL '.join(selects)}) AS p"
 
 
 def unpack(packed: bytes) -> list[Ints]:
@@ -144,7 +157,7 @@ def _ranges(occurrence: Occurrence, columns: int, facts: Facts) -> list[tuple[st
     step = limits.PAGES
     if pages:
         a_page = facts.rows.get(oid, 0.0) / pages * columns * 8
-        step = max(1, min(step, int(limits.PACKED / max(a_page, 1.0))))
+        step = max(1, min(step, int(limits.PACKED / _TOGETHER / max(a_page, 1.0))))
     if occurrence.relation.kind not in ("r", "m") or pages <= 2 * step:
         return [()]
     tid = f"{occurrence.alias}.ctid"
