@@ -23,6 +23,7 @@ TINY = {
     "ROOM": 2,
     "SLOTS": 2,
     "PAGES": 1,
+    "PACKED": 64,
 }
 
 

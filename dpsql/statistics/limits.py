@@ -18,5 +18,7 @@ BITMAP = 1 << 23
 ROOM = 1 << 17
 #: Slots of the first hash table of a run; a power of two.
 SLOTS = 1 << 12
-#: Pages of a table that are read at once.
-PAGES = 8192
+#: Pages of a range, at most.
+PAGES = 4096
+#: Bytes of values that one statement reads, about.
+PACKED = 1 << 23

@@ -1,8 +1,8 @@
-"""Read integer key columns into arrays: one streaming pass per occurrence, bounded memory.
+"""Read integer key columns into arrays: one pass per occurrence, bounded memory.
 
-``dp.pack(a, b, ..., max_bytes)`` returns the rows as one bytea of native int64, row by
-row.  A large heap is read in ranges of pages, so that no more than one range is ever held
-twice, the bound is checked after each, and a cancel is noticed between them.
+``dp.pack(max_bytes, a, b, ...)`` returns the rows as one bytea, column after column.  A large
+heap is read in ranges of pages, a few of them in one statement, so that parallel workers share
+them, few rows are ever held several times, and the bound is checked again and again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ from dpsql.statistics.sizes import Facts
 
 _INTEGERS = ("smallint", "integer", "bigint")
 #: Columns that dp.pack takes.
-MAX_COLUMNS = 4
+MAX_COLUMNS = 8
+#: Times that rows just read exist, at most: in the processes that pack them, on their way to the
+#: leader, there, as the result, in SPI's hands and in Python's.
+_COPIES = 6
+#: Ranges of pages that one statement reads.
+_TOGETHER = 4
 _LIMIT_EXCEEDED = "54000"
 
 
@@ -100,38 +105,63 @@ def _read(
         return {}, int(str(database.execute(f"SELECT count(*) FROM {source}")[0][0]))
     parts: list[list[Ints]] = [[] for _ in attributes]
     rows = 0
-    for condition in _ranges(plan.query.occurrences[index], facts):
-        expressions, source = source_sql(plan.query, base, condition)
-        values = ", ".join(f"({expressions[a]})::bigint" for a in attributes)
-        room = max(1, (memory.limit - memory.used) // 2)
-        packed = _fetch(database, f"SELECT dp.pack({values}, {room}::bigint) FROM {source}")
+    ranges = _ranges(plan.query.occurrences[index], len(attributes), facts)
+    for first in range(0, len(ranges), _TOGETHER):
+        room = max(1, (memory.limit - memory.used) // _COPIES)
+        sql = _packing(plan, base, ranges[first : first + _TOGETHER], room)
+        packed = _fetch(database, sql)
         if packed is None:
             continue
-        matrix = np.frombuffer(packed, dtype=np.int64).reshape(-1, len(attributes))
-        memory.need(matrix.nbytes * 2)
-        rows += len(matrix)
-        for k in range(len(attributes)):
-            column = _narrow(matrix[:, k])
+        columns = unpack(packed)
+        rows += len(columns[0])
+        for part, column in zip(parts, columns, strict=True):
             memory.hold(column.nbytes)
-            parts[k].append(column)
+            part.append(column)
         database.tick()
-    columns = {}
+    found = {}
     for k, a in enumerate(attributes):
-        columns[a] = _join(parts[k], memory)
+        found[a] = _join(parts[k], memory)
         parts[k] = []
-    return columns, rows
+    return found, rows
 
 
-def _ranges(occurrence: Occurrence, facts: Facts) -> list[tuple[str, ...]]:
+def _packing(plan: Plan, base: Base, ranges: list[tuple[str, ...]], room: int) -> str:
+    """Write the statement that packs some ranges: parallel workers take one after the other."""
+    selects = []
+    for condition in ranges:
+        expressions, source = source_sql(plan.query, base, condition)
+        columns = ", ".join(f"({expressions[a]}) AS c{k}" for k, a in enumerate(base.output))
+        selects.append(f"SELECT {columns} FROM {source}")
+    values = ", ".join(f"p.c{k}" for k in range(len(base.output)))
+    return f"SELECT dp.pack({room}::bigint, {values}) FROM ({' UNION ALL '.join(selects)}) AS p"
+
+
+def unpack(packed: bytes) -> list[Ints]:
+    """Return copies of the columns of a ``dp.pack``."""
+    count = int(np.frombuffer(packed, dtype=np.int64, count=1)[0])
+    head = np.frombuffer(packed, dtype=np.int64, count=2 + count).tolist()
+    rows, widths = head[1], head[2:]
+    columns: list[Ints] = []
+    at = 8 * len(head)
+    for width in widths:
+        kind = {4: np.int32, 8: np.int64}[width]
+        columns.append(np.frombuffer(packed, dtype=kind, count=rows, offset=at).copy())
+        at += -(-rows * width // 8) * 8
+    return columns
+
+
+def _ranges(occurrence: Occurrence, columns: int, facts: Facts) -> list[tuple[str, ...]]:
     """Conditions that cut a large table into ranges of pages; open at both ends."""
-    pages = facts.pages.get(occurrence.relation.oid, 0)
-    if occurrence.relation.kind not in ("r", "m") or pages <= 2 * limits.PAGES:
+    oid = occurrence.relation.oid
+    pages = facts.pages.get(oid, 0)
+    step = limits.PAGES
+    if pages:
+        a_page = facts.rows.get(oid, 0.0) / pages * columns * 8
+        step = max(1, min(step, int(limits.PACKED / _TOGETHER / max(a_page, 1.0))))
+    if occurrence.relation.kind not in ("r", "m") or pages <= 2 * step:
         return [()]
     tid = f"{occurrence.alias}.ctid"
-    marks = [
-        f"'({p},0)'::pg_catalog.tid"
-        for p in range(limits.PAGES, pages - limits.PAGES // 2, limits.PAGES)
-    ]
+    marks = [f"'({p},0)'::pg_catalog.tid" for p in range(step, pages - step // 2, step)]
     found: list[tuple[str, ...]] = [(f"{tid} < {marks[0]}",)]
     found += [(f"{tid} >= {a}", f"{tid} < {b}") for a, b in pairwise(marks)]
     return [*found, (f"{tid} >= {marks[-1]}",)]
@@ -152,21 +182,15 @@ def _fetch(database: Database, sql: str) -> bytes | None:
     return bytes(packed) if isinstance(packed, memoryview) else packed  # type: ignore[return-value]
 
 
-def _narrow(column: Ints) -> Ints:
-    """Copy to four bytes where the values allow."""
-    low, high = int(column.min(initial=0)), int(column.max(initial=0))
-    fits = low >= -(2**31) and high < 2**31
-    return column.astype(np.int32) if fits else column.copy()
-
-
 def _join(parts: list[Ints], memory: Memory) -> Ints:
+    """Put the pieces of a column together."""
     if not parts:
         return np.zeros(0, dtype=np.int32)
     if len(parts) == 1:
         return parts[0]
     before = sum(p.nbytes for p in parts)
-    memory.need(before)
+    wide = max(p.itemsize for p in parts)
+    memory.need(sum(len(p) for p in parts) * wide)
     column = np.concatenate(parts)
-    memory.hold(column.nbytes)
-    memory.release(before)
+    memory.used += column.nbytes - before
     return column

@@ -1,33 +1,52 @@
 /*
  * pack.c
- *		dp.pack and dp.pack4: rows of one to four integers as one bytea.
+ *		dp.pack: rows of integers as one bytea, column after column.
  *
- * The rows lie one after the other (row-major), each column in the machine's
- * own byte order, so that numpy.frombuffer(...).reshape(-1, columns) is the
- * table.  One aggregate holds whole rows; therefore partial results may be
- * concatenated in any order and the aggregates are parallel.  A row with a
- * NULL in any column is left out: it joins nothing.
+ * The result is, in the machine's byte order and all of it aligned to eight
+ * bytes: the number of columns, the number of rows, for each column the bytes
+ * of a value (4 or 8), each as an int64; then the columns.  A column has 8
+ * bytes a value only if it must.  A row with a NULL is left out: it joins
+ * nothing.  Rows stay together, their order is no particular one; partial
+ * results may be put together in any order, so the aggregate is parallel.
+ *
+ * Rows are kept in chunks that never move, each with its own widths.  The
+ * limit counts the bytes of values that one process holds; the leader of a
+ * parallel plan ends up with all of them, so the result obeys it as well.
  */
 #include "postgres.h"
 
+#include "catalog/pg_type_d.h"
 #include "fmgr.h"
 #include "utils/memutils.h"
 
-#define INITIAL_BYTES 1024
+#define MAX_COLUMNS 8
+#define FIRST_ROWS 64
+#define MOST_ROWS 65536
 
 PG_FUNCTION_INFO_V1(dpsql_pack_step);
-PG_FUNCTION_INFO_V1(dpsql_pack4_step);
 PG_FUNCTION_INFO_V1(dpsql_pack_combine);
 PG_FUNCTION_INFO_V1(dpsql_pack_serialize);
 PG_FUNCTION_INFO_V1(dpsql_pack_deserialize);
 PG_FUNCTION_INFO_V1(dpsql_pack_final);
 
+typedef struct Chunk
+{
+	struct Chunk *next;
+	int64		rows;
+	int64		capacity;
+	int32		width[MAX_COLUMNS];
+	char	   *values[MAX_COLUMNS];
+} Chunk;
+
 typedef struct
 {
-	bytea	   *buffer;			/* header and values; its size is set at the end */
-	Size		used;			/* bytes of values */
-	Size		allocated;		/* bytes for values */
-	int64		limit;			/* most bytes that the caller accepts */
+	MemoryContext context;
+	int64		limit;			/* most bytes of values that the caller accepts */
+	int64		used;			/* bytes of values */
+	int32		columns;
+	Oid			types[MAX_COLUMNS];
+	Chunk	   *first;
+	Chunk	   *last;
 } Pack;
 
 static MemoryContext
@@ -41,91 +60,140 @@ aggregate_context(FunctionCallInfo fcinfo)
 }
 
 static Pack *
-pack_create(MemoryContext context, int64 limit)
+pack_create(MemoryContext context, int32 columns, int64 limit)
 {
-	Pack	   *pack = MemoryContextAlloc(context, sizeof(Pack));
+	Pack	   *pack = MemoryContextAllocZero(context, sizeof(Pack));
 
-	pack->buffer = MemoryContextAlloc(context, VARHDRSZ + INITIAL_BYTES);
-	pack->used = 0;
-	pack->allocated = INITIAL_BYTES;
-	pack->limit = Min(limit, (int64) (MaxAllocSize - VARHDRSZ));
+	pack->context = context;
+	pack->columns = columns;
+	pack->limit = Min(limit, (int64) (MaxAllocSize / 2));
 	return pack;
 }
 
-/* Room for more values; repalloc keeps the buffer in its context. */
-static char *
-pack_reserve(Pack *pack, Size bytes)
+/* Count bytes against the limit. */
+static void
+pack_use(Pack *pack, int64 bytes)
 {
-	char	   *end;
-
-	if ((int64) (pack->used + bytes) > pack->limit)
+	pack->used += bytes;
+	if (pack->used > pack->limit)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("packed rows exceed the limit of %lld bytes",
 						(long long) pack->limit)));
-	if (pack->used + bytes > pack->allocated)
-	{
-		Size		wanted = Max(pack->allocated * 2, pack->used + bytes);
-
-		wanted = Min(wanted, MaxAllocSize - VARHDRSZ);
-		pack->buffer = repalloc(pack->buffer, VARHDRSZ + wanted);
-		pack->allocated = wanted;
-	}
-	end = VARDATA(pack->buffer) + pack->used;
-	pack->used += bytes;
-	return end;
 }
 
-/* Arguments: state, the columns, the limit in bytes. */
-static inline Pack *
-pack_row(FunctionCallInfo fcinfo, Size width)
+static Chunk *
+pack_append(Pack *pack, int64 capacity, const int32 *width)
 {
-	int			last = PG_NARGS() - 1;
-	Pack	   *pack;
-	char	   *row;
+	Chunk	   *chunk = MemoryContextAllocZero(pack->context, sizeof(Chunk));
 
-	if (PG_ARGISNULL(0))
+	chunk->capacity = capacity;
+	for (int c = 0; c < pack->columns; c++)
 	{
-		if (PG_ARGISNULL(last) || PG_GETARG_INT64(last) < 0)
-			elog(ERROR, "the limit of dp.pack must be a number of bytes");
-		pack = pack_create(aggregate_context(fcinfo), PG_GETARG_INT64(last));
+		chunk->width[c] = width[c];
+		chunk->values[c] = MemoryContextAlloc(pack->context, capacity * width[c]);
 	}
+	if (pack->last == NULL)
+		pack->first = chunk;
 	else
-		pack = (Pack *) PG_GETARG_POINTER(0);
-	for (int i = 1; i < last; i++)
+		pack->last->next = chunk;
+	pack->last = chunk;
+	return chunk;
+}
+
+/* A chunk with room for one more row, of values that may be wide where the mask says so. */
+static Chunk *
+pack_room(Pack *pack, uint32 wide)
+{
+	Chunk	   *last = pack->last;
+	int32		width[MAX_COLUMNS];
+	bool		fits = last != NULL && last->rows < last->capacity;
+
+	for (int c = 0; c < pack->columns; c++)
 	{
-		if (PG_ARGISNULL(i))
-			return pack;
+		bool		needed = (wide & (1U << c)) != 0;
+
+		width[c] = needed || (last != NULL && last->width[c] == sizeof(int64)) ?
+			sizeof(int64) : sizeof(int32);
+		fits = fits && width[c] == last->width[c];
 	}
-	row = pack_reserve(pack, width * (last - 1));
-	for (int i = 1; i < last; i++, row += width)
+	if (fits)
+		return last;
+	return pack_append(pack, last == NULL ? FIRST_ROWS : Min(MOST_ROWS, 2 * last->capacity), width);
+}
+
+/* The types of the columns, at the first row. */
+static Pack *
+pack_begin(FunctionCallInfo fcinfo)
+{
+	int			columns = PG_NARGS() - 2;
+	Pack	   *pack;
+
+	if (PG_ARGISNULL(1) || PG_GETARG_INT64(1) < 0)
+		elog(ERROR, "the limit of dp.pack must be a number of bytes");
+	if (columns < 1 || columns > MAX_COLUMNS || get_fn_expr_variadic(fcinfo->flinfo))
+		elog(ERROR, "dp.pack takes one to %d columns", MAX_COLUMNS);
+	pack = pack_create(aggregate_context(fcinfo), columns, PG_GETARG_INT64(1));
+	for (int c = 0; c < columns; c++)
 	{
-		if (width == sizeof(int64))
-		{
-			int64		value = PG_GETARG_INT64(i);
-
-			memcpy(row, &value, sizeof(value));
-		}
-		else
-		{
-			int32		value = PG_GETARG_INT32(i);
-
-			memcpy(row, &value, sizeof(value));
-		}
+		pack->types[c] = get_fn_expr_argtype(fcinfo->flinfo, c + 2);
+		if (pack->types[c] != INT2OID && pack->types[c] != INT4OID && pack->types[c] != INT8OID)
+			elog(ERROR, "dp.pack takes integers only");
 	}
 	return pack;
 }
 
+/* Arguments: state, the limit in bytes, the columns. */
 Datum
 dpsql_pack_step(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_POINTER(pack_row(fcinfo, sizeof(int64)));
+	Pack	   *pack = PG_ARGISNULL(0) ? pack_begin(fcinfo) : (Pack *) PG_GETARG_POINTER(0);
+	int64		values[MAX_COLUMNS];
+	uint32		wide = 0;
+	Chunk	   *chunk;
+	int64		bytes = 0;
+
+	for (int c = 0; c < pack->columns; c++)
+	{
+		if (PG_ARGISNULL(c + 2))
+			PG_RETURN_POINTER(pack);
+		if (pack->types[c] == INT8OID)
+		{
+			values[c] = PG_GETARG_INT64(c + 2);
+			if (values[c] != (int32) values[c])
+				wide |= 1U << c;
+		}
+		else
+			values[c] = pack->types[c] == INT4OID ? PG_GETARG_INT32(c + 2) : PG_GETARG_INT16(c + 2);
+	}
+	chunk = pack->last;
+	if (wide != 0 || chunk == NULL || chunk->rows == chunk->capacity)
+		chunk = pack_room(pack, wide);
+	for (int c = 0; c < pack->columns; c++)
+	{
+		if (chunk->width[c] == sizeof(int64))
+			((int64 *) chunk->values[c])[chunk->rows] = values[c];
+		else
+			((int32 *) chunk->values[c])[chunk->rows] = (int32) values[c];
+		bytes += chunk->width[c];
+	}
+	pack_use(pack, bytes);
+	chunk->rows++;
+	PG_RETURN_POINTER(pack);
 }
 
-Datum
-dpsql_pack4_step(PG_FUNCTION_ARGS)
+/* Copy a chunk to the end. */
+static void
+pack_copy(Pack *pack, const Chunk *chunk)
 {
-	PG_RETURN_POINTER(pack_row(fcinfo, sizeof(int32)));
+	Chunk	   *copy;
+
+	for (int c = 0; c < pack->columns; c++)
+		pack_use(pack, chunk->rows * chunk->width[c]);
+	copy = pack_append(pack, Max(chunk->rows, 1), chunk->width);
+	copy->rows = chunk->rows;
+	for (int c = 0; c < pack->columns; c++)
+		memcpy(copy->values[c], chunk->values[c], chunk->rows * chunk->width[c]);
 }
 
 Datum
@@ -141,55 +209,160 @@ dpsql_pack_combine(PG_FUNCTION_ARGS)
 		PG_RETURN_POINTER(into);
 	}
 	if (into == NULL)
-		into = pack_create(aggregate_context(fcinfo), other->limit);
-	if (other->used > 0)
-		memcpy(pack_reserve(into, other->used), VARDATA(other->buffer), other->used);
+		into = pack_create(aggregate_context(fcinfo), other->columns, other->limit);
+	for (const Chunk *chunk = other->first; chunk != NULL; chunk = chunk->next)
+		pack_copy(into, chunk);
 	PG_RETURN_POINTER(into);
 }
 
-/* The limit, then the values. */
+/* What a serialized state begins with, and each of its chunks; all multiples of eight bytes. */
+typedef struct
+{
+	int64		limit;
+	int64		columns;
+} StateHeader;
+
+typedef struct
+{
+	int64		rows;
+	int32		width[MAX_COLUMNS];
+} ChunkHeader;
+
+/* Chunks lie aligned, so that what is read back may point into the serialized state. */
+static Size
+chunk_size(int32 columns, int64 rows, const int32 *width)
+{
+	Size		size = sizeof(ChunkHeader);
+
+	for (int c = 0; c < columns; c++)
+		size += MAXALIGN(rows * width[c]);
+	return size;
+}
+
 Datum
 dpsql_pack_serialize(PG_FUNCTION_ARGS)
 {
 	Pack	   *pack = (Pack *) PG_GETARG_POINTER(0);
+	StateHeader header = {pack->limit, pack->columns};
+	Size		size = sizeof(StateHeader);
 	bytea	   *result;
+	char	   *place;
 
-	if (pack->used > MaxAllocSize - VARHDRSZ - sizeof(int64))
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("packed rows exceed the limit of %lld bytes", (long long) pack->limit)));
-	result = palloc(VARHDRSZ + sizeof(int64) + pack->used);
-	SET_VARSIZE(result, VARHDRSZ + sizeof(int64) + pack->used);
-	memcpy(VARDATA(result), &pack->limit, sizeof(int64));
-	memcpy(VARDATA(result) + sizeof(int64), VARDATA(pack->buffer), pack->used);
+	for (const Chunk *chunk = pack->first; chunk != NULL; chunk = chunk->next)
+		size += chunk_size(pack->columns, chunk->rows, chunk->width);
+	result = palloc(VARHDRSZ + size);
+	SET_VARSIZE(result, VARHDRSZ + size);
+	place = VARDATA(result);
+	memcpy(place, &header, sizeof(header));
+	place += sizeof(header);
+	for (const Chunk *chunk = pack->first; chunk != NULL; chunk = chunk->next)
+	{
+		ChunkHeader part;
+
+		memset(&part, 0, sizeof(part));
+		part.rows = chunk->rows;
+		memcpy(part.width, chunk->width, sizeof(part.width));
+		memcpy(place, &part, sizeof(part));
+		place += sizeof(part);
+		for (int c = 0; c < pack->columns; c++)
+		{
+			memcpy(place, chunk->values[c], chunk->rows * chunk->width[c]);
+			place += MAXALIGN(chunk->rows * chunk->width[c]);
+		}
+	}
 	PG_RETURN_BYTEA_P(result);
 }
 
+/* A state whose chunks point into the serialized one: it is combined at once and then forgotten. */
 Datum
 dpsql_pack_deserialize(PG_FUNCTION_ARGS)
 {
 	bytea	   *serialized = PG_GETARG_BYTEA_PP(0);
-	Size		bytes = VARSIZE_ANY_EXHDR(serialized) - sizeof(int64);
-	int64		limit;
+	char	   *place = VARDATA_ANY(serialized);
+	char	   *end = place + VARSIZE_ANY_EXHDR(serialized);
+	StateHeader header;
 	Pack	   *pack;
 
-	memcpy(&limit, VARDATA_ANY(serialized), sizeof(int64));
-	pack = pack_create(CurrentMemoryContext, limit);
-	if (bytes > 0)
-		memcpy(pack_reserve(pack, bytes), VARDATA_ANY(serialized) + sizeof(int64), bytes);
+	memcpy(&header, place, sizeof(header));
+	place += sizeof(header);
+	pack = pack_create(CurrentMemoryContext, (int32) header.columns, header.limit);
+	while (place < end)
+	{
+		Chunk	   *chunk = palloc0(sizeof(Chunk));
+		ChunkHeader part;
+
+		memcpy(&part, place, sizeof(part));
+		place += sizeof(part);
+		chunk->rows = chunk->capacity = part.rows;
+		memcpy(chunk->width, part.width, sizeof(part.width));
+		for (int c = 0; c < pack->columns; c++)
+		{
+			chunk->values[c] = place;
+			place += MAXALIGN(part.rows * part.width[c]);
+		}
+		if (pack->last == NULL)
+			pack->first = chunk;
+		else
+			pack->last->next = chunk;
+		pack->last = chunk;
+	}
 	PG_RETURN_POINTER(pack);
 }
 
-/* The buffer itself, without a copy; the size in its header is all that is set. */
+/* Chunks become columns; each is freed when it is copied.  NULL when there was no row. */
 Datum
 dpsql_pack_final(PG_FUNCTION_ARGS)
 {
-	Pack	   *pack;
+	Pack	   *pack = PG_ARGISNULL(0) ? NULL : (Pack *) PG_GETARG_POINTER(0);
+	int64		rows = 0;
+	int64		header[2 + MAX_COLUMNS];
+	char	   *column[MAX_COLUMNS];
+	Size		size;
+	bytea	   *result;
 
-	if (PG_ARGISNULL(0))
-		pack = pack_create(CurrentMemoryContext, 0);
-	else
-		pack = (Pack *) PG_GETARG_POINTER(0);
-	SET_VARSIZE(pack->buffer, VARHDRSZ + pack->used);
-	PG_RETURN_BYTEA_P(pack->buffer);
+	if (pack == NULL || pack->first == NULL)
+		PG_RETURN_NULL();
+	memset(header, 0, sizeof(header));
+	for (const Chunk *chunk = pack->first; chunk != NULL; chunk = chunk->next)
+	{
+		rows += chunk->rows;
+		for (int c = 0; c < pack->columns; c++)
+			header[2 + c] = Max(header[2 + c], chunk->width[c]);
+	}
+	header[0] = pack->columns;
+	header[1] = rows;
+	size = sizeof(int64) * (2 + pack->columns);
+	for (int c = 0; c < pack->columns; c++)
+		size += MAXALIGN(rows * header[2 + c]);
+	result = palloc(VARHDRSZ + size);
+	SET_VARSIZE(result, VARHDRSZ + size);
+	memcpy(VARDATA(result), header, sizeof(int64) * (2 + pack->columns));
+	column[0] = VARDATA(result) + sizeof(int64) * (2 + pack->columns);
+	for (int c = 1; c < pack->columns; c++)
+		column[c] = column[c - 1] + MAXALIGN(rows * header[1 + c]);
+	while (pack->first != NULL)
+	{
+		Chunk	   *chunk = pack->first;
+
+		for (int c = 0; c < pack->columns; c++)
+		{
+			if (chunk->width[c] == header[2 + c])
+				memcpy(column[c], chunk->values[c], chunk->rows * chunk->width[c]);
+			else
+			{
+				for (int64 r = 0; r < chunk->rows; r++)
+				{
+					int64		value = ((int32 *) chunk->values[c])[r];
+
+					memcpy(column[c] + r * sizeof(int64), &value, sizeof(value));
+				}
+			}
+			column[c] += chunk->rows * header[2 + c];
+			pfree(chunk->values[c]);
+		}
+		pack->first = chunk->next;
+		pfree(chunk);
+	}
+	pack->last = NULL;
+	PG_RETURN_BYTEA_P(result);
 }

@@ -94,12 +94,5 @@ grant execute on function
     dp.warn(text, text, text),
     dp.note(text),
     dp.ledger_socket(),
-    dp.pack(bigint, bigint),
-    dp.pack(bigint, bigint, bigint),
-    dp.pack(bigint, bigint, bigint, bigint),
-    dp.pack(bigint, bigint, bigint, bigint, bigint),
-    dp.pack4(integer, bigint),
-    dp.pack4(integer, integer, bigint),
-    dp.pack4(integer, integer, integer, bigint),
-    dp.pack4(integer, integer, integer, integer, bigint)
+    dp.pack(bigint, variadic "any")
 to dp_executor;

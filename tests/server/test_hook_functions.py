@@ -9,6 +9,7 @@ import numpy as np
 import psycopg
 import pytest
 
+from dpsql.statistics.reading import unpack
 from tests.server.hook_fixture.asking import TABLES
 
 
@@ -232,53 +233,73 @@ def test_parameters_called_by_hand(owner: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "kind"), [("pack", np.int64), ("pack4", np.int32)])
-@pytest.mark.parametrize("columns", [1, 2, 3, 4])
+@pytest.mark.parametrize("types", [("bigint",), ("integer", "bigint"), ("smallint", "bigint",
+                                   "integer", "integer", "bigint", "bigint", "smallint",
+                                   "integer")])  # fmt: skip
 @pytest.mark.parametrize("parallel", [False, True])
-def test_pack_keeps_rows_together(
-    owner: Any, name: str, kind: type[np.generic], columns: int, parallel: bool
-) -> None:
+def test_pack_keeps_rows_together(owner: Any, types: tuple[str, ...], parallel: bool) -> None:
     owner.execute("create table many as select g::integer a from generate_series(-9000, 20000) g")
     owner.execute("insert into many values (null); analyze many")
-    expressions = [f"({i + 1} * a)::{'bigint' if name == 'pack' else 'integer'}"
-                   for i in range(columns)]  # fmt: skip
+    factors = [1 if kind != "bigint" else 10**i for i, kind in enumerate(types)]
+    expressions = [f"(a::bigint * {f})::{kind}" for f, kind in zip(factors, types, strict=True)]
     if parallel:
         owner.execute("set parallel_setup_cost = 0; set parallel_tuple_cost = 0;"
                       " set min_parallel_table_scan_size = 0")  # fmt: skip
-    query = f"select dp.{name}({', '.join(expressions)}, 1000000) from many"
+    query = f"select dp.pack(2000000, {', '.join(expressions)}) from many"
     plan = owner.execute(f"explain {query}").fetchall()
     assert any("Partial Aggregate" in row[0] for row in plan) == parallel
-    rows = np.frombuffer(owner.execute(query).fetchone()[0], dtype=kind).reshape(-1, columns)
-    expected = np.arange(-9000, 20001)[:, None] * np.arange(1, columns + 1)
-    assert (rows[rows[:, 0].argsort()] == expected).all()
+    columns = unpack(owner.execute(query).fetchone()[0])
+    order = columns[0].argsort()
+    for column, factor in zip(columns, factors, strict=True):
+        assert (column[order] == np.arange(-9000, 20001) * factor).all()
+        assert column.itemsize == (4 if 20000 * factor < 2**31 else 8)
+
+
+def test_pack_widens_a_column_when_it_must(owner: Any) -> None:
+    """Narrow rows, wide ones and narrow ones again, around the ends of 32 bits."""
+    values = [*range(100), 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, *range(200, 300)]
+    row = owner.execute(
+        "select dp.pack(100000, a, n) from unnest(%s::bigint[]) with ordinality u(a, n)",
+        (values,),
+    ).fetchone()
+    assert unpack(row[0])[0].tolist() == values
+    assert unpack(row[0])[1].tolist() == list(range(1, len(values) + 1))
+    assert [column.itemsize for column in unpack(row[0])] == [8, 4]
 
 
 def test_pack_of_nothing_and_of_extremes(owner: Any) -> None:
-    assert owner.execute("select dp.pack(1::bigint, 9) where false").fetchone() == (b"",)
+    assert owner.execute("select dp.pack(9, 1::bigint) where false").fetchone() == (None,)
+    assert owner.execute("select dp.pack(9, 1, null::bigint)").fetchone() == (None,)
     row = owner.execute(
-        "select dp.pack(a, b, 64) from (values (1, null), (-9223372036854775808,"
+        "select dp.pack(64, a, b) from (values (1, null), (-9223372036854775808,"
         " 9223372036854775807)) v(a, b)"
     ).fetchone()
-    assert np.frombuffer(row[0], dtype=np.int64).tolist() == [-(2**63), 2**63 - 1]
+    assert [column.tolist() for column in unpack(row[0])] == [[-(2**63)], [2**63 - 1]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["dp.pack(9, 'a'::text)", "dp.pack(9, 1.5)", "dp.pack(9)", "dp.pack(null, 1)",
+     "dp.pack(-1, 1)", "dp.pack(9, variadic array[1])", "dp.pack(9, 1, 1, 1, 1, 1, 1, 1, 1, 1)"],
+)  # fmt: skip
+def test_pack_takes_a_few_integers_only(owner: Any, call: str) -> None:
+    with pytest.raises((psycopg.errors.InternalError_, psycopg.errors.UndefinedFunction)):
+        owner.execute(f"select {call}")
 
 
 def test_pack_by_group(owner: Any) -> None:
     rows = owner.execute(
-        "select g % 3, dp.pack(g, 1000) from generate_series(1, 9::bigint) g group by 1 order by 1"
+        "select g % 3, dp.pack(1000, g) from generate_series(1, 9::bigint) g group by 1 order by 1"
     ).fetchall()
-    assert [sorted(np.frombuffer(r[1], dtype=np.int64).tolist()) for r in rows] == [
-        [3, 6, 9],
-        [1, 4, 7],
-        [2, 5, 8],
-    ]
+    assert [sorted(unpack(r[1])[0].tolist()) for r in rows] == [[3, 6, 9], [1, 4, 7], [2, 5, 8]]
 
 
-@pytest.mark.parametrize("limit", [0, 8, 8 * 999])
+@pytest.mark.parametrize("limit", [0, 4, 4 * 999])
 def test_pack_stops_at_its_limit(owner: Any, limit: int) -> None:
     with pytest.raises(psycopg.errors.ProgramLimitExceeded) as raised:
-        owner.execute("select dp.pack(g, %s) from generate_series(1, 1000::bigint) g", (limit,))
+        owner.execute("select dp.pack(%s, g) from generate_series(1, 1000::bigint) g", (limit,))
     assert raised.value.diag.message_primary == f"packed rows exceed the limit of {limit} bytes"
-    owner.execute("select dp.pack(g, 8000) from generate_series(1, 1000::bigint) g")
+    owner.execute("select dp.pack(4000, g) from generate_series(1, 1000::bigint) g")
 
 
 def test_server_log_reaches_no_client(owner: Any) -> None:
