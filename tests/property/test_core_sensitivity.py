@@ -83,6 +83,45 @@ def test_keys_never_make_the_bound_larger_where_no_boundary_is_empty(query: Quer
         assert new <= old * (1 + 2 * 10**-9)
 
 
+@pytest.mark.parametrize("query", [q for q in QUERIES if q.keys], ids=lambda q: q.name)
+def test_with_all_boundaries_measured_keys_never_make_the_bound_larger(query: Query) -> None:
+    """Empty components too: the least of several smooth upper bounds is one."""
+    generator = random.Random(f"{query.name} all")
+    shape, beta = query.shape(), 0.3
+    needs = required(shape, False) | required(shape, True)
+
+    def both(instance: Instance) -> tuple[float, float]:
+        values = {b: query.boundary(instance, b) for b in needs}
+        plain = {b: values[b] for b in required(shape, False)}
+        return (
+            sensitivity.bound(shape, plain, beta, "residual", False).value,
+            sensitivity.bound(shape, values, beta, "residual", True).value,
+        )
+
+    for _ in range(8):
+        instance = query.sample(generator, True)
+        plain, least = both(instance)
+        assert least <= plain * (1 + 2e-9)
+        count = query.count(instance)
+        for other in query.neighbours(instance, True):
+            there = both(other)[1]
+            assert abs(query.count(other) - count) <= max(least, 1.0)
+            assert abs(math.log(max(least, 1.0) / max(there, 1.0))) <= beta + 2e-9
+
+
+def test_an_empty_determined_component_is_the_exception() -> None:
+    """Rows of ``a`` are determined; with none of them the keyless bound knows more."""
+    query = next(q for q in QUERIES if q.name == "keyed_star")
+    shape, beta = query.shape(), 1.0
+    # f(0, 1) six times over; a(0), b(1, 2) and c(2) are empty
+    instance: Instance = {"f": ((0, 0),) * 6, "a": (), "b": (), "c": ()}
+    found = []
+    for keys in (False, True):
+        values = {b: query.boundary(instance, b) for b in required(shape, keys)}
+        found.append(sensitivity.bound(shape, values, beta, "residual", keys).value)
+    assert found[0] < found[1] <= found[0] * math.exp(3 * beta)
+
+
 def test_a_forgotten_self_join_subset_is_caught() -> None:
     """Mutant: only single occurrences change; the property above must fail."""
     query = next(q for q in QUERIES if q.name == "self_triangle")
