@@ -111,7 +111,7 @@ def test_what_the_far_server_says_is_not_told(near: Any, far: Any, alice: Any) -
     assert told == 2 * [
         (
             "PD900",
-            "dpsql: the answer could not be computed",
+            "the answer could not be computed",
             None,
             "The cost was charged. The server log names the cause for the administrator.",
         )
@@ -125,9 +125,11 @@ def test_a_foreign_table_that_nobody_declared(near: Any, alice: Any) -> None:
     near.sql("create foreign table other (c_id int) server far options (table_name 'far_client')")
     refusal = Refusal(
         "PD012",
-        'dpsql: relation "public.other" is neither protected nor public',
-        "At character 48 of the analysed statement: public.other",
-        "Its owner can declare it: SELECT dp.protect('relation') or dp.declare_public('relation').",
+        'relation "public.other" is neither protected nor public',
+        None,
+        "Its owner can declare it: SELECT dp.protect('public.other')"
+        " or dp.declare_public('public.other').",
         "select dp_count(*) from other",
+        "other",
     )
     check(alice, near.connect(), refusal)

@@ -25,7 +25,7 @@ LOST = "select dp_count(*) from client where c_id > 100"
 NEW = "select dp_count(*) from client where c_id > 150"
 RESTORED = Refusal(
     "PD051",
-    "dpsql: the privacy ledger was restored or promoted and nobody acknowledged it",
+    "the privacy ledger was restored or promoted and nobody acknowledged it",
     "Spends that were made since the backup may be missing from it.",
     "The owner of the data must run SELECT dp.acknowledge_restore('<what happened>').",
     NEW,
@@ -138,7 +138,7 @@ def test_a_promoted_asynchronous_standby(primary: Primary) -> None:
             admin,
             Refusal(
                 "PD050",
-                "dpsql: the privacy ledger is not available",
+                "the privacy ledger is not available",
                 "This server is a standby, where nothing can be charged.",
                 "Ask the primary server.",
                 NEW,
