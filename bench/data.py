@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 from bench.queries import R6
 
 _ROOT = Path(__file__).resolve().parent.parent
+_TPCH = _ROOT / "demo" / "tpch"
 
 
 def superuser() -> str:
@@ -38,24 +39,34 @@ def prepare_r6(dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
         if connection.execute("select to_regclass('r6')").fetchone() == (None,):
             connection.execute(R6)
-            connection.execute("select dp.protect('r6')")
             connection.execute("analyze r6")
+        connection.execute(
+            "select dp.protect('r6') where not exists"
+            " (select from dp.relations where relation_name = 'r6')"
+        )
 
 
 def prepare_tpch(dsn: str, database: str, scale: float) -> None:
-    """Make the database unless it is there, complete."""
+    """Make the database unless it is there, complete; install the extension that was built last."""
+    where = make_conninfo(dsn, dbname=database)
     with psycopg.connect(dsn, autocommit=True) as connection:
         sql = "select shobj_description(oid, 'pg_database') from pg_database where datname = %s"
-        if connection.execute(sql, [database]).fetchone() == ("complete",):
-            return
-        connection.execute(f'drop database if exists "{database}" with (force)')
-        connection.execute(f'create database "{database}"')
+        if connection.execute(sql, [database]).fetchone() != ("complete",):
+            connection.execute(f'drop database if exists "{database}" with (force)')
+            connection.execute(f'create database "{database}"')
+            _load_tpch(where, scale)
+            connection.execute(f"comment on database \"{database}\" is 'complete'")
+    with psycopg.connect(where, autocommit=True) as connection:
+        connection.execute("drop extension if exists dpsql cascade")
+        connection.execute("create extension dpsql cascade")
+        connection.execute((_TPCH / "protect.sql").read_text())
+
+
+def _load_tpch(dsn: str, scale: float) -> None:
     from dpsql.client.tpch import generate
 
-    demo = _ROOT / "demo" / "tpch"
-    with psycopg.connect(make_conninfo(dsn, dbname=database), autocommit=True) as connection:
-        connection.execute("create extension dpsql cascade")
-        connection.execute((demo / "tables.sql").read_text())
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute((_TPCH / "tables.sql").read_text())
         with tempfile.TemporaryDirectory() as folder:
             for table, path in generate(Path(folder), scale):
                 copy = f"copy {table} from stdin (format csv, delimiter '|')"
@@ -63,7 +74,5 @@ def prepare_tpch(dsn: str, database: str, scale: float) -> None:
                     while block := file.read(1 << 20):
                         sink.write(block)
                 path.unlink()
-        connection.execute((demo / "keys.sql").read_text())
+        connection.execute((_TPCH / "keys.sql").read_text())
         connection.execute("vacuum analyze")
-        connection.execute((demo / "protect.sql").read_text())
-        connection.execute(f"comment on database \"{database}\" is 'complete'")
