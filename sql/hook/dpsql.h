@@ -56,7 +56,7 @@ extern Query *analyse_text(const char *text, const char *const *parameters, int 
 extern int	find_in_source(const char *analysed, int position, const char *source, int location,
 						   bool conforming);
 
-/* inventory.c: what an analysed query uses */
+/* inventory_json.c: what an analysed query uses */
 extern char *inventory_json(Query *query, const char *sql);
 
 #endif							/* DPSQL_H */

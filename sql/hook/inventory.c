@@ -1,6 +1,6 @@
 /*
  * inventory.c
- *		Everything that an analysed query uses, as JSON, for the allow-lists.
+ *		Everything that an analysed query uses, for the allow-lists.
  *
  * A list here is complete or the allow-list has a hole: every function that
  * the executor could call, every type, every relation.  Node types that this
@@ -9,42 +9,13 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
-#include "fmgr.h"
-#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
-#include "utils/array.h"
-#include "utils/builtins.h"
-#include "utils/guc.h"
-#include "utils/json.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 #include "utils/typcache.h"
 
 #include "compat.h"
 #include "dpsql.h"
-
-PG_FUNCTION_INFO_V1(dpsql_analyze);
-
-typedef struct
-{
-	List	   *relations;		/* OIDs, each once, as the lists below */
-	List	   *functions;
-	List	   *types;
-	List	   *collations;
-	List	   *domains;
-	List	   *operators;		/* OIDs, collation beside it in the next list */
-	List	   *operator_collations;
-	List	   *constructs;		/* names (char *) */
-	List	   *sqlvalues;		/* names (char *) */
-	bool		viaio;
-	bool		grouping_sets;
-	bool		for_update;
-	bool		target_srfs;
-	bool		set_operations;
-} Inventory;
+#include "inventory.h"
 
 static void
 add_oid(List **list, Oid oid)
@@ -359,188 +330,9 @@ take(Node *node, void *context)
 	return expression_tree_walker(node, take, context);
 }
 
-static void
-append_oids(StringInfo json, const char *key, List *oids)
+/* Collect what the query and everything in it uses. */
+void
+take_inventory(Query *query, Inventory *inventory)
 {
-	ListCell   *cell;
-	const char *separator = "";
-
-	appendStringInfo(json, ",\"%s\":[", key);
-	foreach(cell, oids)
-	{
-		appendStringInfo(json, "%s%u", separator, lfirst_oid(cell));
-		separator = ",";
-	}
-	appendStringInfoChar(json, ']');
-}
-
-static void
-append_names(StringInfo json, const char *key, List *names)
-{
-	ListCell   *cell;
-	const char *separator = "";
-
-	appendStringInfo(json, ",\"%s\":[", key);
-	foreach(cell, names)
-	{
-		appendStringInfoString(json, separator);
-		escape_json(json, (const char *) lfirst(cell));
-		separator = ",";
-	}
-	appendStringInfoChar(json, ']');
-}
-
-static void
-append_flag(StringInfo json, const char *key, bool value)
-{
-	appendStringInfo(json, ",\"%s\":%s", key, value ? "true" : "false");
-}
-
-static void
-append_relation(StringInfo json, Oid relation)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
-	Form_pg_class form;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relation);
-	form = (Form_pg_class) GETSTRUCT(tuple);
-	appendStringInfo(json, "{\"oid\":%u,\"relkind\":\"%c\",\"schema\":", relation, form->relkind);
-	escape_json(json, get_namespace_name(form->relnamespace));
-	appendStringInfoString(json, ",\"name\":");
-	escape_json(json, NameStr(form->relname));
-	append_flag(json, "rowsecurity", form->relrowsecurity);
-	append_flag(json, "rules", form->relhasrules);
-	append_flag(json, "temporary", form->relpersistence == RELPERSISTENCE_TEMP);
-	appendStringInfoChar(json, '}');
-	ReleaseSysCache(tuple);
-}
-
-static void
-append_operator(StringInfo json, Oid operator, Oid collation)
-{
-	Oid			left;
-	Oid			right;
-
-	op_input_types(operator, &left, &right);
-	appendStringInfo(json,
-					 "{\"oid\":%u,\"function\":%u,\"left\":%u,\"right\":%u,\"collation\":%u}",
-					 operator, get_opcode(operator), left, right, collation);
-}
-
-static void
-append_column(StringInfo json, TargetEntry *entry)
-{
-	Node	   *expr = (Node *) entry->expr;
-
-	appendStringInfoString(json, "{\"name\":");
-	escape_json(json, entry->resname ? entry->resname : "");
-	appendStringInfo(json, ",\"type\":%u,\"typmod\":%d,\"collation\":%u}",
-					 exprType(expr), exprTypmod(expr), exprCollation(expr));
-}
-
-/* The inventory of an analysed query, beside its text. */
-char *
-inventory_json(Query *query, const char *sql)
-{
-	Inventory	inventory = {0};
-	StringInfoData json;
-	ListCell   *cell;
-	ListCell   *other;
-	const char *separator = "";
-
-	take((Node *) query, &inventory);
-
-	initStringInfo(&json);
-	appendStringInfoString(&json, "{\"command\":\"SELECT\",\"sql\":");
-	escape_json(&json, sql);
-	appendStringInfoString(&json, ",\"relations\":[");
-	foreach(cell, inventory.relations)
-	{
-		appendStringInfoString(&json, separator);
-		append_relation(&json, lfirst_oid(cell));
-		separator = ",";
-	}
-	appendStringInfoString(&json, "],\"operators\":[");
-	separator = "";
-	forboth(cell, inventory.operators, other, inventory.operator_collations)
-	{
-		appendStringInfoString(&json, separator);
-		append_operator(&json, lfirst_oid(cell), lfirst_oid(other));
-		separator = ",";
-	}
-	appendStringInfoString(&json, "],\"columns\":[");
-	separator = "";
-	foreach(cell, query->targetList)
-	{
-		if (lfirst_node(TargetEntry, cell)->resjunk)
-			continue;
-		appendStringInfoString(&json, separator);
-		append_column(&json, lfirst_node(TargetEntry, cell));
-		separator = ",";
-	}
-	appendStringInfoChar(&json, ']');
-	append_oids(&json, "functions", inventory.functions);
-	append_oids(&json, "types", inventory.types);
-	append_oids(&json, "collations", inventory.collations);
-	append_oids(&json, "domains", inventory.domains);
-	append_names(&json, "constructs", inventory.constructs);
-	append_names(&json, "sqlvalue", inventory.sqlvalues);
-	append_flag(&json, "viaio", inventory.viaio);
-	append_flag(&json, "grouping_sets", inventory.grouping_sets);
-	append_flag(&json, "for_update", inventory.for_update);
-	append_flag(&json, "target_srfs", inventory.target_srfs);
-	append_flag(&json, "set_operations", inventory.set_operations);
-	appendStringInfoChar(&json, '}');
-	return json.data;
-}
-
-/*
- * Parse analysis runs the input functions of literals, and those of a domain
- * run its CHECK: somebody's code.  So it runs with the rights of whoever wrote
- * the text, never with those of dp.run's owner, and cannot leave a setting
- * behind that dp.run pins.  An error restores both with the (sub)transaction.
- */
-static Query *
-analyse_as(Oid role, const char *text, const char *const *values, int count)
-{
-	Oid			user;
-	int			context;
-	int			nest_level;
-	Query	   *query;
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE |
-						   SECURITY_RESTRICTED_OPERATION);
-	nest_level = NewGUCNestLevel();
-	query = analyse_text(text, values, count, true);
-	AtEOXact_GUC(false, nest_level);
-	SetUserIdAndSecContext(user, context);
-	return query;
-}
-
-/*
- * dp.analyze(query text [, parameters text[] [, role oid]]) returns text
- *
- * The role defaults to the one in effect outside all functions: the SET ROLE
- * target or the session user.
- */
-Datum
-dpsql_analyze(PG_FUNCTION_ARGS)
-{
-	int			count = 0;
-	const char *const *values = NULL;
-	Oid			role = GetOuterUserId();
-	Query	   *query;
-	char	   *sql;
-
-	if (PG_ARGISNULL(0))
-		PG_RETURN_NULL();
-	if (PG_NARGS() > 1 && !PG_ARGISNULL(1))
-		values = text_array_values(PG_GETARG_ARRAYTYPE_P(1), &count);
-	if (PG_NARGS() > 2 && !PG_ARGISNULL(2))
-		role = PG_GETARG_OID(2);
-	query = analyse_as(role, text_to_cstring(PG_GETARG_TEXT_PP(0)), values, count);
-	sql = deparse_query(copyObject(query));
-	PG_RETURN_TEXT_P(cstring_to_text(inventory_json(query, sql)));
+	take((Node *) query, inventory);
 }
