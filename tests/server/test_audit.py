@@ -215,10 +215,10 @@ def connect(self):
 LedgerConnection.call = call
 LedgerConnection.connect = connect
 """
-# dp.run must be able to write for that mutant, which it cannot as it is.
+# The function must be able to write for that mutant, which it cannot as it is.
 WRITING = """
-alter function dp.run(text, text[]) owner to postgres;
-alter function dp.run(text, text[]) volatile;
+alter function dp.python_run(text, text[]) owner to postgres;
+alter function dp.python_run(text, text[]) volatile;
 """
 
 

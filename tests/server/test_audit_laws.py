@@ -61,8 +61,8 @@ FORGOTTEN_SELF_JOIN = """
 from dataclasses import replace
 import dpsql.core.sensitivity as sensitivity
 right = sensitivity.bound
-def wrong(shape, *a):
-    return right(replace(shape, physical=tuple(range(len(shape.physical)))), *a)
+def wrong(shape, *a, **k):
+    return right(replace(shape, physical=tuple(range(len(shape.physical)))), *a, **k)
 sensitivity.bound = wrong
 """
 STEEP_CAUCHY = """
