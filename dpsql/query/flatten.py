@@ -25,6 +25,7 @@ from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, Wit
 
 SYSTEM_COLUMNS = frozenset(["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
 MAX_OCCURRENCES = 64
+_NEVER_DECLARED = ("pg_catalog", "information_schema", "dp", "dpv")
 _MAX_VIEW_DEPTH = 32
 
 
@@ -75,6 +76,16 @@ class Scope:
         if parts and parts[-1] in SYSTEM_COLUMNS:
             refusals.refuse("system_column", node.position)
         raise InternalError("a column of the statement is not known", position=node.position)
+
+
+def _how_to_declare(schema: str, shown: str) -> str:
+    if schema in _NEVER_DECLARED:
+        return "Catalogues and temporary tables cannot be joined privately: leave it out."
+    name = literal(shown)
+    return (
+        f"Its owner can declare it: SELECT dp.protect({name}), dp.declare_public({name})"
+        f" or, if it is a view, dp.declare_view({name})."
+    )
 
 
 class Flattener:
@@ -157,8 +168,7 @@ class Flattener:
         if view is None:
             raise UndeclaredRelation(
                 f'relation "{shown}" is neither protected nor public',
-                hint=f"Its owner can declare it: SELECT dp.protect({literal(shown)}) or"
-                f" dp.declare_public({literal(shown)}).",
+                hint=_how_to_declare(schema, shown),
                 position=item.position,
             )
         if (schema, item.name) in self._views or len(self._views) > _MAX_VIEW_DEPTH:

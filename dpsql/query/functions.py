@@ -77,10 +77,15 @@ def allowed_oids() -> frozenset[int]:
     )
 
 
-def not_allowed(what: str, position: int | None, hint: str | None = None) -> FunctionNotAllowed:
+def not_allowed(
+    what: str,
+    position: int | None,
+    hint: str | None = None,
+    where: str = "a condition or group key",
+) -> FunctionNotAllowed:
     """Make the error for a function, operator, cast or type outside the list."""
     return FunctionNotAllowed(
-        f"{what} is not allowed in a condition or group key",
+        f"{what} is not allowed in {where}",
         detail="Only functions that cannot raise an error on any row are.",
         hint=hint or "The documentation lists the allowed ones (docs/sql.md).",
         position=position,

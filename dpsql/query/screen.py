@@ -69,7 +69,9 @@ def screen(analysis: Mapping[str, Any], catalog: Catalog) -> None:
             refusals.refuse("window")
         if not _harmless(facts):
             place = _place(str(analysis["sql"]), facts.name)
-            raise functions.not_allowed(f"function {facts.schema}.{facts.name}", place)
+            raise functions.not_allowed(
+                f"function {facts.schema}.{facts.name}", place, where="a private query"
+            )
     collations = [oid for oid in analysis.get("collations", ()) if oid not in (0, 100, 950, 951)]
     if collations and not catalog.deterministic(collations):
         raise functions.not_allowed("a nondeterministic collation", None)

@@ -10,9 +10,11 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_proc.h"
 #include "nodes/parsenodes.h"
 #include "nodes/primnodes.h"
 #include "parser/parse_relation.h"
+#include "utils/acl.h"
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
 #error "dpsql supports PostgreSQL 15 to 18"
@@ -43,6 +45,17 @@ compat_levels_up(Node *node)
 		return ((ReturningExpr *) node)->retlevelsup;
 #endif
 	return -1;
+}
+
+/* May the role call the function? */
+static inline bool
+compat_may_call(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
 }
 
 /* Name of an expression that only later majors have, or NULL. */

@@ -16,6 +16,7 @@
 #define DPSQL_SCHEMA "dp"
 
 /* SQLSTATE class PD, as in dpsql/errors.py */
+#define ERRCODE_DPSQL_NO_BUDGET MAKE_SQLSTATE('P', 'D', '0', '0', '2')
 #define ERRCODE_DPSQL_UNSUPPORTED MAKE_SQLSTATE('P', 'D', '0', '1', '1')
 #define ERRCODE_DPSQL_SYNTAX MAKE_SQLSTATE('P', 'D', '0', '1', '4')
 #define ERRCODE_DPSQL_VERSION MAKE_SQLSTATE('P', 'D', '0', '3', '0')

@@ -14,6 +14,7 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parse_node.h"
 #include "tcop/tcopprot.h"
@@ -125,9 +126,24 @@ parameters_call(List *parameters)
 	return result;
 }
 
+/* Who may not call dp.run has no budget: say that, not "permission denied". */
+static void
+require_analyst(ParseState *pstate, Oid function, int location)
+{
+	char	   *role = GetUserNameFromId(GetUserId(), false);
+
+	if (!compat_may_call(function, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_NO_BUDGET),
+				 errmsg("role \"%s\" has no privacy budget in this database", role),
+				 errhint("Ask the owner of the data for SELECT dp.grant_budget(%s, epsilon => ...).",
+						 quote_literal_cstr(quote_identifier(role))),
+				 parser_errposition(pstate, location)));
+}
+
 /* The location lets an error of the answer point into the client's statement. */
 static RangeTblFunction *
-run_call(const char *text, List *parameters, int location)
+run_call(ParseState *pstate, const char *text, List *parameters, int location)
 {
 	Oid			signature[] = {TEXTOID, TEXTARRAYOID};
 	Oid			function = member_function("run", 2, signature);
@@ -138,6 +154,7 @@ run_call(const char *text, List *parameters, int location)
 									InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
 	RangeTblFunction *result = makeNode(RangeTblFunction);
 
+	require_analyst(pstate, function, location);
 	if (!get_func_retset(function) || get_func_rettype(function) != RECORDOID)
 		elog(ERROR, "dp.run does not return a set of records");
 	call->funcretset = true;
@@ -260,7 +277,7 @@ replace_query(ParseState *pstate, Query *query, int location)
 	check_self_contained(pstate, query, location);
 	renumber_parameters((Node *) asked, &parameters);
 	collect_relations((Node *) query, &relations);
-	call = run_call(deparse_query(asked), parameters,
+	call = run_call(pstate, deparse_query(asked), parameters,
 					pstate->p_sourcetext == debug_query_string ? location : -1);
 
 	foreach(cell, query->targetList)

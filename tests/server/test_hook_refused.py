@@ -207,6 +207,7 @@ def test_defaults(alice: Asking) -> None:
         "dp.max_epsilon_per_query": "-1",
         "dp.fresh": "off",
         "dp.confidence": "0.95",
+        "dp.preload_python": "on",
     }
     rows = alice.run("select name, setting from pg_settings where name like 'dp.%'")
     assert dict(rows) == expected

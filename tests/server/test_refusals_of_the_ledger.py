@@ -294,3 +294,25 @@ def test_a_server_without_the_library(small: Any) -> None:
         small.cluster.stop()
         del small.cluster.settings["shared_preload_libraries"]
         small.cluster.start()
+
+
+@pytest.mark.parametrize("name", ["stranger", 'Frau "Ü"'])
+def test_a_role_that_nobody_knows(shop: Any, name: str) -> None:
+    """Not "permission denied for function run": what to do."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    shop.sql(f"create role {quoted} login")
+    try:
+        with shop.connect(user=name) as stranger:
+            with pytest.raises(psycopg.Error) as caught:
+                stranger.execute(ASK)
+            stranger.rollback()
+            written = name if name.isalpha() else quoted
+            assert caught.value.sqlstate == "PD002"
+            diag = caught.value.diag
+            assert diag.message_primary == f'role "{name}" has no privacy budget in this database'
+            assert diag.message_hint == (
+                f"Ask the owner of the data for SELECT dp.grant_budget('{written}', epsilon => ...)."
+            )
+            assert diag.statement_position == str(ASK.index("dp_count") + 1)
+    finally:
+        shop.sql(f"drop role {quoted}")

@@ -70,11 +70,17 @@ def down(value: float) -> Fraction:
 def check_budget(epsilon: Fraction, delta: Fraction) -> None:
     """Refuse budgets that mean nothing or leave the range of the proofs' arithmetic."""
     if not Fraction(1, 10**6) <= epsilon <= 1000:
-        raise InvalidParameter("dp.epsilon must be between 0.000001 and 1000")
+        raise InvalidParameter(
+            "dp.epsilon must leave each number of the answer between 0.000001 and 1000",
+            detail="Several dp_count of one question share it equally.",
+            hint="Set dp.epsilon between 0.00001 and 100.",
+        )
     if not 0 <= delta < Fraction(1, 2):
-        raise InvalidParameter("dp.delta must be at least 0 and less than 0.5")
+        raise InvalidParameter(
+            "dp.delta must be at least 0 and less than 0.5", hint="Usual is 1e-8."
+        )
     if 0 < delta < Fraction(1, 10**100):
-        raise InvalidParameter("dp.delta must be 0 or at least 1e-100")
+        raise InvalidParameter("dp.delta must be 0 or at least 1e-100", hint="Usual is 1e-8.")
 
 
 def need_delta(delta: Fraction, what: str) -> None:
