@@ -182,7 +182,10 @@ class _Planner:
         elif e.kind == "fn" and e.data == "width_bucket":
             values = [constant("integer", str(i)) for i in range(int(str(e.args[3].data)) + 2)]
         elif e.kind == "extract" and e.data in _FIELDS and e.args[0].type != "interval":
-            values = [constant("numeric", str(i)) for i in _FIELDS[str(e.data)]]
+            fields = _FIELDS[str(e.data)]
+            if e.data == "hour" and e.args[0].type.startswith("time "):
+                fields = range(25)  # 24:00 is a time
+            values = [constant("numeric", str(i)) for i in fields]
         elif e.kind == "cast" and e.args[0].kind == "extract" and e.data == e.type:
             inner = self._finite(e.args[0])
             values = inner and [constant(e.type, v.data) for v in inner if v.data is not None]  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ from dpsql.query.canonical import describe
 from dpsql.query.emit import emit, has_identity_equality
 from dpsql.query.graph import AttributeClass, Graph, bare, not_null
 from dpsql.query.ir import TRUE, Expr, map_columns
-from dpsql.query.types import INTEGERS
+from dpsql.query.types import INTEGERS, modifier
 
 _TEXTS = frozenset(("text", "character varying"))
 
@@ -49,14 +49,25 @@ def joined_to(graph: Graph, position: int, key: Expr) -> PublicKey | None:
     (occurrence,) = key.occurrences()
     found = graph.class_of(occurrence, bare(key))
     for other, member in found.members if found else ():
-        if not graph.relations[other].private and _same_text(member.type, key.type):
+        if not graph.relations[other].private and _same_text(member, key):
             return PublicKey(position, other, member)
     return None
 
 
-def _same_text(one: str, other: str) -> bool:
-    """Tell whether equal values of two types are written alike."""
-    return one == other or {one, other} <= set(INTEGERS) or {one, other} <= _TEXTS
+def _same_text(one: Expr, other: Expr) -> bool:
+    """Tell whether equal values of two expressions are written alike as group keys."""
+    if one.type == other.type == "numeric":  # 1.00 of numeric(3,2), 1 of numeric
+        return _scale(one) == _scale(other)
+    types = {one.type, other.type}
+    return len(types) == 1 or types <= set(INTEGERS) or types <= _TEXTS
+
+
+def _scale(e: Expr) -> int | None:
+    """Return the digits that a numeric key is written with, ``None`` if they are trimmed."""
+    source = bare(e)
+    if not has_identity_equality(e) or source.type in INTEGERS:
+        return None  # an integer has nothing to trim
+    return modifier(str(source.data[3]))[1]  # type: ignore[index]
 
 
 def public_domains(

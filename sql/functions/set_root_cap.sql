@@ -1,27 +1,27 @@
 -- Sets the total loss that all roles together may ever cause on a protected relation; NULL
--- epsilon removes its cap.  "composition" says how spends add up, as for dp.grant_budget; NULL
+-- epsilon removes its cap, NULL delta keeps it.  "composition" says how spends add up, as for dp.grant_budget; NULL
 -- keeps what the relation has.  Callers: the relation's owner, if a member of dp_owner.
 -- Security definer on purpose: writes the catalogue.
 create or replace function dp.set_root_cap(
     relation regclass,
     epsilon numeric,
-    delta numeric default 1e-6,
+    delta numeric default null,
     composition text default null)
 returns void
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if relation is null or delta is null then
+    if relation is null then
         raise exception using
             errcode = 'PD040',
-            message = 'parameters "relation" and "delta" of dp.set_root_cap must not be null';
+            message = 'parameter "relation" of dp.set_root_cap must not be null';
     end if;
     perform dp.require_ownership(relation);
-    perform dp.require_loss('dp.set_root_cap', epsilon, delta);
+    perform dp.require_loss('dp.set_root_cap', epsilon, coalesce(delta, 0));
     perform dp.require_composition('dp.set_root_cap', composition);
     update dp.root as r
-       set epsilon_cap = set_root_cap.epsilon, delta_cap = set_root_cap.delta,
+       set epsilon_cap = set_root_cap.epsilon, delta_cap = coalesce(set_root_cap.delta, r.delta_cap),
            composition = coalesce(set_root_cap.composition, r.composition)
       from dp.policy as p
      where p.root = r.id and p.relation = set_root_cap.relation and p.kind = 'protected';
