@@ -16,6 +16,10 @@ class Database(Protocol):
         """Run one statement; ``parameters`` are (type name, value) pairs for ``$1 ...``."""
         ...
 
+    def before_reading(self, relations: Sequence[int]) -> None:
+        """Leave no trace of single rows of these relations (their OIDs) for the caller to see."""
+        ...
+
     def tick(self) -> None:
         """Give the server a chance to cancel; call between iterations of long loops (50 ms)."""
         ...

@@ -1,8 +1,9 @@
 -- The body of dp.run, which alone calls it.  Charges the role in effect.
--- Text and parameters are analysed afresh: nothing in them is trusted.
+-- Text and parameters are analysed afresh: nothing in them is trusted.  Values leave as texts: the
+-- column types are the caller's, and dp.run makes them with the caller's rights.
 -- STABLE, so that everything is read in the snapshot of the calling statement.
 create or replace function dp.python_run(query text, parameters text[])
-returns setof record
+returns setof text[]
 language plpython3u stable parallel unsafe security definer
 #!settings
 as $python$

@@ -28,6 +28,10 @@ def compute(quote: Quote, services: Services) -> Payload:
         return Payload([], [[] for _ in nothing], [*nothing], "exact", quote.method, quote.label)
     from dpsql.statistics.counts import count
 
+    queries = [aggregate.query for aggregate in quote.aggregates]
+    services.database.before_reading(
+        sorted({o.relation.oid for query in queries for o in query.occurrences})
+    )
     exact = [
         count(aggregate.query, aggregate.boundaries, services.database)
         for aggregate in quote.aggregates

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import InvalidParameter, PermissionDenied
+from dpsql.errors import InternalError, InvalidParameter, PermissionDenied
 from dpsql.server import settings as read_settings
 from dpsql.server.session import Session
 
@@ -15,9 +16,31 @@ if TYPE_CHECKING:
 
 def run(
     plpy: Any, session: Session, *, query: str, parameters: Sequence[str | None] | None
-) -> list[tuple[object, ...]]:
-    """``dp.run``: rows in the order and number of the statement's columns."""
-    return _answer(plpy, session, query, parameters)[1]
+) -> list[list[str | None]]:
+    """``dp.run``: rows in the order and number of the statement's columns, as texts."""
+    rows = _answer(plpy, session, query, parameters)[1]
+    return [[_as_text(value) for value in row] for row in rows]
+
+
+def _as_text(value: object) -> str | None:
+    """Write a value so that its type's input function reads it back under any setting."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        return "\\x" + value.hex()
+    if isinstance(value, (bool, int, float, Decimal)):
+        return str(value)
+    if isinstance(value, list):
+        return "{" + ",".join(_element(part) for part in value) + "}"
+    raise InternalError(f"a result column is a {type(value).__name__}")
+
+
+def _element(value: object) -> str:
+    """Write an element of an array."""
+    text = _as_text(value)
+    if text is None or isinstance(value, list):
+        return text or "NULL"
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def run_json(plpy: Any, session: Session, *, query: str) -> list[str]:

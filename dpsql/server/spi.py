@@ -50,6 +50,10 @@ class SpiDatabase:
             plan = self._statements[key] = self._plpy.prepare(sql, list(types))
         return plan
 
+    def before_reading(self, relations: Sequence[int]) -> None:
+        """Lock whole relations where rows that are read would show in pg_locks."""
+        self.execute("select dp.lock_reads($1) as locked", [("oid[]", list(relations))])
+
     def tick(self) -> None:
         """Let the server notice a cancel or a timeout (4 µs)."""
         self._plpy.execute(self.plan(_TICK, ()))

@@ -13,16 +13,24 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_proc.h"
+#include "executor/instrument.h"
 #include "fmgr.h"
+#include "funcapi.h"
+#include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
 #include "nodes/primnodes.h"
 #include "parser/parser.h"
 #include "tcop/tcopprot.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/tuplestore.h"
 
 #include "dpsql.h"
 
@@ -148,6 +156,28 @@ raise_refusal(ErrorData *error, const char *source, int location, bool statement
 			 position > 0 && !statement ? internalerrposition(position) : 0));
 }
 
+/*
+ * What reading protected rows must not leave behind for the caller: counts of
+ * rows and pages in the statistics of his own transaction, and an error's text
+ * that exit_on_error would send before anybody could take it away.  The
+ * caller's buffer usage, which EXPLAIN prints, is put back as well.
+ */
+static int
+hide_traces(void)
+{
+	int			nest_level = NewGUCNestLevel();
+
+	(void) set_config_option("track_counts", "off", PGC_SUSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("exit_on_error", "off", PGC_SUSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	/* workers do not see that a whole relation is locked already (reads.c) */
+	if (IsolationIsSerializable())
+		(void) set_config_option("max_parallel_workers_per_gather", "0", PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nest_level;
+}
+
 static Datum
 answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement)
 {
@@ -161,6 +191,8 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		.conforming = standard_conforming_strings,
 	};
 	volatile Datum result = (Datum) 0;
+	BufferUsage used = pgBufferUsage;
+	int			nest_level = hide_traces();
 
 	current_caller = &caller;
 	PG_TRY();
@@ -169,6 +201,8 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		result = FunctionCallInvoke(fcinfo);
 		fcinfo->flinfo = called;
 		current_caller = caller.outer;
+		AtEOXact_GUC(true, nest_level);
+		pgBufferUsage = used;
 	}
 	PG_CATCH();
 	{
@@ -176,6 +210,8 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 
 		fcinfo->flinfo = called;
 		current_caller = caller.outer;
+		AtEOXact_GUC(false, nest_level);
+		pgBufferUsage = used;
 		if (!is_refusal(geterrcode()))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(context);
@@ -188,16 +224,85 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 }
 
 /*
+ * Turn texts into the columns that the caller wants.  The types are the
+ * caller's choice where he calls dp.run himself, and a type can run code: a
+ * domain its CHECK.  So this happens here, with the caller's rights, and sees
+ * nothing but what is released.
+ */
+static void
+return_rows(ReturnSetInfo *caller, List *rows)
+{
+	MemoryContext old = MemoryContextSwitchTo(caller->econtext->ecxt_per_query_memory);
+	TupleDesc	tupdesc = CreateTupleDescCopy(caller->expectedDesc);
+	Tuplestorestate *store = tuplestore_begin_heap(true, false, work_mem);
+	AttInMetadata *input = TupleDescGetAttInMetadata(tupdesc);
+	char	  **texts = palloc(sizeof(char *) * tupdesc->natts);
+	ListCell   *cell;
+
+	MemoryContextSwitchTo(old);
+	foreach(cell, rows)
+	{
+		Datum	   *values;
+		bool	   *nulls;
+		int			count;
+		HeapTuple	tuple;
+
+		deconstruct_array((ArrayType *) lfirst(cell), TEXTOID, -1, false, TYPALIGN_INT,
+						  &values, &nulls, &count);
+		if (count != tupdesc->natts)
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_PARAMETER),
+					 errmsg("the column definition list has %d columns, the answer %d",
+							tupdesc->natts, count),
+					 errhint("Repeat the statement with as many columns; what is paid for is kept.")));
+		for (int i = 0; i < count; i++)
+			texts[i] = nulls[i] ? NULL : TextDatumGetCString(values[i]);
+		tuple = BuildTupleFromCStrings(input, texts);
+		tuplestore_puttuple(store, tuple);
+		heap_freetuple(tuple);
+	}
+	caller->returnMode = SFRM_Materialize;
+	caller->setResult = store;
+	caller->setDesc = tupdesc;
+}
+
+/*
  * dp.run: the text was put there by the interception, which left the place of
  * the private aggregate in the statement of the client.
  */
 Datum
 dpsql_door(PG_FUNCTION_ARGS)
 {
+	ReturnSetInfo *caller = (ReturnSetInfo *) fcinfo->resultinfo;
 	Node	   *call = fcinfo->flinfo->fn_expr;
 	int			location = call && IsA(call, FuncExpr) ? ((FuncExpr *) call)->location : -1;
+	const char *source = location >= 0 ? debug_query_string : NULL;
+	ReturnSetInfo one_by_one = {.type = T_ReturnSetInfo, .allowedModes = SFRM_ValuePerCall};
+	List	   *rows = NIL;
 
-	return answer(fcinfo, location >= 0 ? debug_query_string : NULL, location, true);
+	if (caller == NULL || !IsA(caller, ReturnSetInfo) || caller->expectedDesc == NULL ||
+		!(caller->allowedModes & SFRM_Materialize))
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+				 errmsg("dp.run must stand in FROM with a column definition list"),
+				 errhint("Ask the question itself, or use dp.query('<question>').")));
+	one_by_one.econtext = caller->econtext;
+	fcinfo->resultinfo = (fmNodePtr) &one_by_one;
+	for (;;)
+	{
+		Datum		row;
+
+		one_by_one.isDone = ExprSingleResult;
+		fcinfo->isnull = false;
+		row = answer(fcinfo, source, location, true);
+		if (one_by_one.isDone != ExprMultipleResult)
+			break;
+		rows = lappend(rows, DatumGetArrayTypePCopy(row));
+	}
+	fcinfo->resultinfo = (fmNodePtr) caller;
+	return_rows(caller, rows);
+	fcinfo->isnull = true;
+	return (Datum) 0;
 }
 
 /* Those that are given the caller's own text as their last argument. */

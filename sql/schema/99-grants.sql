@@ -93,6 +93,7 @@ grant execute on function
     dp.server_log(text),
     dp.warn(text, text, text),
     dp.note(text),
+    dp.lock_reads(oid[]),
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any")
 to dp_executor;

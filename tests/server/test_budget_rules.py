@@ -270,7 +270,7 @@ def test_a_role_pays_for_what_it_sees_first_and_the_root_does_not(two: Any) -> N
 
 
 LOSSES_OF_PERMISSION = [
-    ("revoke dp_analyst from alice", "grant dp_analyst to alice", ("42501",)),
+    ("revoke dp_analyst from alice", "grant dp_analyst to alice", ("42501", "PD002")),
     (
         "revoke usage on schema public from public",
         "grant usage on schema public to public",
