@@ -60,15 +60,21 @@ class Engine:
                 order = self.loops.place(codes, start, order, self.tick)
         held = start.nbytes + (0 if order is None else order.nbytes)
         self.memory.hold(held)
-        index = table.indexes[attributes] = Index(table, attributes, order, start, held)
+        index = table.indexes[attributes] = Index(
+            table.columns, table.weight, attributes, order, start, held
+        )
         return index
 
 
 @dataclass(slots=True)
 class Index:
-    """Rows of a table, sorted by attributes; ``start`` is by the first of them alone."""
+    """Rows of a table, sorted by attributes; ``start`` is by the first of them alone.
 
-    table: Table
+    It refers to the columns, not to the table: a cycle would outlive the answer.
+    """
+
+    source: dict[int, Ints]
+    source_weight: Ints | None
     attributes: tuple[int, ...]
     order: Ints | None  # None: the rows are in that order already
     start: Ints
@@ -78,20 +84,21 @@ class Index:
     def right(self, engine: Engine) -> Right:
         """Return the rows as the right side of a match."""
         rest = engine.key(self.attributes[1:], lambda a: self.sorted(a, engine))
-        weight = self.table.weight
-        return Right(self.start, rest, None if weight is None else self.sorted(None, engine))
+        weight = None if self.source_weight is None else self.sorted(None, engine)
+        return Right(self.start, rest, weight)
 
     def inherit(self, table: Table) -> Index:
         """Return the index of a table that has the same rows and more columns."""
-        return Index(table, self.attributes, self.order, self.start, 0)
+        return Index(table.columns, table.weight, self.attributes, self.order, self.start, 0)
 
     def unique(self, engine: Engine) -> bool:
         """Whether no two rows have the same key."""
         if bool((np.diff(self.start) <= 1).all()):
             return True
         columns = [self.sorted(a, engine) for a in self.attributes]
-        for lo in range(0, self.table.rows - 1, limits.BLOCK):
-            hi = min(lo + limits.BLOCK, self.table.rows - 1)
+        rows = len(columns[0])
+        for lo in range(0, rows - 1, limits.BLOCK):
+            hi = min(lo + limits.BLOCK, rows - 1)
             if bool(np.logical_and.reduce([c[lo:hi] == c[lo + 1 : hi + 1] for c in columns]).any()):
                 return False
             engine.tick()
@@ -99,7 +106,7 @@ class Index:
 
     def sorted(self, name: int | None, engine: Engine) -> Ints:
         """Return a column (``None``: the weights) as sorted."""
-        column = self.table.weight if name is None else self.table.columns[name]
+        column = self.source_weight if name is None else self.source[name]
         if column is None:
             raise NotInArrays("no weights")
         if self.order is None:

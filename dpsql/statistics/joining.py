@@ -53,7 +53,7 @@ class Join:
         index = self.index()
         if index is None:
             everything = np.array([0, right.rows], dtype=np.int32)
-            whole = Index(right, (), None, everything, 0)
+            whole = Index(right.columns, right.weight, (), None, everything, 0)
             return Match(left.rows, order, (), (), left.weight, whole.right(engine))
         column = left.columns.__getitem__
         return Match(
@@ -120,7 +120,7 @@ def _widen(join: Join, index: Index, output: tuple[int, ...]) -> Table | None:
     new = {}
     for a in output:
         if a not in left.columns:
-            new[a] = _room(engine, left.rows, index.table.columns[a].dtype)
+            new[a] = _room(engine, left.rows, index.source[a].dtype)
     held = engine.memory.used - memory
     at = 0
     for il, ir in _pairs(join):

@@ -122,6 +122,7 @@ def _read(
     for k, a in enumerate(attributes):
         found[a] = _join(parts[k], memory)
         parts[k] = []
+        database.tick()
     return found, rows
 
 

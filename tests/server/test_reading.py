@@ -10,7 +10,7 @@ import pytest
 
 from dpsql.model import Attribute, AttributeUse, Column, JoinQuery, Occurrence, Relation
 from dpsql.query.elimination import make_plan
-from dpsql.statistics import limits
+from dpsql.statistics import limits, native
 from dpsql.statistics.arrays import Memory, NotInArrays
 from dpsql.statistics.reading import read_tables
 from dpsql.statistics.sizes import read_facts
@@ -108,3 +108,12 @@ def test_more_than_the_bound_is_refused(connection: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(limits, "PAGES", 50)
     with pytest.raises(NotInArrays):
         read(Watching(connection), Memory(400_000), oid)
+
+
+def test_a_backend_finds_the_compiled_loops(connection: Any) -> None:
+    """Else every answer would silently take the slow ones."""
+    connection.execute(
+        "create function pg_temp.version() returns int language plpython3u as"
+        " $$ import ctypes; return ctypes.CDLL(None).dpsql_arrays_version() $$"
+    )
+    assert connection.execute("select pg_temp.version()").fetchone() == (native.VERSION,)
