@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from dpsql.query import date_functions, functions, refusals, totality
 from dpsql.query.catalog import Catalog
-from dpsql.query.constants import array_elements, check_pattern, fold, integer_value
+from dpsql.query.constants import array_elements, check_pattern, enum_labels, fold, integer_value
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TIMESTAMP, TIMESTAMPTZ, base
@@ -45,7 +45,7 @@ class Builder:
     def type_of(self, full: str, position: int) -> str:
         """Return the base type, refusing types outside the list."""
         name = base(full)
-        if name in SIMPLE or self.catalog.enum(name) is not None:
+        if name in SIMPLE or enum_labels(name, self.catalog) is not None:
             return name
         raise functions.not_allowed(f"the type {full}", position, "Use columns of simple types.")
 

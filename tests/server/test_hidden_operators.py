@@ -78,11 +78,7 @@ def test_without_that_schema_the_same_statements_pass(
     connection.execute("select dp.declare_public('w.l'), dp.declare_public('w.r')")
     connection.execute("set search_path = w, public")
     for text, _, _ in HIDDEN:
-        # there is no exact answer over public relations alone, and no charge: what else is told?
-        try:
-            connection.execute(text)  # type: ignore[arg-type]
-        except psycopg.Error as error:
-            assert "operator" not in str(error), text
+        connection.execute(text)  # type: ignore[arg-type]
     # printed operators are refused by the analyser
     printed = "select dp_count(*) from l, r where l.v operator(theirs.=) r.v"
     assert "theirs" in str(told(connection, printed))
