@@ -22,7 +22,7 @@ begin
                 union all
                 select o.opfowner from pg_catalog.pg_opfamily as o where o.oid >= 16384) as code(owner)
           join pg_catalog.pg_roles as r on r.oid = code.owner
-         where not r.rolsuper) then
+         where not r.rolsuper and r.rolname <> 'dp_executor') then
         return null;
     end if;
     return (
@@ -93,7 +93,7 @@ begin
                    when 'pg_opfamily'::regclass then
                        (select o.opfowner from pg_catalog.pg_opfamily as o where o.oid = u.object)
                end
-         where u.object >= 16384 and not r.rolsuper
+         where u.object >= 16384 and not r.rolsuper and r.rolname <> 'dp_executor'
          order by u.for_class, u.for_object, u.class, u.object
          limit 1);
 end
