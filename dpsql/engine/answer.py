@@ -69,7 +69,11 @@ def answer(
             return prepared, rows
     groups = public_groups(prepared.question, services.database)
     quote = price(
-        prepared.question, groups, settings, want_interval=prepared.question.wants_interval
+        prepared.question,
+        groups,
+        settings,
+        want_interval=prepared.question.wants_interval,
+        tick=services.database.tick,
     )
     if quote.groups is None and prepared.question.roots:
         services.warn(*warning(quote))
