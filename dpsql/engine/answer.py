@@ -69,7 +69,11 @@ def answer(
             return prepared, rows
     groups = public_groups(prepared.question, services.database)
     quote = price(
-        prepared.question, groups, settings, want_interval=prepared.question.wants_interval
+        prepared.question,
+        groups,
+        settings,
+        want_interval=prepared.question.wants_interval,
+        tick=services.database.tick,
     )
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)

@@ -23,7 +23,8 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     prepared = prepare(text, None, services)
     question = prepared.question
     groups = public_groups(question, services.database)
-    quote = price(question, groups, settings, want_interval=question.wants_interval)
+    tick = services.database.tick
+    quote = price(question, groups, settings, want_interval=question.wants_interval, tick=tick)
     relations = [o.relation for q in question.aggregates for o in q.occurrences]
     rows = [
         ("private relations", _names({r.shown for r in relations if r.private})),
@@ -50,7 +51,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         from dpsql.query.elimination import make_plan
 
         for aggregate in quote.aggregates:
-            plan = make_plan(aggregate.query, aggregate.boundaries)
+            plan = make_plan(aggregate.query, aggregate.boundaries, tick=tick)
             rows.append(("counting SQL", counting_sql(plan)))
     return rows
 

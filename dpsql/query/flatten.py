@@ -24,7 +24,7 @@ from dpsql.query.screen import screen
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, With
 
 SYSTEM_COLUMNS = frozenset(["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
-MAX_OCCURRENCES = 64
+MAX_OCCURRENCES = 12
 _NEVER_DECLARED = ("pg_catalog", "information_schema", "dp", "dpv")
 _MAX_VIEW_DEPTH = 32
 _NUMBERS = (*types.EXACT, *types.FLOATS)
@@ -193,7 +193,10 @@ class Flattener:
         number = len(self.block.relations)
         if number >= MAX_OCCURRENCES:
             raise UnsupportedConstruct(
-                f"more than {MAX_OCCURRENCES} relations are not supported", position=item.position
+                f"more than {MAX_OCCURRENCES} relations are not supported",
+                detail=f"This is relation number {number + 1}; each mention counts.",
+                hint="Ask several smaller questions, or join fewer relations.",
+                position=item.position,
             )
         self.block.relations.append(relation)
         return [
