@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from tests.server.waiting import wait_until
 
 ROWS = 20_000
 GONE = 5_000
@@ -62,13 +62,6 @@ def test_every_function_that_answers_is_stable(database: Any) -> None:
         """
     )
     assert dict(rows) == ANSWERING
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def answer_during_a_commit(database: Any, table: str) -> int:
