@@ -1,7 +1,7 @@
 """dpsql: differential privacy inside PostgreSQL.
 
 A tour, following one query through the layers: ``server.entry`` is the one door from PL/Python;
-``engine.answer`` reads: prepare, look up, list public groups, price, debit and run, finish;
+``engine.answer`` reads like the sentence *prepare, look up, price, charge, compute, finish*;
 ``query`` turns the text into counting queries, ``statistics`` runs them, ``core`` holds the
 mathematics (sensitivities, mechanisms, noise) and ``ledger`` the budgets.
 """

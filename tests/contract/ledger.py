@@ -11,8 +11,8 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import BudgetExceeded, LedgerRestored, NoBudget, UndeclaredRelation
-from dpsql.ledger.memory import Limits
 from dpsql.ledger.model import Charge, Charged, Hit, Ledger
+from tests.contract.memory_ledger import Limits
 
 ONE = Fraction(1)
 DELTA = Fraction(1, 10**9)

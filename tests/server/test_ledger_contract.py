@@ -13,10 +13,10 @@ import pytest
 
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.connection import LedgerConnection
-from dpsql.ledger.memory import Limits
 from dpsql.ledger.model import Ledger
 from dpsql.ledger.store import LedgerStore
 from tests.contract.ledger import LedgerContract, LedgerHarness
+from tests.contract.memory_ledger import Limits
 
 
 class ServerHarness(LedgerHarness):

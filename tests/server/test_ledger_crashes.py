@@ -7,7 +7,6 @@ system holds, so the order of commits is what is tried.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from tests.contract.ledger_backend import books, install
 from tests.server.disturbance import QUESTIONS, Askers, disturb
+from tests.server.waiting import wait_until
 
 
 class Probing(Askers):
@@ -84,7 +84,15 @@ def test_no_free_connection_is_an_error_that_says_so(make_server: Callable[..., 
     assert "/" not in caught.value.diag.message_detail
     assert "max_connections" in (caught.value.diag.message_hint or "")
     held.pop().close()
-    time.sleep(0.3)
-    assert alice.execute("select probe.ask('q', %s)", (root,)).fetchone()
+
+    def answered() -> bool:
+        try:
+            return bool(alice.execute("select probe.ask('q', %s)", (root,)).fetchone())
+        except psycopg.Error as error:
+            if error.sqlstate != "PD050":  # the server has not ended that session yet
+                raise
+            return False
+
+    wait_until(answered)
     assert books(database)["spends"] == 1
     database.close()

@@ -14,6 +14,7 @@ from dpsql.ledger.connection import SETTINGS, LedgerConnection
 from dpsql.ledger.model import Charged, Hit
 from dpsql.ledger.store import LedgerStore
 from tests.server.test_ledger_contract import ServerHarness, ledger_access  # noqa: F401
+from tests.server.waiting import wait_until
 
 QUICK = {**SETTINGS, "idle_session_timeout": "300ms"}
 
@@ -24,13 +25,6 @@ def ledger_backends(shop: Any) -> int:
         " where application_name = 'dpsql_ledger' and datname = current_database()"
     )
     return int(rows[0][0])
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -51,10 +45,27 @@ def quick(harness: ServerHarness) -> LedgerStore:
 
 
 def test_the_servers_own_connections_end_after_a_minute(shop: Any) -> None:
+    """A minute is too long to wait for: the session's own copy of the settings is changed."""
     assert SETTINGS["idle_session_timeout"] == "60s"
+    shop.sql(
+        "create function public.hurry() returns text language plpython3u as"
+        " $$ from dpsql.ledger.connection import SETTINGS;"
+        " before = SETTINGS['idle_session_timeout'];"
+        " SETTINGS['idle_session_timeout'] = '300ms';"
+        " return before $$"
+    )
     with shop.connect(user="alice") as alice:
         alice.execute("select dp_count(*) from client")
+        assert alice.execute("select public.hurry()").fetchone() == ("60s",)
         assert ledger_backends(shop) == 1
+        shop.sql(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+            " where application_name = 'dpsql_ledger' and datname = current_database()"
+        )
+        alice.execute("select dp_count(*) from purchase")
+        wait_until(lambda: ledger_backends(shop) == 0)
+        alice.execute("select dp_count(*) from purchase where p_flag")
+        assert shop.sql("select count(*) from dp.spend") == [(3,)]
 
 
 def test_an_idle_connection_ends_and_is_made_again(harness: ServerHarness) -> None:

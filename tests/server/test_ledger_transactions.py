@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.contract.ledger_backend import books, install
+from tests.server.waiting import wait_until
 
 
 class Bank:
@@ -110,7 +111,7 @@ def test_cancel_while_waiting_for_another_costs_nothing(bank: Bank) -> None:
     bank.ask(alice, "warm up")
     computing = threading.Thread(target=bank.ask, args=(alice, "q", 3))
     computing.start()
-    time.sleep(0.5)
+    wait_until(lambda: len(books(bank.database)["states"]) == 2)
     bob.execute("set statement_timeout = '500ms'")
     with pytest.raises(psycopg.errors.QueryCanceled):
         bank.ask(bob, "q")
@@ -131,8 +132,7 @@ def test_terminated_asker_keeps_the_charge_and_a_waiter_pays_anew(bank: Bank) ->
 
     computing = threading.Thread(target=compute)
     computing.start()
-    while not books(bank.database)["states"]:
-        time.sleep(0.05)
+    wait_until(lambda: bool(books(bank.database)["states"]))
     answers: list[str] = []
     waiting = threading.Thread(target=lambda: answers.append(bank.ask(bob, "q")))
     waiting.start()

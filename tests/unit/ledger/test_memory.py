@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.ledger.memory import Books, Limits, MemoryLedger, Spent
 from dpsql.ledger.model import Ledger
 from tests.contract.conversion import rho_for
 from tests.contract.ledger import LedgerContract, LedgerHarness
+from tests.contract.memory_ledger import Books, Limits, MemoryLedger, Spent
 
 
 class MemoryHarness(LedgerHarness):
