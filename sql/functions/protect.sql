@@ -39,8 +39,11 @@ begin
 
     select p.root, p.kind into found_root, found_kind from dp.policy as p where p.relation = protect.relation;
     if found_kind = 'protected' and epsilon is null and delta is null then
-        perform dp.let_executor_read(relation);
-        return;     -- nothing changes, so stored answers stay
+        -- Nothing changes, so stored answers stay; not even a privilege is written again.
+        if not has_table_privilege('dp_executor', relation, 'select') then
+            perform dp.let_executor_read(relation);
+        end if;
+        return;
     end if;
     perform dp.touch_catalogue();
     if found_root is null then
