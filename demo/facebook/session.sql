@@ -20,4 +20,4 @@ select * from dp.explain($$
       and edge3_to = edge4_from and edge4_to = edge5_from $$);
 
 -- What is left:
-select * from dp.budgets;
+select role, epsilon_limit, epsilon_spent, epsilon_remaining, delta_remaining, spends from dp.budgets;

@@ -27,4 +27,4 @@ select * from dp.explain($$
       and o_orderkey = l_orderkey and l_suppkey = s_suppkey $$);
 
 -- What is left:
-select * from dp.budgets;
+select role, epsilon_limit, epsilon_spent, epsilon_remaining, delta_remaining, spends from dp.budgets;

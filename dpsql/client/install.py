@@ -86,7 +86,7 @@ def install_into_server(
         If a step cannot work here; the message says what to do.
     """
     major, pkglibdir = _inspect_installation(pg_config)
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with _connect(dsn) as connection:
         server = _inspect_server(connection, major)
     prefix = prefix or pkglibdir / "dpsql" / __version__
     _require_writable(prefix, pkglibdir)
@@ -94,12 +94,13 @@ def install_into_server(
     library = pkglibdir / f"{LIBRARY}.so"
     with _world_readable():
         environment = venv or _make_environment(prefix / "venv", report)
-        target = Target(pg_config, prefix / "package", _purelib(environment), layout.home / "other")
+        site_packages = _purelib(environment)
+        target = Target(pg_config, prefix / "package", site_packages, prefix / "build")
         changed = build_and_install(layout.clone, target)
     report(f"installed the extension and {library}")
     report(f"installed the package into {target.package_dir}")
 
-    with psycopg.connect(dsn, autocommit=True) as connection:
+    with _connect(dsn) as connection:
         _authenticate_ledger(connection, server, report)
         _preload(connection, server, report)
     if LIBRARY in server.preloaded and not changed:
@@ -108,8 +109,34 @@ def install_into_server(
         _restart(pg_config, major, server)
         report("restarted the server")
     else:
-        report("restart the server to load library and package (pg_ctl restart)")
+        report("restart the server to load library and package, or repeat this with --restart")
     report("then, in each database: CREATE EXTENSION dpsql CASCADE")
+
+
+def _connect(dsn: str) -> Connection:
+    """Connect; as root, where the server trusts OS users only, as the OS user of the role's name.
+
+    Debian's default lets the OS user postgres, and nobody else, be the role postgres, while root
+    is needed to install.
+    """
+    try:
+        return psycopg.connect(dsn, autocommit=True, client_encoding="utf8")
+    except psycopg.OperationalError as error:
+        failed = re.search(r'[Pp]eer authentication failed for user "([^"]+)"', str(error))
+        if failed is None:
+            raise SetupError(f"cannot connect to the server: {error}".rstrip()) from None
+        try:
+            user = pwd.getpwnam(failed[1]).pw_uid
+            os.seteuid(user)
+        except (KeyError, PermissionError):
+            raise SetupError(
+                f"{error}".rstrip() + f"\nrun this as root, or name in --dsn a superuser that the"
+                f" OS user {pwd.getpwuid(os.geteuid()).pw_name} may be"
+            ) from None
+        try:
+            return psycopg.connect(dsn, autocommit=True, client_encoding="utf8")
+        finally:
+            os.seteuid(os.getuid())
 
 
 def _inspect_installation(pg_config: Path) -> tuple[int, Path]:

@@ -20,8 +20,10 @@ from dpsql.model import Boundary, Shape
 
 Look = Callable[[Boundary], int]
 
+_BETWEEN_TICKS = 64
 
-def required(shape: Shape) -> frozenset[Boundary]:
+
+def required(shape: Shape, tick: Callable[[], None] = lambda: None) -> frozenset[Boundary]:
     """List the maximum frequencies that ``polynomials`` reads."""
     wanted: set[Boundary] = set()
 
@@ -29,11 +31,13 @@ def required(shape: Shape) -> frozenset[Boundary]:
         wanted.add(boundary)
         return 1
 
-    _candidate(shape, look)
+    _candidate(shape, look, tick)
     return frozenset(wanted)
 
 
-def polynomials(shape: Shape, values: Mapping[Boundary, int]) -> list[list[Polynomial]]:
+def polynomials(
+    shape: Shape, values: Mapping[Boundary, int], tick: Callable[[], None] = lambda: None
+) -> list[list[Polynomial]]:
     """Give one candidate: polynomials in the single distance ``k``.
 
     Parameters
@@ -42,18 +46,22 @@ def polynomials(shape: Shape, values: Mapping[Boundary, int]) -> list[list[Polyn
         The query's hypergraph.
     values : mapping of Boundary to int
         At least ``required(shape)``.
+    tick : callable
+        Called every few milliseconds; may raise to cancel.
     """
-    return [_candidate(shape, values.__getitem__)]
+    return [_candidate(shape, values.__getitem__, tick)]
 
 
-def _candidate(shape: Shape, look: Look) -> list[Polynomial]:
+def _candidate(shape: Shape, look: Look, tick: Callable[[], None]) -> list[Polynomial]:
     tree = _tree(shape)
     everything = frozenset(range(len(shape.attributes)))
     result: list[Polynomial] = []
     for relation in range(shape.private_count):
         own = [i for i in everything if shape.physical[i] == relation]
         polynomial: dict[Powers, int] = {}
-        for changed in subsets(own)[1:]:
+        for number, changed in enumerate(subsets(own)[1:]):
+            if number % _BETWEEN_TICKS == 0:
+                tick()
             product = [1]
             for j, shared in _walk(shape, tree, changed):
                 frequency = look(Boundary(frozenset({j}), shared))

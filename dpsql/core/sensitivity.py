@@ -12,7 +12,12 @@ from dpsql.model import Boundary, Shape
 METHODS = ("residual", "elastic")
 
 
-def required(shape: Shape, method: str = "residual", use_keys: bool = True) -> frozenset[Boundary]:
+def required(
+    shape: Shape,
+    method: str = "residual",
+    use_keys: bool = True,
+    tick: Callable[[], None] = lambda: None,
+) -> frozenset[Boundary]:
     """List the boundaries that ``bound`` needs; depends on public facts only.
 
     Parameters
@@ -23,17 +28,24 @@ def required(shape: Shape, method: str = "residual", use_keys: bool = True) -> f
         Which bound.
     use_keys : bool
         Whether trusted keys may sharpen the residual bound.
+    tick : callable
+        Called every few milliseconds; may raise to cancel.
     """
     _check(method)
-    if is_public(shape, method, use_keys):
-        return residual.required(shape, use_keys)
-    return elastic.required(shape) if method == "elastic" else residual.required(shape, use_keys)
+    if method == "elastic" and not is_public(shape, method, use_keys, tick):
+        return elastic.required(shape, tick)
+    return residual.required(shape, use_keys, tick)
 
 
-def is_public(shape: Shape, method: str = "residual", use_keys: bool = True) -> bool:
+def is_public(
+    shape: Shape,
+    method: str = "residual",
+    use_keys: bool = True,
+    tick: Callable[[], None] = lambda: None,
+) -> bool:
     """Tell whether the sensitivity is a public constant: ``beta`` may be 0, the scale shown."""
     _check(method)
-    return residual.is_public(shape, use_keys)
+    return residual.is_public(shape, use_keys, tick)
 
 
 def bound(
@@ -65,10 +77,10 @@ def bound(
         Called every few milliseconds; may raise to cancel.
     """
     _check(method)
-    if method == "elastic" and not is_public(shape, method, use_keys):
-        candidates, size = elastic.polynomials(shape, values), 1
+    if method == "elastic" and not is_public(shape, method, use_keys, tick):
+        candidates, size = elastic.polynomials(shape, values, tick), 1
     else:
-        candidates, size = residual.polynomials(shape, values, use_keys), shape.private_count
+        candidates, size = residual.polynomials(shape, values, use_keys, tick), shape.private_count
     return min((smooth_maximum(c, beta, size, tick) for c in candidates), key=lambda b: b.exact)
 
 

@@ -1,6 +1,6 @@
 """One request from text to answer.
 
-Reads like the sentence *admit, analyse, bound, price, debit, run, noise, finish*.
+`answer` reads: prepare, look the text up, list public groups, price, debit and run, finish.
 The charge is durable before any private row is read and is kept whatever happens
 afterwards (PRIVACY.md section 7).
 """
@@ -69,10 +69,12 @@ def answer(
             return prepared, rows
     groups = public_groups(prepared.question, services.database)
     quote = price(
-        prepared.question, groups, settings, want_interval=prepared.question.wants_interval
+        prepared.question,
+        groups,
+        settings,
+        want_interval=prepared.question.wants_interval,
+        tick=services.database.tick,
     )
-    if quote.groups is None and prepared.question.roots:
-        services.warn(*warning(quote))
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
 
@@ -109,6 +111,8 @@ def _debit_and_run(
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)
     try:
+        if quote.groups is None:
+            services.warn(*warning(quote))
         payload = compute(quote, services)
     except BaseException:
         services.ledger.fail(opened)

@@ -23,7 +23,8 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     prepared = prepare(text, None, services)
     question = prepared.question
     groups = public_groups(question, services.database)
-    quote = price(question, groups, settings, want_interval=question.wants_interval)
+    tick = services.database.tick
+    quote = price(question, groups, settings, want_interval=question.wants_interval, tick=tick)
     relations = [o.relation for q in question.aggregates for o in q.occurrences]
     rows = [
         ("private relations", _names({r.shown for r in relations if r.private})),
@@ -50,7 +51,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         from dpsql.query.elimination import make_plan
 
         for aggregate in quote.aggregates:
-            plan = make_plan(aggregate.query, aggregate.boundaries)
+            plan = make_plan(aggregate.query, aggregate.boundaries, tick=tick)
             rows.append(("counting SQL", counting_sql(plan)))
     return rows
 
@@ -89,6 +90,8 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
         return "nothing to protect"
     if settings.mechanism != "auto":
         return "as dp.mechanism says"
+    if quote.groups is None:
+        return "the groups are unknown, and one row can create one: delta is spent to hide it"
     if all(a.constant for a in quote.aggregates):
         return "the sensitivity is a public constant, so no delta is spent"
     return "chosen by the number of groups and by whether an interval is asked for"
@@ -100,7 +103,9 @@ def _groups(quote: Quote) -> str:
     if quote.groups == []:
         return "none: the public relations and domains exclude every group; nothing is read"
     if quote.groups is not None:
-        return f"{len(quote.groups)}, all reported: their domains are public"
+        declared = any(domain.sql for domain in quote.question.group_domains or ())
+        left_out = "; rows outside a declared domain are not counted" if declared else ""
+        return f"{len(quote.groups)}, all reported: their domains are public{left_out}"
     return (
         f"unknown, usually few or none are shown. {describe_threshold(quote)} Declare the domain "
         f"instead: {quote.question.undeclared_domain_hint}"

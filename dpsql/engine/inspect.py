@@ -51,9 +51,9 @@ def sensitivity(
         shape = query.shape()
         if shape.private_count == 0:
             continue
-        needed = required(shape, method, use_keys)
-        counts = count(query, needed, services.database, answer=False)
         tick = services.database.tick
+        needed = required(shape, method, use_keys, tick)
+        counts = count(query, needed, services.database, answer=False)
         smooth = bound(shape, counts.boundaries, beta, method, use_keys, tick)
         found = max(found, smooth.value)
     return found

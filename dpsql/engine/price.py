@@ -6,6 +6,7 @@ Scope): each gets (epsilon/p, delta/p), and together they cost at most (epsilon,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -62,8 +63,9 @@ def price(
     settings: Settings,
     *,
     want_interval: bool = False,
+    tick: Callable[[], None] = lambda: None,
 ) -> Quote:
-    """Quote a question.
+    """Quote a question; ``tick`` is called every few milliseconds and may raise to cancel.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def price(
             quotes.append(AggregateQuote(query, "public", True, frozenset(), _Exact()))
             continue
         method = choose_method(settings.method, shape)
-        fixed = is_public(shape, method)
+        fixed = is_public(shape, method, tick=tick)
         plan = choose(
             settings.mechanism,
             epsilon=settings.epsilon / share,
@@ -100,7 +102,8 @@ def price(
             private_relations=shape.private_count,
             want_interval=want_interval,
         )
-        quotes.append(AggregateQuote(query, method, fixed, required(shape, method), plan))
+        needed = required(shape, method, tick=tick)
+        quotes.append(AggregateQuote(query, method, fixed, needed, plan))
     total = Guarantee(
         sum((q.plan.guarantee.epsilon for q in quotes), Fraction(0)),
         sum((q.plan.guarantee.delta for q in quotes), Fraction(0)),

@@ -11,6 +11,7 @@ from dpsql.errors import InvalidParameter
 
 METHODS = ("auto", "residual", "elastic")
 MECHANISMS = ("auto", "laplace", "cauchy", "calibrated")
+MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(100)
 MAX_DELTA = Fraction(1, 1000)
 
@@ -65,8 +66,8 @@ class Settings:
 
     def check(self) -> None:
         """Check ranges and the caller's own cap."""
-        if not 0 < self.epsilon <= MAX_EPSILON:
-            _refuse("dp.epsilon", f"greater than 0 and at most {MAX_EPSILON}", self.epsilon)
+        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
+            _refuse("dp.epsilon", f"at least 0.000001 and at most {MAX_EPSILON}", self.epsilon)
         if not 0 <= self.delta <= MAX_DELTA:
             _refuse("dp.delta", f"between 0 and {float(MAX_DELTA):g}", self.delta)
         if not 0 < self.confidence < 1:

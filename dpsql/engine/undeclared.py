@@ -24,7 +24,7 @@ def describe_threshold(quote: Quote) -> str:
 
 
 def warning(quote: Quote) -> tuple[str, str, str]:
-    """Return message, detail and hint for somebody who is about to pay."""
+    """Return message, detail and hint for somebody who pays, told before any row is read."""
     return (
         "the groups of this question are not public: most or all may be missing",
         f"{describe_threshold(quote)} The question is charged all the same.",

@@ -24,6 +24,23 @@ class Evaluator(Protocol):
         ...
 
 
+def enum_labels(type_name: str, evaluator: Evaluator) -> tuple[str, ...] | None:
+    """Return the labels of an enum type that may be used, ``None`` for any other type.
+
+    Who answers may have no right on the schema of a type that the asker's statement names;
+    looking such a type up would be an error instead of an answer.
+    """
+    if "." in type_name:
+        usable = (
+            "SELECT (SELECT pg_catalog.cardinality(p) < 2"
+            " OR pg_catalog.has_schema_privilege(p[1], 'USAGE')"
+            f" FROM pg_catalog.parse_ident({literal(type_name)}, false) AS p)::text"
+        )
+        if evaluator.evaluate(usable) != "true":
+            return None
+    return evaluator.enum(type_name)
+
+
 def fold(e: Expr, evaluator: Evaluator) -> Expr:
     """Replace an expression over constants by its value."""
     if e.kind == "const" or any(part.kind == "col" for part in e.walk()):
@@ -45,7 +62,7 @@ def array_elements(type_name: str, text: str, evaluator: Evaluator) -> list[Expr
     element = type_name.removesuffix("[]")
     if element.endswith("[]"):
         raise UnsupportedConstruct("arrays of more than one dimension are not supported")
-    if base(element) not in SIMPLE and not evaluator.enum(element):
+    if base(element) not in SIMPLE and not enum_labels(element, evaluator):
         raise FunctionNotAllowed(
             f"type {element} is not supported",
             hint="Use constants of PostgreSQL's own types or of enum types.",

@@ -8,7 +8,7 @@ to be right, only finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dpsql.model import JoinQuery
@@ -18,6 +18,9 @@ _DEFAULT_DISTINCT: float = _DEFAULT_ROWS**0.75
 _PREDICATE_SELECTIVITY = 0.33
 #: Above this many occurrences only single occurrences are cut off (3^n cuts otherwise).
 _EXHAUSTIVE = 8
+#: After so many cuts of one query (0.5 s) the rest is planned without looking at all of them.
+_MANY_CUTS = 20_000
+_BETWEEN_TICKS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Decomposer:
 
     query: JoinQuery
     sizes: Sizes
+    tick: Callable[[], None] = lambda: None
     built: set[tuple[frozenset[int], frozenset[int]]] = field(default_factory=set)
     _attributes: tuple[frozenset[int], ...] = field(init=False)
     _keys: tuple[tuple[frozenset[int], ...], ...] = field(init=False)
@@ -71,6 +75,7 @@ class Decomposer:
         default_factory=dict
     )
     _costs_for: int = 0
+    _looked: int = 0
     _connected: dict[frozenset[int], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -173,17 +178,26 @@ class Decomposer:
             (index,) = occurrences
             best: tuple[float, Split | None] = (max(self.sizes.rows[index], 1.0), None)
         else:
+            exhaustive = len(occurrences) <= self._limit()
             best = (math.inf, None)
             for left, right in self._cuts(occurrences):
                 split = self._split(occurrences, output, left, right)
                 cost = self._product_cost(occurrences, output, split)
-                if cost < best[0]:
+                if exhaustive and cost < best[0]:
                     cost += self._cheapest(split.left, split.left_output)[0]
                     cost += self._cheapest(split.right, split.right_output)[0]
                 if cost < best[0] or best[1] is None:
                     best = (cost, split)
         self._costs[occurrences, output] = best
         return best
+
+    def _limit(self) -> int:
+        """Tell how many occurrences may be cut in every way and each half in turn.
+
+        Of more, and of all once very many cuts were looked at, single occurrences are cut off,
+        the cheapest first: following every cut would visit every connected set.
+        """
+        return _EXHAUSTIVE if self._looked < _MANY_CUTS else 2
 
     def _keyed(self, occurrences: frozenset[int], output: frozenset[int]) -> Split | None:
         """Return the best cut that leaves nothing to sum, where joining would explode."""
@@ -192,17 +206,15 @@ class Decomposer:
             return None
         best: tuple[float, Split | None] = (math.inf, None)
         determined = self.closure(occurrences, output)
+        exhaustive = len(occurrences) <= self._limit()
         for left, right in self._cuts(occurrences):
             split = self._split(occurrences, output, left, right)
             if split.predicates or not split.left_output | split.right_output <= determined:
                 continue
-            cost = sum(
-                self.rows(side, kept, grouped=True) + self._cheapest(side, kept)[0]
-                for side, kept in (
-                    (split.left, split.left_output),
-                    (split.right, split.right_output),
-                )
-            )
+            sides = ((split.left, split.left_output), (split.right, split.right_output))
+            cost = sum(self.rows(side, kept, grouped=True) for side, kept in sides)
+            if exhaustive:
+                cost += sum(self._cheapest(side, kept)[0] for side, kept in sides)
             if cost < best[0] or best[1] is None:
                 best = (cost, replace(split, keyed=True))
         return best[1]
@@ -245,7 +257,10 @@ class Decomposer:
         """Cuts into two linked halves; any cut of one occurrence when there is none."""
         members = sorted(occurrences)
         found = False
-        for left in _subsets(members):
+        for left in _subsets(members, len(members) <= self._limit()):
+            self._looked += 1
+            if self._looked % _BETWEEN_TICKS == 0:
+                self.tick()
             right = occurrences - left
             if self._linked(left) and self._linked(right):
                 found = True
@@ -262,9 +277,9 @@ class Decomposer:
         return known
 
 
-def _subsets(members: list[int]) -> Iterator[frozenset[int]]:
+def _subsets(members: list[int], exhaustive: bool) -> Iterator[frozenset[int]]:
     """Non-empty proper subsets, one of each complementary pair when exhaustive."""
-    if len(members) > _EXHAUSTIVE:
+    if not exhaustive:
         for i in members:
             yield frozenset(members) - {i}
         return

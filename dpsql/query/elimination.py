@@ -14,7 +14,7 @@ Which plan is chosen changes time, never a count: ``Sizes`` may be wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dpsql.model import Boundary, JoinQuery
@@ -125,6 +125,7 @@ def make_plan(
     *,
     answer: bool = True,
     sizes: Sizes | None = None,
+    tick: Callable[[], None] = lambda: None,
 ) -> Plan:
     """Plan the boundaries and, if wanted, the grouped answer of ``query``.
 
@@ -138,12 +139,14 @@ def make_plan(
         Whether the grouped count of the whole query is wanted too.
     sizes : Sizes, optional
         Cost facts; guessed from the query alone when absent.
+    tick : callable
+        Called every few milliseconds; may raise to cancel.
 
     Returns
     -------
     Plan
     """
-    builder = _Builder(query, sizes or Sizes.guess(query))
+    builder = _Builder(query, sizes or Sizes.guess(query), tick)
     wanted = sorted(
         set(boundaries),
         key=lambda b: (len(b.occurrences), sorted(b.occurrences), sorted(b.attributes)),
@@ -166,13 +169,14 @@ class _Builder:
 
     query: JoinQuery
     sizes: Sizes
+    tick: Callable[[], None]
     factors: list[Factor] = field(default_factory=list)
     known: dict[tuple[frozenset[int], frozenset[int], bool], int] = field(default_factory=dict)
     rows: list[float] = field(default_factory=list)
     decomposer: Decomposer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.decomposer = Decomposer(self.query, self.sizes)
+        self.decomposer = Decomposer(self.query, self.sizes, self.tick)
 
     def parts(self, occurrences: frozenset[int]) -> tuple[frozenset[int], ...]:
         """Split into parts that neither an attribute nor a predicate links."""
@@ -205,6 +209,7 @@ class _Builder:
 
     def _factor(self, occurrences: frozenset[int], output: frozenset[int], grouped: bool) -> int:
         """Return the number of the factor, built when it is new."""
+        self.tick()
         for form in (True, False) if not grouped else (True,):
             number = self.known.get((occurrences, output, form))
             if number is not None and (grouped or self._shared(occurrences, output, form)):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from dpsql.query import date_functions, functions, refusals, totality
 from dpsql.query.catalog import Catalog
-from dpsql.query.constants import array_elements, check_pattern, fold, integer_value
+from dpsql.query.constants import array_elements, check_pattern, enum_labels, fold, integer_value
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TIMESTAMP, TIMESTAMPTZ, base
@@ -45,7 +45,7 @@ class Builder:
     def type_of(self, full: str, position: int) -> str:
         """Return the base type, refusing types outside the list."""
         name = base(full)
-        if name in SIMPLE or self.catalog.enum(name) is not None:
+        if name in SIMPLE or enum_labels(name, self.catalog) is not None:
             return name
         raise functions.not_allowed(f"the type {full}", position, "Use columns of simple types.")
 
@@ -185,7 +185,8 @@ class Builder:
 
     def _operator_result(self, operator: str, left: Expr, right: Expr, position: int) -> None:
         if left.type == right.type and left.type not in SIMPLE:
-            return  # an enum: type_of() admitted it
+            self.type_of(left.type, position)  # an enum, or refused
+            return
         functions.operator_result(operator, left.type, right.type, position)
 
     def _any(self, node: Node) -> Expr:
@@ -211,15 +212,16 @@ class Builder:
             return array_elements(node.type, str(node.value), self.catalog)
         if node.kind == "cast" and str(node.value).endswith("[]"):
             target = str(node.value)[:-2]
-            return [self._cast_to(e, target, node.position) for e in self._elements(node.args[0])]
+            return [self.cast_to(e, target, node.position) for e in self._elements(node.args[0])]
         raise functions.not_allowed("an array that is not constant", node.position)
 
     # -- casts and calls ------------------------------------------------------
 
     def _cast(self, node: Node) -> Expr:
-        return self._cast_to(self.build(node.args[0]), str(node.value), node.position)
+        return self.cast_to(self.build(node.args[0]), str(node.value), node.position)
 
-    def _cast_to(self, e: Expr, full: str, position: int) -> Expr:
+    def cast_to(self, e: Expr, full: str, position: int) -> Expr:
+        """Cast totally, refusing types and casts outside the lists."""
         type_ = self.type_of(full, position)
         if e.kind == "const":
             return fold(totality.cast_node(e, full, type_), self.catalog) if e.type != full else e

@@ -24,9 +24,11 @@ from dpsql.query.screen import screen
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, With
 
 SYSTEM_COLUMNS = frozenset(["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
-MAX_OCCURRENCES = 64
+MAX_OCCURRENCES = 12
 _NEVER_DECLARED = ("pg_catalog", "information_schema", "dp", "dpv")
 _MAX_VIEW_DEPTH = 32
+_NUMBERS = (*types.EXACT, *types.FLOATS)
+_TIMES = ("date", types.TIMESTAMP, types.TIMESTAMPTZ)
 
 
 @dataclass
@@ -191,7 +193,10 @@ class Flattener:
         number = len(self.block.relations)
         if number >= MAX_OCCURRENCES:
             raise UnsupportedConstruct(
-                f"more than {MAX_OCCURRENCES} relations are not supported", position=item.position
+                f"more than {MAX_OCCURRENCES} relations are not supported",
+                detail=f"This is relation number {number + 1}; each mention counts.",
+                hint="Ask several smaller questions, or join fewer relations.",
+                position=item.position,
             )
         self.block.relations.append(relation)
         return [
@@ -223,11 +228,10 @@ class Flattener:
             for name in item.using:
                 first = _named(left, name, item.position)
                 second = _named(right, name, item.position)
-                first, second = _common(first, second)
-                equal = builder.operator("=", (first, second), item.position)
-                self.block.conjuncts.append(equal)
-                merged.append((name, first))
-                inner.merged[name] = first
+                inner.merged[name] = _merged(first, second)
+                merged.append((name, inner.merged[name]))
+                sides = _common(first, second, builder, item.position)
+                self.block.conjuncts.append(builder.operator("=", sides, item.position))
             rest = [c for c in columns if c[0] not in item.using]
             columns = [*merged, *rest]
             if item.using_alias:
@@ -261,16 +265,34 @@ def _named(columns: Columns, name: str, position: int) -> Expr:
     return found[0]
 
 
-def _common(left: Expr, right: Expr) -> tuple[Expr, Expr]:
-    """Bring USING columns to a common type where deparsed text does not show the cast."""
-    if left.type == right.type:
-        return left, right
+def _merged(left: Expr, right: Expr) -> Expr:
+    """Choose the side that a USING column stands for: the one of the common type."""
+    for order in (_NUMBERS, _TIMES):
+        if left.type in order and right.type in order:
+            return max(left, right, key=lambda e: order.index(e.type))
+    return left
+
+
+def _common(left: Expr, right: Expr, builder: Builder, position: int) -> tuple[Expr, Expr]:
+    """Check the types of USING columns and add the casts, which deparsed text does not show.
+
+    The casts are those that PostgreSQL's operator resolution adds to ``left = right``.
+    """
+    for side in (left, right):
+        builder.type_of(side.type, position)
     kinds = {left.type, right.type}
-    if kinds <= {"text", "character varying"}:
-        target = "text"
-    elif kinds <= set(types.EXACT):
-        target = max(kinds, key=types.EXACT.index)
+    if "character varying" in kinds:
+        target = "bpchar" if "bpchar" in kinds else "text"
+        source = {"character varying"}
+    elif kinds == {"bpchar", "text"}:
+        target, source = "text", {"bpchar"}
+    elif kinds & set(types.FLOATS):
+        target, source = "double precision", set(types.EXACT)
+    elif "numeric" in kinds:
+        target, source = "numeric", set(types.INTEGERS)
     else:
         return left, right
-    cast = [e if e.type == target else Expr("cast", target, (e,), target) for e in (left, right)]
-    return cast[0], cast[1]
+    return (
+        builder.cast_to(left, target, position) if left.type in source else left,
+        builder.cast_to(right, target, position) if right.type in source else right,
+    )

@@ -16,6 +16,7 @@ from dpsql.errors import FunctionNotAllowed, UnsupportedConstruct
 from dpsql.model import OutputColumn, quote_identifier
 from dpsql.query import refusals, types
 from dpsql.query.catalog import Catalog
+from dpsql.query.constants import enum_labels
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Scope
 from dpsql.query.graph import bare, not_null
@@ -213,7 +214,7 @@ class _Separator:
 
     def _type(self, full: str, position: int) -> str:
         element = full.removesuffix("[]")
-        if types.base(element) not in types.SIMPLE and self.catalog.enum(element) is None:
+        if types.base(element) not in types.SIMPLE and enum_labels(element, self.catalog) is None:
             raise _not_allowed(f"the type {full}", position)
         return full
 

@@ -20,6 +20,9 @@ from dpsql.query.output import separate
 from dpsql.query.parse import parse
 from dpsql.query.screen import aggregate_names, screen
 
+#: Occurrences of protected relations that remain after foreign keys removed what they can.
+MAX_PRIVATE_OCCURRENCES = 8
+
 
 def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = True) -> Question:
     """Validate a statement and take it apart.
@@ -101,5 +104,19 @@ def _graph(flattener: Flattener, conditions: list[Expr], keys: list[Expr], use_k
     graph = build(flattener.block.relations, conditions, keys)
     if use_keys and not graph.contradiction:
         remove_foreign_key_joins(graph)
+    _require_few(graph)
     settle(graph)
     return graph
+
+
+def _require_few(graph: Graph) -> None:
+    """Refuse joins whose bounds would take too long: they look at 3^n cases for n mentions."""
+    private = [graph.relations[i] for i in graph.alive if graph.relations[i].private]
+    if len(private) > MAX_PRIVATE_OCCURRENCES:
+        raise UnsupportedConstruct(
+            f"more than {MAX_PRIVATE_OCCURRENCES} mentions of protected relations are not "
+            "supported in one join",
+            detail=f"This statement joins {len(private)} that no foreign key makes redundant, of "
+            f"{', '.join(sorted({r.shown for r in private}))}.",
+            hint="Ask several smaller questions, or join fewer protected relations.",
+        )

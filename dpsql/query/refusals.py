@@ -76,7 +76,7 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "order_using": ("ORDER BY ... USING is not supported", "Use ASC or DESC."),
     "sublink": (
         "sub-queries in expressions are not supported",
-        "Join the relation: FROM a JOIN b ON a.id = b.a_id.",
+        "Write a join, which counts every match: FROM a JOIN b ON a.id = b.a_id.",
     ),
     "whole_row": ("whole-row references are not supported", "Name a column: dp_count(t.a)."),
     "row_value": ("row values are not supported", "Compare columns: a = 1 AND b = 2."),

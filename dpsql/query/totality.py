@@ -87,16 +87,28 @@ def bounded(e: Expr) -> Expr:
     return guard(between(e, "-" + limit, limit), e, 101)
 
 
+def castable(e: Expr, low: str, high: str) -> Expr:
+    """Bound a number as :func:`sized` does, but keep NaN and infinities, which any float has."""
+    special = (compare(e, "=", constant(e.type, v)) for v in ("NaN", "Infinity", "-Infinity"))
+    return guard(either(*_magnitudes(e, low, high), *special), e)
+
+
 def sized(e: Expr, low: str, high: str) -> Expr:
     """Bound a float's magnitude: 0 or between ``low`` and ``high`` (NaN excluded)."""
     if e.kind == "const" and e.data is not None:
         value = abs(float(str(e.data)))
         if value == 0 or float(low) <= value <= float(high):
             return e
-    condition = either(
-        between(e, low, high), between(e, "-" + high, "-" + low), compare(e, "=", zero(e.type))
+    return guard(either(*_magnitudes(e, low, high)), e)
+
+
+def _magnitudes(e: Expr, low: str, high: str) -> tuple[Expr, ...]:
+    """Make the conditions of which one holds if ``e`` is 0 or of such a magnitude."""
+    return (
+        between(e, low, high),
+        between(e, "-" + high, "-" + low),
+        compare(e, "=", zero(e.type)),
     )
-    return guard(condition, e)
 
 
 def zero(type_: str) -> Expr:
@@ -195,8 +207,7 @@ def _to_numeric(e: Expr, full: str, size: tuple[int, ...]) -> Expr:
     if not size:
         return value
     precision, scale = (*size, 0)[:2]
-    value = bounded(value)
-    rounded = Expr("fn", "numeric", (value, constant("integer", str(scale))), "round")
+    rounded = Expr("fn", "numeric", (bounded(value), constant("integer", str(scale))), "round")
     limit = "1" + (precision - scale) * "0" if precision >= scale >= 0 else None
     if limit is None:
         raise not_allowed(f"the cast to {full}", None)
@@ -208,12 +219,21 @@ def _to_numeric(e: Expr, full: str, size: tuple[int, ...]) -> Expr:
             compare(rounded, ">", constant("numeric", "-" + limit)),
         ),
     )
+    # every numeric type has NaN, none with a precision has infinities
+    inside = either(inside, compare(value, "=", constant("numeric", "NaN")))
     return guard(inside, cast_node(value, full, "numeric"))
+
+
+# the least and the greatest magnitude that PostgreSQL converts without an error
+_FLOAT_LIMITS = {
+    "double precision": ("3e-324", "1.7976931348623157e308"),
+    "real": ("8e-46", "3.4028234663852886e38"),
+}
 
 
 def _to_float(e: Expr, type_: str, position: int) -> Expr:
     """Convert to a float: beyond the exponents of the type PostgreSQL raises an error."""
-    limits = ("1e-300", "1e300") if type_ == "double precision" else ("1e-37", "1e37")
+    limits = _FLOAT_LIMITS[type_]
     if e.type in INTEGERS or (e.type == "real" and type_ == "double precision"):
         return cast_node(e, type_, type_)
     if e.type == "numeric":
@@ -221,9 +241,9 @@ def _to_float(e: Expr, type_: str, position: int) -> Expr:
         known = modifier(str(e.data[3])) if e.kind == "col" else ()  # type: ignore[index]
         if known and size is not None and size <= 37 and abs((*known, 0)[1]) <= 37:
             return cast_node(e, type_, type_)
-        return cast_node(sized(e, *limits), type_, type_)
+        return cast_node(castable(e, *limits), type_, type_)
     if e.type == "double precision":
-        return cast_node(sized(e, *limits), type_, type_)
+        return cast_node(castable(e, *limits), type_, type_)
     raise not_allowed(f"the cast from {e.type} to {type_}", position)
 
 

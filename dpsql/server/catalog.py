@@ -85,7 +85,10 @@ select concat_ws('|', (select version from dp.catalog_version),
   (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
      from pg_trigger t where t.tgrelid = any ($1::oid[])),
   (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid)
-     from pg_rewrite r where r.ev_class = any ($1::oid[]))) as token
+     from pg_rewrite r where r.ev_class = any ($1::oid[])),
+  -- what indexes, partitions and functions' owners forbid by now
+  (select string_agg(c.oid || ':' || dp.relation_problem(c.oid), ',' order by c.oid)
+     from pg_class c where c.oid = any ($1::oid[]))) as token
 """
 
 _OWNS = """

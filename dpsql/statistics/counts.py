@@ -68,7 +68,8 @@ def count(
         Exact; boundaries and groups without results count 0.
     """
     facts = read_facts(query, database)
-    plan = make_plan(query, boundaries, answer=answer, sizes=facts.sizes(query))
+    sizes = facts.sizes(query)
+    plan = make_plan(query, boundaries, answer=answer, sizes=sizes, tick=database.tick)
     if kernel == "arrays" or (kernel == "auto" and _prefer_arrays(plan, facts, memory_limit)):
         counts = _count_in_arrays(plan, facts, database, memory_limit)
         if counts is not None:

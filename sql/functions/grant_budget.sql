@@ -46,7 +46,11 @@ begin
             message = format('the budget of role %s was replaced', role),
             detail = format('Before: %s; now: %s.',
                             dp.account_text(before.epsilon, before.delta, before.composition, before.rho_limit),
-                            dp.account_text(after.epsilon, after.delta, after.composition, after.rho_limit)),
+                            dp.account_text(after.epsilon, after.delta, after.composition, after.rho_limit))
+                     || dp.composition_warning(
+                            before.composition, after.composition, before.delta, after.delta,
+                            exists (select from dp.role_total as t
+                                     where t.principal = principal_id and t.spends > 0)),
             hint = 'What the role has spent counts against it'
                    || case when before.composition <> after.composition
                            then ', at its price under the new composition.' else '.' end;

@@ -46,7 +46,7 @@ comment on function dp.sensitivity_of(text, text, double precision, boolean, tex
 create or replace function dp.purge_answers()
 returns bigint
 language c volatile parallel unsafe security invoker
-as 'MODULE_PATHNAME', 'dpsql_door';
+as 'MODULE_PATHNAME', 'dpsql_door_value';
 
 comment on function dp.purge_answers() is
     'deletes stored answers that have expired; what they cost stays spent';

@@ -1,6 +1,6 @@
 -- Why a relation cannot be (or stay) declared as a base relation, or NULL.  Looked at when it is
 -- declared and again when it is read, because row security can be enabled and partitions attached
--- later.  A row that belongs to two declared relations would be one neighbour of both
+-- and indexes added later.  A row that belongs to two declared relations would be one neighbour of both
 -- (PRIVACY.md section 1): parts of a relation are covered by their parent only.
 create or replace function dp.relation_problem(relation oid)
 returns text
@@ -25,6 +25,7 @@ as $$
                                and part.oid in (select t.relid
                                                   from pg_catalog.pg_partition_tree(c.oid) as t))
                    then 'one of its partitions has row-level security'
+               else dp.foreign_code(c.oid)
            end
       from pg_catalog.pg_class as c
      where c.oid = relation

@@ -20,6 +20,8 @@ begin
             when 'it inherits from another table' then 'Declare the table that it inherits from.'
             when 'it has row-level security' then
                 'Relations with row-level security are not supported; disable it or declare a copy.'
+            when dp.foreign_code(relation) then
+                'PostgreSQL would run that code while it plans anybody''s question; drop what needs it, or let a superuser review and own it.'
             else 'Only ordinary, partitioned and foreign tables can be declared.'
         end;
 end

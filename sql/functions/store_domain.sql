@@ -12,6 +12,9 @@ begin
             message = format('relation %s is not declared', domain.relation),
             hint = format('SELECT dp.protect(%L);', domain.relation);
     end if;
+    if exists (select from dp.column_domain as d where d = domain) then
+        return;     -- nothing changes, so stored answers stay
+    end if;
     delete from dp.column_domain as d
      where d.relation = domain.relation and d.column_name = domain.column_name;
     insert into dp.column_domain select domain.*;

@@ -8,8 +8,8 @@ language plpgsql immutable parallel safe security invoker strict
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    r float8 := rho;
-    l float8 := -ln(delta);
+    r float8;
+    l float8;
     low float8 := 1e-30;
     high float8;
     x float8;
@@ -20,6 +20,8 @@ begin
     if rho < 0 or rho > 1e30 or delta < 1e-200 or delta >= 1 then
         return 'Infinity';
     end if;
+    r := rho;
+    l := -ln(delta);
     -- Stationary where rho x^2 = ln(1/delta) - ln(1 + x): the left side grows, the right one falls.
     high := sqrt(l / r) + 1e-30;
     for i in 1 .. 60 loop

@@ -6,8 +6,8 @@ language plpgsql immutable parallel safe security invoker strict
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    e float8 := epsilon;
-    l float8 := -ln(delta);
+    e float8;
+    l float8;
     low float8 := 1e-30;
     high float8;
     x float8;
@@ -15,6 +15,8 @@ begin
     if epsilon <= 0 or epsilon > 1e15 or delta < 1e-200 or delta >= 1 then
         return 0;
     end if;
+    e := epsilon;
+    l := -ln(delta);
     -- Stationary where x^2 (epsilon + ln(1 + 1/x)) = (1 + 2x) (ln(1/delta) - ln(1 + x)).
     high := 1 / delta::float8;
     for i in 1 .. 80 loop

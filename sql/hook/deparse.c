@@ -210,6 +210,7 @@ analyse_text(const char *text, const char *const *values, int count, bool typed)
 	pstate->p_paramref_hook = bind_parameter;
 	pstate->p_ref_hook_state = &parameters;
 	query = transformTopLevelStmt(pstate, parse_one_select(text));
+	check_hidden_operators(pstate, query, -1);
 	free_parsestate(pstate);
 	if (query->commandType != CMD_SELECT)
 		ereport(ERROR,

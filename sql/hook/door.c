@@ -38,6 +38,7 @@
 #define SHOWN_BYTES 60
 
 PG_FUNCTION_INFO_V1(dpsql_door);
+PG_FUNCTION_INFO_V1(dpsql_door_value);
 PG_FUNCTION_INFO_V1(dpsql_door_text);
 PG_FUNCTION_INFO_V1(dpsql_warn);
 PG_FUNCTION_INFO_V1(dpsql_note);
@@ -303,6 +304,13 @@ dpsql_door(PG_FUNCTION_ARGS)
 	return_rows(caller, rows);
 	fcinfo->isnull = true;
 	return (Datum) 0;
+}
+
+/* Those that return one value and take no text. */
+Datum
+dpsql_door_value(PG_FUNCTION_ARGS)
+{
+	return answer(fcinfo, NULL, -1, false);
 }
 
 /* Those that are given the caller's own text as their last argument. */

@@ -18,6 +18,7 @@
 /* SQLSTATE class PD, as in dpsql/errors.py */
 #define ERRCODE_DPSQL_NO_BUDGET MAKE_SQLSTATE('P', 'D', '0', '0', '2')
 #define ERRCODE_DPSQL_UNSUPPORTED MAKE_SQLSTATE('P', 'D', '0', '1', '1')
+#define ERRCODE_DPSQL_FUNCTION MAKE_SQLSTATE('P', 'D', '0', '1', '3')
 #define ERRCODE_DPSQL_SYNTAX MAKE_SQLSTATE('P', 'D', '0', '1', '4')
 #define ERRCODE_DPSQL_VERSION MAKE_SQLSTATE('P', 'D', '0', '3', '0')
 #define ERRCODE_DPSQL_PARAMETER MAKE_SQLSTATE('P', 'D', '0', '4', '0')
@@ -41,6 +42,9 @@ extern void preload_init(void);
 /* scope.c: may this query be taken out of the statement around it? */
 extern bool holds_private_aggregate(Query *query, int *location);
 extern void check_self_contained(ParseState *pstate, Query *query, int location);
+
+/* operators.c: does it use operators that its printed form hides? */
+extern void check_hidden_operators(ParseState *pstate, Query *query, int location);
 
 /* replace.c */
 extern void replace_query(ParseState *pstate, Query *query, int location);

@@ -208,6 +208,24 @@ add_expression(Inventory *inventory, Node *node)
 	return true;
 }
 
+static bool take(Node *node, void *context);
+
+/*
+ * The columns of a join.  Those that are plain columns of its sides count where
+ * the query uses them, as the columns of a FROM list do; the others hold casts.
+ */
+static void
+add_join(Inventory *inventory, RangeTblEntry *rte)
+{
+	ListCell   *cell;
+
+	foreach(cell, rte->joinaliasvars)
+	{
+		if (lfirst(cell) && !IsA(lfirst(cell), Var))
+			take((Node *) lfirst(cell), inventory);
+	}
+}
+
 static void
 add_relation(Inventory *inventory, RangeTblEntry *rte)
 {
@@ -240,6 +258,9 @@ add_relation(Inventory *inventory, RangeTblEntry *rte)
 			break;
 		case RTE_VALUES:
 			add_name(&inventory->constructs, "VALUES");
+			break;
+		case RTE_JOIN:
+			add_join(inventory, rte);
 			break;
 		case RTE_NAMEDTUPLESTORE:
 			add_name(&inventory->constructs, "transition table");
@@ -309,7 +330,8 @@ take(Node *node, void *context)
 	{
 		add_query(inventory, (Query *) node);
 		return query_tree_walker((Query *) node, take, context,
-								 QTW_EXAMINE_RTES_BEFORE | QTW_EXAMINE_SORTGROUP);
+								 QTW_EXAMINE_RTES_BEFORE | QTW_EXAMINE_SORTGROUP |
+								 QTW_IGNORE_JOINALIASES);
 	}
 	if (IsA(node, RangeTblEntry))
 	{

@@ -275,6 +275,7 @@ replace_query(ParseState *pstate, Query *query, int location)
 				 errhint("Mark the function that holds the query PARALLEL UNSAFE."),
 				 parser_errposition(pstate, location)));
 	check_self_contained(pstate, query, location);
+	check_hidden_operators(pstate, query, location);
 	renumber_parameters((Node *) asked, &parameters);
 	collect_relations((Node *) query, &relations);
 	call = run_call(pstate, deparse_query(asked), parameters,

@@ -69,7 +69,7 @@ reject(const char *range)
 static bool
 check_epsilon(double *value, void **extra, GucSource source)
 {
-	return (*value > 0 && *value <= 100) || reject("greater than 0 and at most 100");
+	return (*value >= 1e-6 && *value <= 100) || reject("at least 0.000001 and at most 100");
 }
 
 static bool

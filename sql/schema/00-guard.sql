@@ -13,5 +13,14 @@ begin
             errcode = 'PD030',
             message = 'dpsql needs PostgreSQL 15 or later';
     end if;
+    -- There text is unchecked bytes: a row that is not UTF-8 could make an answer fail, and whether
+    -- it does would tell of that row (PRIVACY.md section 2).  A database's encoding never changes.
+    if pg_catalog.getdatabaseencoding() = 'SQL_ASCII' then
+        raise exception using
+            errcode = 'PD040',
+            message = 'dpsql cannot be installed in a database with encoding SQL_ASCII',
+            detail = 'Such a database accepts any bytes as text, so that one row could make a question fail.',
+            hint = 'Create a database with ENCODING ''UTF8'' TEMPLATE template0 and move the tables there.';
+    end if;
 end
 $guard$;

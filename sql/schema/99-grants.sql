@@ -16,7 +16,8 @@ grant select on dp.ledger_status to dp_owner;
 grant execute on function
     dp.caller(),
     dp.caller_administers(),
-    dp.relation_problem(oid)
+    dp.relation_problem(oid),
+    dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
 grant execute on function
     dp.zcdp_epsilon(numeric, numeric),

@@ -16,7 +16,8 @@ select entry.account,
        entry.composition,
        entry.epsilon_limit,
        entry.epsilon_spent,
-       case when entry.composition = 'basic' then greatest(entry.epsilon_limit - entry.epsilon_spent, 0)
+       case when entry.epsilon_limit is null and entry.composition = 'basic' then null
+            when entry.composition = 'basic' then greatest(entry.epsilon_limit - entry.epsilon_spent, 0)
             -- epsilon tanh(epsilon/2) is at most epsilon^2/2 and at most epsilon
             else pg_catalog.trunc(greatest(pg_catalog.sqrt(2 * entry.rho_remaining), entry.rho_remaining), 12)
        end as epsilon_remaining,
@@ -38,7 +39,8 @@ select entry.account,
            end as epsilon_spent,
            case sums.composition when 'basic' then sums.delta else sums.rho_delta end as delta_spent,
            sums.rho as rho_spent,
-           greatest(sums.rho_limit - sums.rho, 0) as rho_remaining
+           case when sums.rho_limit is null then null
+                else greatest(sums.rho_limit - sums.rho, 0) end as rho_remaining
       from (
         select 'role' as account,
                coalesce(s.rolname, p.role_name) as role,

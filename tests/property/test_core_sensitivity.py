@@ -137,9 +137,14 @@ def test_a_forgotten_self_join_subset_is_caught() -> None:
         everything = frozenset(range(3))
         for i in range(3):
             terms += residual._count_terms(
-                shape, everything - {i}, residual.PLAIN, values.__getitem__
+                shape,
+                everything - {i},
+                residual.PLAIN,
+                values.__getitem__,
+                residual._Parts(shape),
+                lambda: None,
             )
-        (wrong,) = residual._families(terms)
+        (wrong,) = residual._families(terms, lambda: None)
         bound = max(smooth_maximum([wrong], 1.0, 1).value, 1.0)
         count = query.count(instance)
         caught |= any(

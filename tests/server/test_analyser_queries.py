@@ -342,6 +342,26 @@ def test_nondeterministic_collations_are_refused(catalog: LiveCatalog) -> None:
     assert analyse(loose.analyze("select dp_count(*) from loose where b > 1"), loose)
 
 
+def test_a_join_may_have_such_a_column_that_it_does_not_use(catalog: LiveCatalog) -> None:
+    catalog.connection.execute("set search_path = public")
+    catalog.connection.execute(
+        "create collation ci2 (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    )
+    catalog.connection.execute("create table sides (a text collate ci2, b int)")
+    sides = LiveCatalog(catalog.connection, {"public.sides": True})
+    for join in ("x join sides y on x.b = y.b", "x join (select b from sides) y using (b)"):
+        assert analyse(sides.analyze(f"select dp_count(*) from sides {join}"), sides)
+    for text in (
+        "select dp_count(*) from sides x join sides y on x.b = y.b where x.a is not null",
+        "select dp_count(*) from sides x join sides y using (a)",
+        "select dp_count(*) from sides x join (select a::varchar(3) from sides) y using (a)",
+        "select dp_count(*) from (sides x join sides y using (b)) as j (b, s, t) where s > 'a'",
+        "select dp_count(s) from (sides x join sides y using (b)) as j (b, s, t)",
+    ):
+        with pytest.raises(DpsqlError, match="nondeterministic"):
+            analyse(sides.analyze(text), sides)
+
+
 def test_deep_nesting_is_refused(catalog: LiveCatalog) -> None:
     text = "select dp_count(*) from p where " + "(" * 400 + "x" + " + 1)" * 400 + " > 0"
     with pytest.raises(DpsqlError, match=r"too (deeply|complex)"):

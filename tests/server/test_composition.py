@@ -73,6 +73,11 @@ def test_amounts_outside_the_range_convert_to_nothing_useful(database: Any) -> N
     assert database.sql("select dp.zcdp_epsilon(0, 1e-6), dp.zcdp_rho(0, 1e-6)") == [(0, 0)]
     assert database.sql("select dp.zcdp_epsilon(1, 1e-250)")[0][0] == math.inf
     assert database.sql("select dp.zcdp_rho(1, 1e-250)") == [(0,)]
+    for delta in ("0", "-1"):
+        assert database.sql(f"select dp.zcdp_epsilon(1, {delta})")[0][0] == math.inf
+        assert database.sql(f"select dp.zcdp_rho(1, {delta})") == [(0,)]
+    for x, delta in ((-1, 0), (0, 0.5), (-2, 0.5), (1, 0), (1, -1)):
+        assert database.sql(f"select dp.zcdp_offset({x}, {delta})") == [(None,)]
 
 
 SMALL = "select dp_count(*) from client where c_id > {}"
@@ -268,6 +273,31 @@ def test_a_replaced_grant_says_what_was_before_and_only_to_its_caller(shop: Any)
     assert "now: epsilon = 6, delta = 0.000001, zcdp" in told["owner1"][1]
     connections["bob"].execute("select * from dp.budgets")
     assert not told["bob"]
+
+
+def test_changing_the_composition_after_answers_says_that_the_deltas_add_up(shop: Any) -> None:
+    heard: list[str] = []
+    with shop.connect(user="owner1") as owner, shop.connect(user="alice") as alice:
+        owner.add_notice_handler(lambda d: heard.append(f"{d.message_primary}|{d.message_detail}"))
+        owner.execute("select dp.grant_budget('alice', 900, 3e-6, 'zcdp')")
+        owner.execute("select dp.grant_budget('alice', 900, 1e-6, 'basic')")
+        owner.execute("select dp.set_root_cap('client', 900, 1e-6, 'zcdp')")
+        owner.execute("select dp.set_root_cap('client', 900, 1e-6, 'basic')")
+        assert not any("deltas add up" in text for text in heard)
+        alice.execute("select dp_count(*) from client")
+        heard.clear()
+        owner.execute("select dp.grant_budget('alice', 900, 2e-6)")
+        owner.execute("select dp.set_root_cap('client', 900, 2e-6)")
+        assert not any("deltas add up" in text for text in heard)
+        heard.clear()
+        owner.execute("select dp.grant_budget('alice', 900, 3e-6, 'zcdp')")
+        owner.execute("select dp.set_root_cap('client', 900, 5e-6, 'zcdp')")
+        owner.execute("select dp.set_root_cap('purchase', 900, 5e-6, 'zcdp')")
+    role, relation = heard
+    assert role.startswith("the budget of role alice was replaced|")
+    assert role.endswith("the deltas add up: the promise is epsilon with delta = 0.000005.")
+    assert relation.startswith("the composition of relation public.client was changed|")
+    assert relation.endswith("the deltas add up: the promise is epsilon with delta = 0.000007.")
 
 
 def test_budgets_say_what_each_row_is_about(shop: Any) -> None:

@@ -162,9 +162,11 @@ def test_record_variables_as_parameters(alice: Asking) -> None:
 @pytest.mark.parametrize(
     ("setting", "bad", "range_"),
     [
-        ("epsilon", "0", "greater than 0 and at most 100"),
-        ("epsilon", "-1", "greater than 0 and at most 100"),
-        ("epsilon", "100.5", "greater than 0 and at most 100"),
+        ("epsilon", "0", "at least 0.000001 and at most 100"),
+        ("epsilon", "1e-300", "at least 0.000001 and at most 100"),
+        ("epsilon", "0.0000009", "at least 0.000001 and at most 100"),
+        ("epsilon", "-1", "at least 0.000001 and at most 100"),
+        ("epsilon", "100.5", "at least 0.000001 and at most 100"),
         ("delta", "-0.1", "at least 0 and at most 0.001"),
         ("delta", "0.002", "at least 0 and at most 0.001"),
         ("max_epsilon_per_query", "0", "-1 (no limit), or greater than 0 and at most 100"),

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import psycopg
+import pytest
+
 from dpsql import __version__
 from dpsql.client.layout import Layout, site_packages
+from tests.conftest import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,3 +57,21 @@ def test_drop_extension_leaves_no_object(database):
     assert left == []
     assert database.sql(f"{before} where e.extname = 'dpsql'") == [(0,)]
     database.sql("create extension dpsql")
+
+
+def test_a_database_that_takes_any_bytes_as_text_is_refused(server):
+    name = "any_bytes"
+    Database(server.cluster, "postgres").sql(
+        f"create database {name} encoding 'SQL_ASCII' locale 'C' template template0"
+    )
+    database = Database(server.cluster, name)
+    try:
+        with pytest.raises(psycopg.Error) as caught:
+            database.sql("create extension dpsql cascade")
+        assert caught.value.sqlstate == "PD040"
+        assert "SQL_ASCII" in caught.value.diag.message_primary
+        assert "fail" in caught.value.diag.message_detail
+        assert "UTF8" in caught.value.diag.message_hint
+        assert database.sql("select count(*) from pg_namespace where nspname = 'dp'") == [(0,)]
+    finally:
+        server.drop_database(database)

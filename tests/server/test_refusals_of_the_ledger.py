@@ -94,16 +94,6 @@ def test_a_relation_that_is_declared_in_an_open_transaction(shop: Any) -> None:
     check(shop.connect(user="owner1"), shop.connect(), refusal)
 
 
-def test_a_role_that_the_database_does_not_know(shop: Any) -> None:
-    shop.sql("create role stranger login")
-    refusal = Refusal("42501", "permission denied for function run", sql=ASK)
-    try:
-        with shop.connect(user="stranger") as stranger:
-            check(stranger, shop.connect(), refusal)
-    finally:
-        shop.sql("drop role stranger")
-
-
 RESTORED = Refusal(
     "PD051",
     "the privacy ledger was restored or promoted and nobody acknowledged it",

@@ -218,3 +218,31 @@ def test_waiting_askers_get_the_one_answer(shop: Any) -> None:
     assert heard["alice"] == heard["bob"]
     assert lost(shop) == 1
     assert (spent(shop), spent(shop, "bob")) == (1, 1)
+
+
+def test_declarations_that_change_nothing_keep_stored_answers(shop: Any) -> None:
+    """A script that declares everything every night must not make analysts pay again."""
+    text = "select c_kind, dp_count(*) from client group by c_kind"
+    with shop.connect(user="alice") as alice, shop.connect(user="owner1") as owner:
+        first = alice.execute(text).fetchall()
+        owner.execute("select dp.protect('client'), dp.protect('purchase')")
+        owner.execute("select dp.declare_public('region')")
+        owner.execute("select dp.set_domain('client', 'c_kind', array['a', 'b', 'c'])")
+        assert alice.execute(text).fetchall() == first
+        assert owner.execute("select spends from dp.budgets where role = 'alice'").fetchone() == (
+            1,
+        )
+        owner.execute("select dp.set_domain('client', 'c_kind', array['a', 'b'])")
+        alice.execute(text)
+        assert owner.execute("select spends from dp.budgets where role = 'alice'").fetchone() == (
+            2,
+        )
+
+
+def test_an_account_without_a_limit_has_no_remainder(shop: Any) -> None:
+    with shop.connect(user="owner1") as owner:
+        rows = owner.execute(
+            "select relation, epsilon_limit, epsilon_remaining, rho_remaining from dp.budgets"
+            " where account = 'relation' order by relation"
+        ).fetchall()
+    assert [row[1:] for row in rows] == [(None, None, None)] * 2

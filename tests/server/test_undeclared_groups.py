@@ -142,6 +142,8 @@ def test_explain_tells_the_threshold(shop: Any) -> None:
         alice.execute("set dp.epsilon = 2")
         rows = dict(alice.execute("select * from dp.explain(%s)", (TEXT,)).fetchall())
     assert "at least 11." in rows["groups"]
+    assert "delta is spent" in rows["mechanism"]
+    assert rows["cost delta"] != "0"
     assert "dp.set_domain" in rows["groups"]
 
 

@@ -15,6 +15,7 @@ def test_settings_are_read_exactly() -> None:
     assert settings.epsilon == Fraction(1, 10)
     assert settings.delta == Fraction(1, 10**9)
     assert settings.method == "residual"
+    assert Settings.from_texts({"epsilon": "1e-06"}).epsilon == Fraction(1, 10**6)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,8 @@ def test_settings_are_read_exactly() -> None:
     [
         ("epsilon", "0"),
         ("epsilon", "-1"),
+        ("epsilon", "1e-300"),
+        ("epsilon", "0.0000009"),
         ("epsilon", "101"),
         ("epsilon", "NaN"),
         ("epsilon", "Infinity"),

@@ -1,0 +1,74 @@
+"""The largest joins that are allowed stay cheap to plan, and planning can be cancelled."""
+
+from __future__ import annotations
+
+import time
+from itertools import combinations
+
+import pytest
+
+from dpsql.core import sensitivity
+from dpsql.model import Attribute, AttributeUse, Column, JoinQuery, Occurrence, Relation
+from dpsql.query.elimination import make_plan
+from dpsql.query.flatten import MAX_OCCURRENCES
+from dpsql.query.pipeline import MAX_PRIVATE_OCCURRENCES
+
+CPU_SECONDS = 5.0  # measured: 2 s
+GAP_SECONDS = 0.2  # measured: 0.03 s
+
+
+def edges(kind: str, n: int) -> list[tuple[int, ...]]:
+    every: dict[str, list[tuple[int, ...]]] = {
+        "cross": [],
+        "chain": [(i, i + 1) for i in range(n - 1)],
+        "cycle": [(i, (i + 1) % n) for i in range(n)],
+        "star": [(0, i) for i in range(1, n)],
+        "clique": list(combinations(range(n), 2)),
+        "one": [tuple(range(n))],
+    }
+    return every[kind]
+
+
+def largest(kind: str, *, private: int, total: int, alike: bool, keys: bool) -> JoinQuery:
+    """Join ``total`` occurrences, the last ``private`` of them protected."""
+    attributes = edges(kind, total)
+    columns = tuple(Column(f"c{a}", 23, "integer", True) for a in range(len(attributes)))
+    occurrences = []
+    for i in range(total):
+        mine = [a for a, where in enumerate(attributes) if i in where]
+        protected = i >= total - private
+        oid = 1 if alike and protected else i + 2
+        key = ((f"c{mine[0]}",),) if keys and mine else ()
+        root = oid if protected else 0
+        relation = Relation(oid, "public", f"t{oid}", protected, root, columns, key)
+        uses = tuple(AttributeUse(a, f'r{i}."c{a}"', f"c{a}") for a in mine)
+        occurrences.append(Occurrence(i, relation, uses))
+    numbered = tuple(Attribute(a, "integer", True) for a in range(len(attributes)))
+    return JoinQuery(tuple(occurrences), numbered)
+
+
+@pytest.mark.parametrize("kind", ["cross", "chain", "cycle", "star", "clique", "one"])
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("total", [MAX_PRIVATE_OCCURRENCES, MAX_OCCURRENCES])
+def test_the_largest_joins_are_planned_soon_and_can_be_cancelled(
+    kind: str, alike: bool, total: int
+) -> None:
+    query = largest(kind, private=MAX_PRIVATE_OCCURRENCES, total=total, alike=alike, keys=alike)
+    shape = query.shape()
+    start = last = time.process_time()
+    gap = 0.0
+
+    def tick() -> None:
+        nonlocal gap, last
+        now = time.process_time()
+        gap, last = max(gap, now - last), now
+
+    public = sensitivity.is_public(shape, tick=tick)
+    needed = sensitivity.required(shape, tick=tick)
+    make_plan(query, needed, tick=tick)
+    if not public and total == MAX_PRIVATE_OCCURRENCES:
+        values = {b: 1000 ** len(b.occurrences) for b in needed}
+        sensitivity.bound(shape, values, 0.02, tick=tick)
+    tick()
+    assert time.process_time() - start < CPU_SECONDS
+    assert gap < GAP_SECONDS
