@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -56,8 +55,3 @@ def _workers(pid: int) -> list[int]:
         ]
     except OSError:
         return []
-
-
-def available() -> bool:
-    """Whether this machine tells."""
-    return _anonymous_kb(os.getpid()) > 0

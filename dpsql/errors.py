@@ -105,19 +105,6 @@ class MissingDeclaration(DpsqlError):
     sqlstate = "PD020"
 
 
-class StaleStatistics(DpsqlError):
-    """Stored statistics cannot be trusted."""
-
-    sqlstate = "PD021"
-
-
-class VersionMismatch(DpsqlError):
-    """The SQL objects and the Python package are of different versions."""
-
-    sqlstate = "PD030"
-    default_hint = "Start a new session."
-
-
 class InvalidParameter(DpsqlError):
     """An argument or a setting is out of range."""
 
@@ -140,12 +127,6 @@ class LedgerRestored(DpsqlError):
     """The ledger came from a backup or a promoted standby and nobody acknowledged it."""
 
     sqlstate = "PD051"
-
-
-class NotIntercepted(DpsqlError):
-    """A ``dp_*`` aggregate reached the executor."""
-
-    sqlstate = "PD060"
 
 
 class PermissionDenied(DpsqlError):

@@ -17,17 +17,6 @@ Powers = tuple[int, ...]
 Polynomial = Mapping[Powers, int]
 
 
-def multiply_powers(left: Powers, right: Powers) -> Powers:
-    """Multiply two monomials."""
-    return tuple(_join(a, b) for a, b in zip(left, right, strict=True))
-
-
-def _join(a: int, b: int) -> int:
-    if a == CAPPED or b == CAPPED:
-        return max(a, b) if max(a, b) > 0 else CAPPED
-    return a + b
-
-
 def add_term(polynomial: dict[Powers, int], powers: Powers, coefficient: int) -> None:
     """Add one term in place; zero coefficients are not stored."""
     if coefficient:

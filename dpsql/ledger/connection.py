@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
 TICK_MS = 20
-ROLE = "dp_ledger"
 SETTINGS = {
     "synchronous_commit": "on",
     "lock_timeout": "5s",
