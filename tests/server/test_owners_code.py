@@ -18,7 +18,7 @@ create function mallory.f(x int) returns int immutable language plpgsql as $$
 declare
     n bigint;
 begin
-    if current_user = 'dp_executor' then
+    if current_user in ('dp_executor', 'postgres') then
         execute 'select count(*) from public.client' into n;
         raise exception 'stolen: % counts % rows', current_user, n;
     end if;
