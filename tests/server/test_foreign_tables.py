@@ -127,8 +127,8 @@ def test_a_foreign_table_that_nobody_declared(near: Any, alice: Any) -> None:
         "PD012",
         'relation "public.other" is neither protected nor public',
         None,
-        "Its owner can declare it: SELECT dp.protect('public.other')"
-        " or dp.declare_public('public.other').",
+        "Its owner can declare it: SELECT dp.protect('public.other'),"
+        " dp.declare_public('public.other') or, if it is a view, dp.declare_view('public.other').",
         "select dp_count(*) from other",
         "other",
     )

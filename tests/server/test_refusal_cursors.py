@@ -204,7 +204,7 @@ def test_an_error_is_catchable_and_the_session_goes_on(shop: Any) -> None:
 
 def test_the_bodies_behind_the_doors_are_closed(shop: Any) -> None:
     for call in (
-        "select * from dp.python_run('select 1', null) as t(a int)",
+        "select * from dp.python_run('select 1', null)",
         "select dp.python_run_json('select 1', '')",
         "select * from dp.python_explain_query('select 1', '')",
         "select dp.python_sensitivity_of('select 1', 'elastic', 1, true, '')",
