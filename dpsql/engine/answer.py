@@ -87,7 +87,7 @@ def _debit_and_run(
     settings: Settings,
     services: Services,
 ) -> Payload:
-    if not quote.question.roots or quote.groups == []:
+    if not quote.reads_private:
         return compute(quote, services)
     zcdp = quote.zcdp
     opened = services.ledger.open(

@@ -65,7 +65,7 @@ def _decimal(value: Fraction) -> str:
 
 
 def _guarantee(quote: Quote) -> str:
-    if not quote.question.roots or quote.groups == []:
+    if not quote.reads_private:
         return "exact: no private relation is read"
     if quote.guarantee.delta == 0:
         return f"pure {_decimal(quote.guarantee.epsilon)}-differential privacy"
@@ -76,7 +76,7 @@ def _guarantee(quote: Quote) -> str:
 
 
 def _why_method(quote: Quote, settings: Settings) -> str:
-    if not quote.question.roots or quote.groups == []:
+    if not quote.reads_private:
         return "nothing to protect"
     if settings.method != "auto":
         return "as dp.method says"
@@ -86,7 +86,7 @@ def _why_method(quote: Quote, settings: Settings) -> str:
 
 
 def _why_mechanism(quote: Quote, settings: Settings) -> str:
-    if not quote.question.roots or quote.groups == []:
+    if not quote.reads_private:
         return "nothing to protect"
     if settings.mechanism != "auto":
         return "as dp.mechanism says"

@@ -41,6 +41,11 @@ class Quote:
     label: str
 
     @property
+    def reads_private(self) -> bool:
+        """Whether protected rows must be read, and so something must be charged."""
+        return bool(self.question.roots) and self.groups != []
+
+    @property
     def mechanism(self) -> str:
         """Names of the mechanisms, joined."""
         return "+".join(dict.fromkeys(a.plan.name for a in self.aggregates)) or "exact"

@@ -80,13 +80,6 @@ def constant(type_: str, text: str | None) -> Expr:
     return Expr("const", type_, data=text)
 
 
-def conjunction(parts: tuple[Expr, ...]) -> Expr:
-    """Combine with AND."""
-    if not parts:
-        return TRUE
-    return parts[0] if len(parts) == 1 else Expr("and", "boolean", parts)
-
-
 def conjuncts(expression: Expr) -> Iterator[Expr]:
     """Take AND apart; a row is kept iff all parts are true, so this loses nothing."""
     if expression.kind == "and":

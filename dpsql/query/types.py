@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 from dpsql.query.ir import Expr
 
@@ -45,14 +44,6 @@ def modifier(full: str) -> tuple[int, ...]:
         return (1,)
     match = _MODIFIER.search(full)
     return tuple(int(n) for n in match[1].split(",")) if match else ()
-
-
-class TypeFacts(Protocol):
-    """What must be asked about types that are not built in."""
-
-    def enum(self, type_name: str) -> tuple[str, ...] | None:
-        """Return the labels of an enum type in order, or ``None`` for any other type."""
-        ...
 
 
 def full_type(e: Expr) -> str:

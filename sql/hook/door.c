@@ -179,8 +179,29 @@ hide_traces(void)
 	return nest_level;
 }
 
+/* Call it once or, where rows are wanted, until it has given all of them. */
 static Datum
-answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement)
+call_python(FunctionCallInfo fcinfo, List **rows)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	if (rows == NULL)
+		return FunctionCallInvoke(fcinfo);
+	for (;;)
+	{
+		Datum		row;
+
+		result->isDone = ExprSingleResult;
+		fcinfo->isnull = false;
+		row = FunctionCallInvoke(fcinfo);
+		if (result->isDone != ExprMultipleResult)
+			return (Datum) 0;
+		*rows = lappend(*rows, DatumGetArrayTypePCopy(row));
+	}
+}
+
+static Datum
+answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement, List **rows)
 {
 	FmgrInfo   *called = fcinfo->flinfo;
 	FmgrInfo   *volatile python = python_function(fcinfo);
@@ -199,7 +220,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 	PG_TRY();
 	{
 		fcinfo->flinfo = python;
-		result = FunctionCallInvoke(fcinfo);
+		result = call_python(fcinfo, rows);
 		fcinfo->flinfo = called;
 		current_caller = caller.outer;
 		AtEOXact_GUC(true, nest_level);
@@ -289,17 +310,7 @@ dpsql_door(PG_FUNCTION_ARGS)
 				 errhint("Ask the question itself, or use dp.query('<question>').")));
 	one_by_one.econtext = caller->econtext;
 	fcinfo->resultinfo = (fmNodePtr) &one_by_one;
-	for (;;)
-	{
-		Datum		row;
-
-		one_by_one.isDone = ExprSingleResult;
-		fcinfo->isnull = false;
-		row = answer(fcinfo, source, location, true);
-		if (one_by_one.isDone != ExprMultipleResult)
-			break;
-		rows = lappend(rows, DatumGetArrayTypePCopy(row));
-	}
+	(void) answer(fcinfo, source, location, true, &rows);
 	fcinfo->resultinfo = (fmNodePtr) caller;
 	return_rows(caller, rows);
 	fcinfo->isnull = true;
@@ -310,7 +321,7 @@ dpsql_door(PG_FUNCTION_ARGS)
 Datum
 dpsql_door_value(PG_FUNCTION_ARGS)
 {
-	return answer(fcinfo, NULL, -1, false);
+	return answer(fcinfo, NULL, -1, false, NULL);
 }
 
 /* Those that are given the caller's own text as their last argument. */
@@ -320,50 +331,45 @@ dpsql_door_text(PG_FUNCTION_ARGS)
 	int			last = PG_NARGS() - 1;
 	char	   *source = PG_ARGISNULL(last) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(last));
 
-	return answer(fcinfo, source, -1, false);
+	return answer(fcinfo, source, -1, false, NULL);
 }
 
 /*
- * dp.warn(message text, detail text, hint text): a WARNING for the client,
- * under its own client_min_messages and without our frames.  dp.run pins that
- * setting so that nothing else gets out.
+ * Say something to the client under its own client_min_messages and without
+ * our frames: dp.run pins that setting so that nothing else gets out.
  */
+static void
+tell_caller(int level, const char *message, const char *detail, const char *hint)
+{
+	ErrorContextCallback *context = error_context_stack;
+	int			messages = client_min_messages;
+
+	if (current_caller)
+	{
+		error_context_stack = current_caller->context;
+		client_min_messages = current_caller->messages;
+	}
+	ereport(level,
+			(errmsg_internal("%s", message),
+			 detail ? errdetail_internal("%s", detail) : 0,
+			 hint ? errhint("%s", hint) : 0));
+	error_context_stack = context;
+	client_min_messages = messages;
+}
+
+/* dp.warn(message text, detail text, hint text): a WARNING for the client */
 Datum
 dpsql_warn(PG_FUNCTION_ARGS)
 {
-	ErrorContextCallback *context = error_context_stack;
-	int			messages = client_min_messages;
-
-	if (current_caller)
-	{
-		error_context_stack = current_caller->context;
-		client_min_messages = current_caller->messages;
-	}
-	ereport(WARNING,
-			(errmsg_internal("%s", text_to_cstring(PG_GETARG_TEXT_PP(0))),
-			 errdetail_internal("%s", text_to_cstring(PG_GETARG_TEXT_PP(1))),
-			 errhint("%s", text_to_cstring(PG_GETARG_TEXT_PP(2)))));
-	error_context_stack = context;
-	client_min_messages = messages;
+	tell_caller(WARNING, text_to_cstring(PG_GETARG_TEXT_PP(0)),
+				text_to_cstring(PG_GETARG_TEXT_PP(1)), text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	PG_RETURN_VOID();
 }
 
-/*
- * dp.note(message text): a NOTICE for the client, in the same way.
- */
+/* dp.note(message text): a NOTICE for the client */
 Datum
 dpsql_note(PG_FUNCTION_ARGS)
 {
-	ErrorContextCallback *context = error_context_stack;
-	int			messages = client_min_messages;
-
-	if (current_caller)
-	{
-		error_context_stack = current_caller->context;
-		client_min_messages = current_caller->messages;
-	}
-	ereport(NOTICE, (errmsg_internal("%s", text_to_cstring(PG_GETARG_TEXT_PP(0)))));
-	error_context_stack = context;
-	client_min_messages = messages;
+	tell_caller(NOTICE, text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL, NULL);
 	PG_RETURN_VOID();
 }

@@ -6,8 +6,7 @@ such a charge, and ends with the owner having entered it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from dpsql.client.layout import own
 from tests.conftest import Database, Server, start_server
 from tests.server.conftest import declare
 from tests.server.refusals import Refusal, books, check
+from tests.server.waiting import wait_until
 
 PAID = "select dp_count(*) from client"
 LOST = "select dp_count(*) from client where c_id > 100"
@@ -78,13 +78,6 @@ def primary(installation: None) -> Iterator[Primary]:
     server.remove()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def spent(database: Any) -> float:
     return float(
         database.sql("select epsilon_spent from dp.budgets where role = 'alice'")[0][0],
@@ -132,7 +125,7 @@ def test_a_promoted_asynchronous_standby(primary: Primary) -> None:
     standby = Database(cluster, primary.shop.name)
     try:
         admin, alice, owner = standby.connect(), standby.connect("alice"), standby.connect("owner1")
-        wait_until(lambda: admin.execute("select from pg_stat_wal_receiver where status = 'streaming'").rowcount == 1)  # fmt: skip
+        wait_until(lambda: admin.execute("select from pg_stat_wal_receiver where status = 'streaming'").rowcount == 1, 30)  # fmt: skip
         check(
             alice,
             admin,
@@ -147,7 +140,7 @@ def test_a_promoted_asynchronous_standby(primary: Primary) -> None:
         assert owner.execute("select status from dp.ledger_status").fetchone() == ("standby",)
         admin.execute("alter system set primary_conninfo = ''")
         admin.execute("select pg_reload_conf()")
-        wait_until(lambda: admin.execute("select from pg_stat_wal_receiver").rowcount == 0)
+        wait_until(lambda: admin.execute("select from pg_stat_wal_receiver").rowcount == 0, 30)
         known = spent(primary.shop)
         lose_a_charge(primary)
         assert admin.execute("select pg_promote(true, 60)").fetchone() == (True,)
@@ -163,7 +156,7 @@ def test_a_backup_that_was_recovered_to_a_point_in_time(primary: Primary) -> Non
     primary.shop.sql("select pg_create_restore_point('before')")
     lose_a_charge(primary)
     (segment,) = primary.shop.sql("select pg_walfile_name(pg_switch_wal())")[0]
-    wait_until(lambda: (primary.archive / segment).exists())
+    wait_until(lambda: (primary.archive / segment).exists(), 30)
     cluster.settings.update(
         restore_command=f"'cp {primary.archive}/%f %p'",
         recovery_target_name="'before'",
@@ -174,7 +167,7 @@ def test_a_backup_that_was_recovered_to_a_point_in_time(primary: Primary) -> Non
     cluster.start()
     recovered = Database(cluster, primary.shop.name)
     try:
-        wait_until(lambda: recovered.sql("select pg_is_in_recovery()") == [(False,)])
+        wait_until(lambda: recovered.sql("select pg_is_in_recovery()") == [(False,)], 30)
         check_that_the_owner_decides(recovered, known)
     finally:
         recovered.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -12,6 +12,7 @@ import pytest
 
 from tests.server.conftest import declare
 from tests.server.refusals import Refusal, check
+from tests.server.waiting import wait_until
 
 ASK = "select dp_count(*) from client"
 CLIENTS_OF_ANOTHER_KIND = "select dp_count(*) from client where c_id > 100"
@@ -211,15 +212,8 @@ def test_no_connection_is_left_for_the_ledger(small: Any) -> None:
     )
     for connection in held:
         connection.close()
-    wait_until(lambda: len(admin.execute("select from pg_stat_activity where usename = 'bob'").fetchall()) == 0)  # fmt: skip
+    wait_until(lambda: len(admin.execute("select from pg_stat_activity where usename = 'bob'").fetchall()) == 0, 10)  # fmt: skip
     assert alice.execute(CLIENTS_OF_ANOTHER_KIND).fetchone()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_the_role_of_the_ledger_may_not_connect(small: Any) -> None:
@@ -229,7 +223,7 @@ def test_the_role_of_the_ledger_may_not_connect(small: Any) -> None:
     try:
         hba.write_text("local all dp_ledger reject\n" + before)
         small.sql("select pg_reload_conf()")
-        wait_until(lambda: small.sql("select database from pg_hba_file_rules order by line_number limit 1") == [(["all"],)])  # fmt: skip
+        wait_until(lambda: small.sql("select database from pg_hba_file_rules order by line_number limit 1") == [(["all"],)], 10)  # fmt: skip
         refusal = unavailable(
             'Connecting failed: pg_hba.conf rejects connection for host "[local]", user "dp_ledger",'
             f' database "{small.name}", no encryption.',
