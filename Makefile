@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help packages venv up down dsn load demo test check lint format unit stat server-test \
+.PHONY: help packages venv up down dsn demo test check lint format unit stat server-test \
 	bench core-suite build clean
 
 help: ## Show the targets

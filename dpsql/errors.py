@@ -99,6 +99,13 @@ class SyntaxInvalid(NotAnswerable):
     sqlstate = "PD014"
 
 
+class DeclarationsChanged(NotAnswerable):
+    """The transaction's snapshot is older than a change to what the question reads."""
+
+    sqlstate = "PD015"
+    default_hint = "Ask again in a new transaction."
+
+
 class MissingDeclaration(DpsqlError):
     """A needed domain, bound or privacy unit is not declared."""
 

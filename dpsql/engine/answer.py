@@ -19,6 +19,7 @@ from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import warning
+from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.model import Charge, Hit
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def answer(
     Raises
     ------
     DpsqlError
-        Of a class that says what is wrong; nothing is spent unless it is `ReleaseFailed`.
+        Of a class that says what is wrong; nothing is spent unless it is `ReleaseFailed` or
+        says so.
     """
     prepared = prepare(text, parameters, services)
     text_key = _text_key(prepared, settings)
@@ -67,6 +69,7 @@ def answer(
             payload = Payload.load(hit.payload)
             rows = finish(prepared.question, payload, services.database, settings.confidence)
             return prepared, rows
+    services.catalog.confirm(prepared.relations, prepared.fingerprint)
     groups = public_groups(prepared.question, services.database)
     quote = price(
         prepared.question,
@@ -88,7 +91,9 @@ def _debit_and_run(
     services: Services,
 ) -> Payload:
     if not quote.reads_private:
-        return compute(quote, services)
+        payload = compute(quote, services)
+        services.catalog.confirm(prepared.relations, prepared.fingerprint)
+        return payload
     zcdp = quote.zcdp
     opened = services.ledger.open(
         Charge(
@@ -114,10 +119,19 @@ def _debit_and_run(
         if quote.groups is None:
             services.warn(*warning(quote))
         payload = compute(quote, services)
+        # what was counted is what was declared, still: nothing was swapped under its name
+        services.catalog.confirm(prepared.relations, prepared.fingerprint)
     except BaseException:
         services.ledger.fail(opened)
         raise
-    services.ledger.finish(opened, payload.dump())
+    try:
+        services.ledger.finish(opened, payload.dump())
+    except LedgerUnavailable:
+        services.warn(
+            "the answer could not be stored",
+            "The question was charged and this is its answer; the ledger went away meanwhile.",
+            "Keep it: asking the same question again is charged again.",
+        )
     return payload
 
 

@@ -23,6 +23,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     prepared = prepare(text, None, services)
     question = prepared.question
     groups = public_groups(question, services.database)
+    services.catalog.confirm(prepared.relations, prepared.fingerprint)
     tick = services.database.tick
     quote = price(question, groups, settings, want_interval=question.wants_interval, tick=tick)
     relations = [o.relation for q in question.aggregates for o in q.occurrences]

@@ -56,6 +56,7 @@ def sensitivity(
         counts = count(query, needed, services.database, answer=False)
         smooth = bound(shape, counts.boundaries, beta, method, use_keys, tick)
         found = max(found, smooth.value)
+    services.catalog.confirm(prepared.relations, prepared.fingerprint)
     return found
 
 

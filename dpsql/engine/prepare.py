@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
 MAX_PLANS = 256
+#: OIDs below are PostgreSQL's own.
+FIRST_OWN = 16384
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A question with what its validity hangs on."""
+    """A question with what its validity hangs on.
+
+    ``relations`` holds the OIDs of everything that it names: relations, types, collations.
+    """
 
     text: str
     question: Question
@@ -63,7 +68,9 @@ def prepare(
         error.query = str(analysis["sql"])
         raise
     named = tuple(int(relation["oid"]) for relation in analysis["relations"])
-    relations = tuple(sorted({*services.catalog.seen, *named}))
+    own = (oid for kind in ("types", "collations") for oid in analysis[kind])
+    seen = {*services.catalog.seen, *named, *(int(oid) for oid in own if int(oid) >= FIRST_OWN)}
+    relations = tuple(sorted(seen))
     fingerprint = services.catalog.fingerprint(relations)
     prepared = Prepared(str(analysis["sql"]), question, relations, fingerprint, named)
     if services.catalog.immutable(analysis["functions"]) and not analysis["sqlvalue"]:

@@ -6,7 +6,7 @@ import json
 from typing import Protocol
 
 from dpsql.errors import FunctionNotAllowed, InternalError, UnsupportedConstruct
-from dpsql.query.ir import Expr, constant, literal, render
+from dpsql.query.ir import FALSE, TRUE, Expr, constant, literal, render
 from dpsql.query.types import INTEGERS, SIMPLE, TEXTS, base
 
 _SAME_TEXT = (*INTEGERS, "numeric")
@@ -54,7 +54,10 @@ def fold(e: Expr, evaluator: Evaluator) -> Expr:
             return constant(e.type, str(source.data))
         if source.type in TEXTS[:2] and e.type in TEXTS[:2] and e.data == e.type:
             return constant(e.type, str(source.data))
-    return constant(e.type, evaluator.evaluate(f"SELECT ({render(e)})::text"))
+    value = evaluator.evaluate(f"SELECT ({render(e)})::text")
+    if e.type == "boolean" and value is not None:
+        return TRUE if value == "true" else FALSE
+    return constant(e.type, value)
 
 
 def array_elements(type_name: str, text: str, evaluator: Evaluator) -> list[Expr]:
@@ -62,15 +65,23 @@ def array_elements(type_name: str, text: str, evaluator: Evaluator) -> list[Expr
     element = type_name.removesuffix("[]")
     if element.endswith("[]"):
         raise UnsupportedConstruct("arrays of more than one dimension are not supported")
-    if base(element) not in SIMPLE and not enum_labels(element, evaluator):
-        raise FunctionNotAllowed(
-            f"type {element} is not supported",
-            hint="Use constants of PostgreSQL's own types or of enum types.",
-        )
+    labels = None
+    if base(element) not in SIMPLE:
+        labels = enum_labels(element, evaluator)
+        if not labels:
+            raise FunctionNotAllowed(
+                f"type {element} is not supported",
+                hint="Use constants of PostgreSQL's own types or of enum types.",
+            )
+        # Read as texts: a literal of an array type is read by its element's code, and the name
+        # could belong to another type by then.
+        type_name = "text[]"
     sql = f"SELECT pg_catalog.to_json(({literal(text)}::{type_name})::text[])::text"
     found = json.loads(evaluator.evaluate(sql) or "null")
     if not isinstance(found, list) or any(isinstance(v, list) for v in found):
         raise UnsupportedConstruct("arrays of more than one dimension are not supported")
+    if labels is not None and not set(found) <= {*labels, None}:
+        raise InternalError("an array holds what is no label of its enum type")
     return [constant(element, v) for v in found]
 
 

@@ -214,7 +214,9 @@ class _Separator:
 
     def _type(self, full: str, position: int) -> str:
         element = full.removesuffix("[]")
-        if types.base(element) not in types.SIMPLE and enum_labels(element, self.catalog) is None:
+        simple = types.base(element) in types.SIMPLE
+        # an array literal of a type that is not built in is read by that type's code
+        if not simple and (element != full or enum_labels(full, self.catalog) is None):
             raise _not_allowed(f"the type {full}", position)
         return full
 

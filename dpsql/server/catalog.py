@@ -10,7 +10,13 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import BY_SQLSTATE, FunctionNotAllowed, SyntaxInvalid, UndeclaredRelation
+from dpsql.errors import (
+    BY_SQLSTATE,
+    DeclarationsChanged,
+    FunctionNotAllowed,
+    SyntaxInvalid,
+    UndeclaredRelation,
+)
 from dpsql.model import Column, Domain, ForeignKey, Relation
 from dpsql.query.catalog import Function
 from dpsql.server.spi import diagnostics, sqlstate
@@ -70,35 +76,23 @@ join dp.policy p on p.relation = c.oid and p.kind <> 'withdrawn'
 where n.nspname = $1 and c.relname = $2
 """
 
-_FINGERPRINT = """
-select concat_ws('|', (select version from dp.catalog_version),
-  (select string_agg(c.oid || ':' || c.xmin || ':' || c.relrowsecurity, ',' order by c.oid)
-     from pg_class c where c.oid = any ($1::oid[])),
-  (select string_agg(a.attrelid || ':' || a.attnum || ':' || a.xmin, ','
-            order by a.attrelid, a.attnum)
-     from pg_attribute a where a.attrelid = any ($1::oid[]) and a.attnum > 0),
-  (select string_agg(i.indexrelid || ':' || i.xmin || ':' || i.indisvalid, ','
-            order by i.indexrelid)
-     from pg_index i where i.indrelid = any ($1::oid[])),
-  (select string_agg(k.oid || ':' || k.xmin, ',' order by k.oid)
-     from pg_constraint k where k.conrelid = any ($1::oid[])),
-  (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
-     from pg_trigger t where t.tgrelid = any ($1::oid[])),
-  (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid)
-     from pg_rewrite r where r.ev_class = any ($1::oid[])),
-  -- what indexes, partitions and functions' owners forbid by now
-  (select string_agg(c.oid || ':' || dp.relation_problem(c.oid), ',' order by c.oid)
-     from pg_class c where c.oid = any ($1::oid[]))) as token
-"""
+# A cast that somebody made from or to a type or its array, which PostgreSQL would run.
+_CAST_OF = (
+    "select from pg_cast k join pg_type own on own.oid = {0}"
+    " where own.oid in (k.castsource, k.casttarget)"
+    " or own.typarray <> 0 and own.typarray in (k.castsource, k.casttarget)"
+)
 
 _OWNS = """
-select coalesce(bool_and(pg_has_role($1::oid, c.relowner, 'USAGE')), true) as owns
-from pg_class c where c.oid = any ($2::oid[])
+select coalesce(bool_and(c.oid is not null and pg_has_role($1::oid, c.relowner, 'USAGE')), true)
+  as owns
+from unnest($2::oid[]) as u(oid) left join pg_class c on c.oid = u.oid
 """
 
 _MAY_NAME = """
-select coalesce(bool_and(has_schema_privilege(dp.caller(), c.relnamespace, 'USAGE')), true) as may
-from pg_class c where c.oid = any ($1::oid[])
+select coalesce(bool_and(c.oid is not null
+    and has_schema_privilege(dp.caller(), c.relnamespace, 'USAGE')), true) as may
+from unnest($1::oid[]) as u(oid) left join pg_class c on c.oid = u.oid
 """
 
 
@@ -190,10 +184,13 @@ class SpiCatalog:
         return self.analyze(str(row["definition"]), role=row["owner"])
 
     def enum(self, type_name: str) -> tuple[str, ...] | None:
-        """Return the labels of an enum type in order, or ``None`` for any other type."""
+        """Return the labels of an enum type in order, or ``None`` for any other type.
+
+        An enum with casts is like any other: its owner wrote what they run, as ours.
+        """
         rows = self._database.execute(
-            "select e.enumlabel from pg_enum e where e.enumtypid = to_regtype($1)"
-            " order by e.enumsortorder",
+            f"select e.enumlabel from pg_enum e where e.enumtypid = to_regtype($1)"
+            f" and not exists ({_CAST_OF.format('e.enumtypid')}) order by e.enumsortorder",
             (("text", type_name),),
         )
         return tuple(str(row[0]) for row in rows) or None
@@ -214,13 +211,17 @@ class SpiCatalog:
         )
 
     def deterministic(self, collations: Sequence[int]) -> bool:
-        """Tell whether all collations compare equal only what is equal byte for byte."""
+        """Tell whether all collations compare equal only what is equal byte for byte.
+
+        Only PostgreSQL's own and those of superusers: others could be replaced meanwhile.
+        """
         rows = self._database.execute(
-            "select coalesce(bool_and(collisdeterministic), true) as d from pg_collation"
-            " where oid = any ($1)",
+            "select count(*) filter (where c.collisdeterministic and (c.oid < 16384 or r.rolsuper))"
+            " as n from pg_collation c left join pg_roles r on r.oid = c.collowner"
+            " where c.oid = any ($1)",
             (("oid[]", list(collations)),),
         )
-        return bool(rows[0][0])
+        return rows[0][0] == len(set(collations))
 
     def evaluate(self, sql: str) -> str | None:
         """Run a constant ``SELECT (...)::text``; an error in it concerns the text only.
@@ -231,7 +232,7 @@ class SpiCatalog:
         if not self._plain_types(self.analyze(sql)["types"]):
             raise FunctionNotAllowed(
                 "the statement uses a type that is not built in",
-                hint="Use constants of PostgreSQL's own types or of enum types.",
+                hint="Use constants of PostgreSQL's own types or of enum types without casts.",
             )
         try:
             value = self._database.execute(sql)[0][0]
@@ -242,25 +243,49 @@ class SpiCatalog:
     def immutable(self, functions: Sequence[int]) -> bool:
         """Whether none of the functions depends on settings or on the time."""
         rows = self._database.execute(
-            "select coalesce(bool_and(provolatile = 'i'), true) as i from pg_proc"
-            " where oid = any ($1) and prokind = 'f'",
+            "select count(*) filter (where provolatile = 'i' or prokind <> 'f') as n from pg_proc"
+            " where oid = any ($1)",
             (("oid[]", list(functions)),),
         )
-        return bool(rows[0][0])
+        return rows[0][0] == len(set(functions))
 
     def _plain_types(self, oids: Sequence[int]) -> bool:
         rows = self._database.execute(
-            "select coalesce(bool_and(t.typnamespace = 'pg_catalog'::regnamespace"
-            " and t.typtype in ('b', 'p') or coalesce(e.typtype, t.typtype) = 'e'), true) as plain"
+            "select count(*) filter (where t.typnamespace = 'pg_catalog'::regnamespace"
+            " and t.typtype in ('b', 'p') or coalesce(e.typtype, t.typtype) = 'e'"
+            f" and not exists ({_CAST_OF.format('coalesce(e.oid, t.oid)')})) as n"
             " from pg_type t left join pg_type e on e.oid = t.typelem and t.typcategory = 'A'"
             " where t.oid = any ($1)",
             (("oid[]", list(oids)),),
         )
-        return bool(rows[0][0])
+        return rows[0][0] == len(set(oids))
 
     def fingerprint(self, oids: Sequence[int]) -> str:
-        """Return a token that changes with any declaration or change to these relations."""
-        return str(self._database.execute(_FINGERPRINT, (("oid[]", list(oids)),))[0][0])
+        """Return a token that changes with any declaration or change to these relations.
+
+        ``oids`` are relations, types and collations.
+        """
+        parameters = (("oid[]", list(oids)),)
+        return str(self._database.execute("select dp.fingerprint($1) as token", parameters)[0][0])
+
+    def confirm(self, oids: Sequence[int], token: str) -> None:
+        """Refuse when what is declared now is not what this statement's snapshot shows.
+
+        PostgreSQL resolves names and finds partitions as of now, whatever the snapshot: in an
+        old one the policy of what a name meant then could be applied to what it means now.
+
+        Raises
+        ------
+        DeclarationsChanged
+            When a relation, type or collation of the question was changed meanwhile.
+        """
+        parameters = (("oid[]", list(oids)),)
+        now = self._database.execute("select dp.fingerprint_now($1) as token", parameters)[0][0]
+        if now != token:
+            raise DeclarationsChanged(
+                "a relation or a declaration of the question has changed meanwhile",
+                detail="The transaction's snapshot still shows what was there before.",
+            )
 
     def may_name(self, oids: Sequence[int]) -> bool:
         """Tell whether the role in effect may use the schemas of these relations."""

@@ -18,12 +18,11 @@ _NAMES = (
     "fresh",
     "confidence",
 )
-# current_user is the definer here; the SET ROLE target, if any, else the session user
+# current_user is the definer here, and names can have changed hands: dp.caller is by OID
 _SQL = (
-    "select (select oid from pg_catalog.pg_roles where rolname = c.name)::int8 as oid, c.name,"
+    "select r.oid::int8 as oid, r.rolname::text as name,"
     + ", ".join(f"pg_catalog.current_setting('dp.{n}', true) as {n}" for n in _NAMES)
-    + " from (select case pg_catalog.current_setting('role') when 'none' then session_user::text"
-    " else pg_catalog.current_setting('role') end as name where $1 = 1) as c"
+    + " from pg_catalog.pg_roles as r where r.oid = dp.caller() and $1 = 1"
 )
 
 

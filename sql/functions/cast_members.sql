@@ -18,12 +18,31 @@ declare
     last_index integer := cardinality(members);
     middle integer;
     found_value text;
+    labels text[] := array(select e.enumlabel::text
+                              from pg_catalog.pg_enum as e
+                             where e.enumtypid = to_regtype(type_name));
 begin
     if array_position(members, null) is not null then
         raise exception using
             errcode = 'PD040',
             message = 'a domain''s values must not be null',
             hint = 'Use includes_null => true.';
+    end if;
+    if cardinality(labels) > 0 then     -- looked up: a cast could run code of the type's owner
+        select m into found_value from unnest(members) as u(m) where m <> all (labels) limit 1;
+        if found then
+            raise exception using
+                errcode = 'PD040',
+                message = format('value %L is not of type %s', found_value, type_name);
+        end if;
+        select m into found_value from unnest(members) as u(m) group by m having count(*) > 1 limit 1;
+        if found then
+            raise exception using
+                errcode = 'PD040',
+                message = format('value %L occurs twice', found_value),
+                detail = format('Values are compared as %s.', type_name);
+        end if;
+        return members;
     end if;
     begin
         execute format('select array_agg(' || printed || ' order by i) from unnest($1) with ordinality as u(m, i)', type_name)

@@ -39,7 +39,9 @@ begin
                          and not a.attisdropped
                          and format_type(a.atttypid, a.atttypmod) = domain.type_name) then
         return query execute format(
-            'select row_number() over (order by v), v::text'
+            'select row_number() over (order by v), '
+            || case when domain.type_name::regtype in (select t.oid from pg_catalog.pg_type as t where t.typtype = 'e')
+                    then 'enum_out(v)::text' else 'v::text' end ||
             ' from (select distinct %1$I as v from %2$s where %1$I is not null) as d order by v',
             domain.reference_column, domain.reference);
     else

@@ -1,6 +1,6 @@
 -- Internal: the type of a column whose domain may be declared, as SQL; refuses others.  Values are
 -- cast to it with the rights of the extension's owner: types whose input runs code that others
--- wrote (domains with checks) or whose equality is not that of their texts are left out.
+-- wrote (domains with checks, enums with casts) or whose equality is not that of their texts are left out.
 create or replace function dp.domain_type(relation regclass, column_name name)
 returns text
 language plpgsql stable parallel safe security invoker
@@ -12,6 +12,10 @@ declare
 begin
     select format_type(a.atttypid, a.atttypmod),
            t.typtype = 'e'
+              and not exists (select
+                                from pg_catalog.pg_cast as k
+                               where t.oid in (k.castsource, k.casttarget)
+                                  or t.typarray <> 0 and t.typarray in (k.castsource, k.casttarget))
            or a.atttypid in ('boolean'::regtype, 'smallint'::regtype, 'integer'::regtype,
                              'bigint'::regtype, 'numeric'::regtype, 'text'::regtype,
                              'varchar'::regtype, 'bpchar'::regtype, 'date'::regtype,
@@ -30,7 +34,7 @@ begin
         raise exception using
             errcode = 'PD040',
             message = format('column %I of relation %s cannot have a domain', column_name, relation),
-            detail = format('Its type is %s, or its collation is not deterministic.', type_name),
+            detail = format('Its type is %s, or is an enum with casts, or its collation is not deterministic.', type_name),
             hint = 'Domains are for boolean, integer, numeric, text, date, timestamp, uuid and enum columns.';
     end if;
     return type_name;

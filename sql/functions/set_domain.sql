@@ -3,11 +3,32 @@
 -- in no group (PRIVACY.md section 6).  Callers: the relation's owner, if a member of dp_owner.
 -- Security definer on purpose: writes the catalogue.
 
+-- Security invoker on purpose: values of the caller's own types are turned into text with the
+-- caller's rights, because a cast can run code that the type's owner wrote.
 create or replace function dp.set_domain(
     relation regclass,
     column_name name,
     members anyarray,
     includes_null boolean default false)
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+set datestyle = 'ISO, MDY'
+as $$
+begin
+    perform dp.set_domain_values(
+        relation, column_name,
+        case when members is not null then array(select m::text from unnest(members) as m) end,
+        includes_null);
+end
+$$;
+comment on function dp.set_domain(regclass, name, anyarray, boolean) is 'declare the values of a column as public';
+
+create or replace function dp.set_domain_values(
+    relation regclass,
+    column_name name,
+    members text[],
+    includes_null boolean)
 returns void
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
@@ -30,12 +51,12 @@ begin
     domain.column_name := column_name;
     domain.kind := 'values';
     domain.type_name := type_name;
-    domain.members := coalesce(dp.cast_members(array(select m::text from unnest(members) as m), type_name), '{}');
+    domain.members := coalesce(dp.cast_members(members, type_name), '{}');
     domain.includes_null := coalesce(includes_null, false);
     perform dp.store_domain(domain);
 end
 $$;
-comment on function dp.set_domain(regclass, name, anyarray, boolean) is 'declare the values of a column as public';
+comment on function dp.set_domain_values(regclass, name, text[], boolean) is 'internal: dp.set_domain with values as texts';
 
 create or replace function dp.set_domain(
     relation regclass,

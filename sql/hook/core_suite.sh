@@ -109,7 +109,7 @@ CONF
         "$(wc -l < "$work/$name.failed") failed: $(tr '\n' ' ' < "$work/$name.failed")"
 }
 
-# An extension of the module's own objects, so that the hook has members to find.
+# The extension itself, so that the hook has members to find and its event trigger fires.
 objects() {
     as_server "$bin/psql" -X -q -v ON_ERROR_STOP=1 -h "$1" -U postgres -d postgres \
         -c 'create database regression template template0'
@@ -119,10 +119,8 @@ objects() {
         -c "alter database regression set lc_time to 'C'" \
         -c "alter database regression set bytea_output to 'hex'" \
         -c "alter database regression set timezone_abbreviations to 'Default'"
-    {
-        echo 'create schema dp;'
-        cat "$here"/../functions/hook_*.sql | sed "s/MODULE_PATHNAME/\$libdir\/dpsql/"
-    } | as_server "$bin/psql" -X -q -v ON_ERROR_STOP=1 -h "$1" -U postgres -d regression
+    as_server "$bin/psql" -X -q -v ON_ERROR_STOP=1 -h "$1" -U postgres -d regression \
+        -c 'create extension dpsql cascade'
 }
 
 fetch_source

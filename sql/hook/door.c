@@ -214,6 +214,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 	};
 	volatile Datum result = (Datum) 0;
 	BufferUsage used = pgBufferUsage;
+	WalUsage	written = pgWalUsage;
 	int			nest_level = hide_traces();
 
 	current_caller = &caller;
@@ -225,6 +226,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		current_caller = caller.outer;
 		AtEOXact_GUC(true, nest_level);
 		pgBufferUsage = used;
+		pgWalUsage = written;
 	}
 	PG_CATCH();
 	{
@@ -234,6 +236,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		current_caller = caller.outer;
 		AtEOXact_GUC(false, nest_level);
 		pgBufferUsage = used;
+		pgWalUsage = written;
 		if (!is_refusal(geterrcode()))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(context);

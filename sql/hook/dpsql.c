@@ -20,13 +20,15 @@ PG_MODULE_MAGIC;
 void		_PG_init(void);
 
 /*
- * Hooks need every backend from its first statement on; a library that a C
- * function pulled in later gives the functions and the settings only.
+ * Interception needs every backend from its first statement on; a library that
+ * a C function pulled in later gives the functions, the settings and the guard
+ * of dp_executor only.
  */
 void
 _PG_init(void)
 {
 	settings_init();
+	executed_init();
 	if (process_shared_preload_libraries_in_progress)
 	{
 		intercept_init();

@@ -34,6 +34,7 @@ extern Oid	member_function(const char *name, int nargs, const Oid *types);
 /* intercept.c and stored.c: the hooks */
 extern void intercept_init(void);
 extern void stored_init(void);
+extern void executed_init(void);
 
 /* preload.c: Python in the postmaster */
 extern bool preload_python;		/* setting */

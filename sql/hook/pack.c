@@ -228,7 +228,7 @@ typedef struct
 	int32		width[MAX_COLUMNS];
 } ChunkHeader;
 
-/* Chunks lie aligned, so that what is read back may point into the serialized state. */
+/* Chunks are multiples of 8 bytes long; a state may begin anywhere, so they are read by memcpy. */
 static Size
 chunk_size(int32 columns, int64 rows, const int32 *width)
 {

@@ -8,27 +8,21 @@
  * object depends on when it calls object_access_hook; if a private aggregate
  * is among it the creation is refused.  Views and materialized views never
  * are: their definition was replaced before it was stored.
- *
- * The same hook of PostgreSQL keeps others' code from running as dp_executor.
  */
 #include "postgres.h"
 
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/transam.h"
 #include "catalog/indexing.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_policy.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_rewrite.h"
-#include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
 #include "dpsql.h"
 
@@ -64,35 +58,6 @@ private_dependency(Oid class, Oid object)
 	return found;
 }
 
-/*
- * Code that somebody attached to a relation (an index expression, a CHECK, a
- * domain's CHECK) and that planning or execution would run as dp_executor,
- * who reads every protected row.  dp.foreign_code refuses such relations
- * beforehand; this closes the moment between that look and the use.
- */
-static void
-check_executed(Oid function)
-{
-	HeapTuple	tuple;
-	Oid			owner;
-
-	if (function < FirstNormalObjectId ||
-		GetUserId() != get_role_oid("dp_executor", true))
-		return;
-	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	if (!HeapTupleIsValid(tuple))
-		return;
-	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
-	ReleaseSysCache(tuple);
-	if (owner != GetUserId() && !superuser_arg(owner))
-		ereport(ERROR,
-				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
-				 errmsg("a relation of the question runs code of its owner"),
-				 errdetail("Function %s is neither built in nor owned by a superuser.",
-						   get_func_name(function)),
-				 errhint("Its owner can drop the index, constraint or partition key that uses it.")));
-}
-
 static void
 check_stored(ObjectAccessType access, Oid class, Oid object, int column, void *arg)
 {
@@ -101,11 +66,6 @@ check_stored(ObjectAccessType access, Oid class, Oid object, int column, void *a
 
 	if (previous_hook)
 		previous_hook(access, class, object, column, arg);
-	if (access == OAT_FUNCTION_EXECUTE)
-	{
-		check_executed(object);
-		return;
-	}
 	if (access != OAT_POST_CREATE && access != OAT_POST_ALTER)
 		return;
 	if (class == RewriteRelationId)

@@ -34,6 +34,7 @@ grant execute on function
     dp.declare_view(regclass),
     dp.undeclare_view(regclass),
     dp.set_domain(regclass, name, anyarray, boolean),
+    dp.set_domain_values(regclass, name, text[], boolean),
     dp.set_domain(regclass, name, text, text, text, boolean),
     dp.set_domain(regclass, name, bigint, bigint, bigint, boolean),
     dp.set_domain(regclass, name, date, date, interval, boolean),
@@ -95,6 +96,8 @@ grant execute on function
     dp.warn(text, text, text),
     dp.note(text),
     dp.lock_reads(oid[]),
+    dp.fingerprint(oid[]),
+    dp.fingerprint_now(oid[]),
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any")
 to dp_executor;

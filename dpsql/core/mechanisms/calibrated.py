@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from dpsql.core.composition import Zcdp, rho_of
 from dpsql.core.mechanisms.base import SLACK, Release, at_least_one, check_budget, need_delta
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, InvalidParameter
 from dpsql.model import Guarantee
 from dpsql.ports import NoiseSource
 
@@ -85,6 +85,11 @@ def plan(epsilon: Fraction, delta: Fraction, degree: int) -> Calibrated:
     epsilon_value = epsilon - epsilon_scale
     shift = margin(epsilon_scale, delta)
     gamma = float(half) / (shift + 1)
+    if gamma <= SLACK:
+        raise InvalidParameter(
+            "dp.epsilon and dp.delta are too small for the calibrated mechanism",
+            hint="Raise dp.delta, for example to 1e-9, or dp.epsilon.",
+        )
     return Calibrated(Guarantee(epsilon, delta), epsilon_scale, epsilon_value, delta, gamma, shift)
 
 

@@ -1,0 +1,44 @@
+-- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
+-- their triggers, indexes, view definitions, types, collations and casts.  As of the caller's
+-- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.
+create or replace function dp.fingerprint(objects oid[])
+returns text
+language plpgsql stable parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select concat_ws('|', (select version from dp.catalog_version),
+  (select string_agg(c.oid || ':' || c.xmin || ':' || c.relrowsecurity || ':' || n.nspname || '.' || c.relname, ',' order by c.oid)
+     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any (objects)),
+  (select string_agg(t.oid || ':' || t.xmin || ':' || n.nspname || '.' || t.typname || ':'
+            || array(select e.enumlabel from pg_enum e where e.enumtypid = t.oid order by e.enumsortorder)::text,
+            ',' order by t.oid)
+     from pg_type t join pg_namespace n on n.oid = t.typnamespace where t.oid = any (objects)),
+  (select string_agg(o.oid || ':' || o.xmin || ':' || n.nspname || '.' || o.collname, ',' order by o.oid)
+     from pg_collation o join pg_namespace n on n.oid = o.collnamespace where o.oid = any (objects)),
+  (select string_agg(a.attrelid || ':' || a.attnum || ':' || a.xmin, ','
+            order by a.attrelid, a.attnum)
+     from pg_attribute a where a.attrelid = any (objects) and a.attnum > 0),
+  (select string_agg(i.indexrelid || ':' || i.xmin || ':' || i.indisvalid, ','
+            order by i.indexrelid)
+     from pg_index i where i.indrelid = any (objects)),
+  (select string_agg(k.oid || ':' || k.xmin, ',' order by k.oid)
+     from pg_constraint k where k.conrelid = any (objects)),
+  (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
+     from pg_trigger t where t.tgrelid = any (objects)),
+  (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid)
+     from pg_rewrite r where r.ev_class = any (objects)),
+  (select count(*) || ':' || max(k.oid::int8) from pg_cast k where k.oid >= 16384),
+  -- what indexes, partitions and functions' owners forbid by now
+  (select string_agg(c.oid || ':' || dp.relation_problem(c.oid), ',' order by c.oid)
+     from pg_class c where c.oid = any (objects))));
+end
+$$;
+comment on function dp.fingerprint(oid[]) is 'internal: what plans and stored answers rely on';
+
+create or replace function dp.fingerprint_now(objects oid[])
+returns text
+language c stable strict parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'dpsql_fingerprint_now';
+comment on function dp.fingerprint_now(oid[]) is 'internal: dp.fingerprint under the newest snapshot';

@@ -1,0 +1,179 @@
+/*
+ * executed.c
+ *		No code of others runs as dp_executor, who reads every protected row.
+ *
+ * What the analyser allowed was allowed by name in the end: the counting SQL
+ * names types and relations, and a name can come to mean something else
+ * before the statement is read.  So every statement is looked at again where
+ * nothing can change any more: in the very tree that will be executed.  An
+ * array literal whose element is a domain runs the domain's CHECK while it is
+ * read; the Python side writes no array literal of a type that is not built in.
+ *
+ * A relation can also carry its owner's code (an index expression, a CHECK),
+ * which no statement shows.  object_access_hook sees every function that the
+ * executor is about to call, but not one that the planner puts into the query
+ * as text: needs_fmgr_hook forbids that.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "parser/analyze.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#include "dpsql.h"
+#include "inventory.h"
+
+static object_access_hook_type previous_access_hook = NULL;
+static needs_fmgr_hook_type previous_needs_hook = NULL;
+static post_parse_analyze_hook_type previous_analyze_hook = NULL;
+
+static bool
+executor_runs(void)
+{
+	return IsTransactionState() && GetUserId() == get_role_oid("dp_executor", true);
+}
+
+static bool
+is_trusted(Oid owner)
+{
+	return owner == GetUserId() || superuser_arg(owner);
+}
+
+/* A function that neither PostgreSQL nor a superuser, as of an extension, wrote. */
+static bool
+is_foreign(Oid function)
+{
+	HeapTuple	tuple;
+	bool		foreign;
+
+	if (function < FirstNormalObjectId || !executor_runs())
+		return false;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	foreign = !is_trusted(((Form_pg_proc) GETSTRUCT(tuple))->proowner);
+	ReleaseSysCache(tuple);
+	return foreign;
+}
+
+static void
+refuse_function(Oid function)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+			 errmsg("a relation or type of the question runs code of its owner"),
+			 errdetail("Function %s is neither built in nor owned by a superuser.",
+					   get_func_name(function)),
+			 errhint("Its owner can drop the index, constraint, partition key or cast that uses it.")));
+}
+
+/* Built in, a superuser's, or an enum: its input and output are built in. */
+static bool
+is_plain_type(Oid type)
+{
+	Oid			element = get_element_type(type);
+	HeapTuple	tuple;
+	bool		plain;
+
+	if (OidIsValid(element))
+		return is_plain_type(element);
+	if (type < FirstNormalObjectId)
+		return true;
+	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	plain = ((Form_pg_type) GETSTRUCT(tuple))->typtype == TYPTYPE_ENUM ||
+		is_trusted(((Form_pg_type) GETSTRUCT(tuple))->typowner);
+	ReleaseSysCache(tuple);
+	return plain;
+}
+
+static bool
+is_plain_collation(Oid collation)
+{
+	HeapTuple	tuple;
+	bool		plain;
+
+	if (collation < FirstNormalObjectId)
+		return true;
+	tuple = SearchSysCache1(COLLOID, ObjectIdGetDatum(collation));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	plain = is_trusted(((Form_pg_collation) GETSTRUCT(tuple))->collowner);
+	ReleaseSysCache(tuple);
+	return plain;
+}
+
+static void
+check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
+{
+	Inventory	inventory = {0};
+	ListCell   *cell;
+
+	if (previous_analyze_hook)
+		previous_analyze_hook(pstate, query, jstate);
+	if (query->commandType == CMD_UTILITY || !executor_runs())
+		return;
+	take_inventory(query, &inventory);
+	foreach(cell, inventory.functions)
+	{
+		if (is_foreign(lfirst_oid(cell)))
+			refuse_function(lfirst_oid(cell));
+	}
+	foreach(cell, inventory.types)
+	{
+		if (!is_plain_type(lfirst_oid(cell)))
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_FUNCTION),
+					 errmsg("type %s is not allowed in a private query",
+							format_type_be(lfirst_oid(cell))),
+					 errhint("Use PostgreSQL's own types and enum types.")));
+	}
+	foreach(cell, inventory.collations)
+	{
+		if (!is_plain_collation(lfirst_oid(cell)))
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_FUNCTION),
+					 errmsg("a collation that somebody made is not allowed in a private query"),
+					 errhint("Use PostgreSQL's own collations, such as COLLATE \"C\".")));
+	}
+}
+
+static void
+check_executed(ObjectAccessType access, Oid class, Oid object, int column, void *arg)
+{
+	if (previous_access_hook)
+		previous_access_hook(access, class, object, column, arg);
+	if (access == OAT_FUNCTION_EXECUTE && is_foreign(object))
+		refuse_function(object);
+}
+
+static bool
+must_be_called(Oid function)
+{
+	if (previous_needs_hook && previous_needs_hook(function))
+		return true;
+	return is_foreign(function);
+}
+
+void
+executed_init(void)
+{
+	previous_analyze_hook = post_parse_analyze_hook;
+	post_parse_analyze_hook = check_analysed;
+	previous_access_hook = object_access_hook;
+	object_access_hook = check_executed;
+	previous_needs_hook = needs_fmgr_hook;
+	needs_fmgr_hook = must_be_called;
+}
