@@ -19,7 +19,7 @@ from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import warning
-from dpsql.errors import LedgerUnavailable
+from dpsql.errors import DeclarationsChanged, LedgerUnavailable, ReleaseFailed
 from dpsql.ledger.model import Charge, Hit
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def _debit_and_run(
         if quote.groups is None:
             services.warn(*warning(quote))
         payload = compute(quote, services)
-        # what was counted is what was declared, still: nothing was swapped under its name
-        services.catalog.confirm(prepared.relations, prepared.fingerprint)
+        _confirm_counted(prepared, services)
     except BaseException:
         services.ledger.fail(opened)
         raise
@@ -133,6 +132,17 @@ def _debit_and_run(
             "Keep it: asking the same question again is charged again.",
         )
     return payload
+
+
+def _confirm_counted(prepared: Prepared, services: Services) -> None:
+    """Refuse what was counted if anything was swapped under a name meanwhile."""
+    try:
+        services.catalog.confirm(prepared.relations, prepared.fingerprint)
+    except DeclarationsChanged:
+        raise ReleaseFailed(
+            "a relation or a declaration of the question changed while it was answered",
+            hint="The cost was charged. Ask again when the change is done.",
+        ) from None
 
 
 def cache_key(quote: Quote, fingerprint: str) -> bytes:

@@ -49,7 +49,7 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
                 f" {unit} = {_left(account.budget_loss, account.spent_loss)} and"
                 f" delta = {_left(account.budget_delta, account.spent_delta)}."
             ),
-            hint="Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget.",
+            hint=_smaller(account.budget_loss, account.spent_loss),
         )
     if status == "exceeded_root":
         return BudgetExceeded(
@@ -89,6 +89,12 @@ def _cost(charge: Charge, composition: str = "basic") -> str:
         loss, unit = generic_rho(charge.epsilon) if charge.rho is None else charge.rho, "rho"
         delta = charge.delta if charge.rho_delta is None else charge.rho_delta
     return f"{unit} = {_short(loss)} and delta = {_short(delta)}"
+
+
+def _smaller(budget: Fraction, spent: Fraction) -> str:
+    if budget - spent <= 0:
+        return "Ask the owner of the data for more budget; answers that are stored stay free."
+    return "Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget."
 
 
 def _left(budget: Fraction, spent: Fraction) -> str:

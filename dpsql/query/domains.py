@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from math import prod
 
 from dpsql.errors import UnsupportedConstruct
-from dpsql.model import Domain, GroupDomain, Relation, quote_identifier
+from dpsql.model import Domain, GroupDomain, Relation, quote_identifier, show_name
 from dpsql.query.catalog import Catalog
 from dpsql.query.emit import canonical_key, has_identity_equality
 from dpsql.query.graph import Graph, as_type
 from dpsql.query.ir import Expr, column, constant, literal, render, renumber
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
-from dpsql.query.types import INTEGERS, base
+from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, TIMESTAMPTZ, base
 
 MAX_GROUPS = 1_000_000
 MAX_FILTER_VALUES = 10_000
@@ -219,7 +219,12 @@ def _domain(relation: Relation, name: str) -> Domain | None:
 
 
 def _declaration(relation: Relation, column_: Expr) -> str:
-    """Write the call that would declare a column's domain, in the form that its type has."""
+    """Write the call that would declare a column's domain, or what to do for its type instead."""
+    name = show_name(str(column_.data[1]))  # type: ignore[index]
+    if column_.type in (TIMESTAMP, TIMESTAMPTZ):
+        return f"join a public table of days ON {name}::date = day and group by its column"
+    if column_.type in FLOATS:
+        return f"group by width_bucket({name}, 0, 100, 10) or a CASE, which need no declaration"
     values = "array['value', ...]"
     if column_.type in INTEGERS:
         values = "0, 100"

@@ -71,6 +71,17 @@ begin
        set kind = excluded.kind, root = excluded.root,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
     perform dp.let_executor_read(relation);
+    if found_kind = 'public' then
+        raise notice using
+            message = format('relation %s was public and is protected from now on', relation),
+            detail = 'Answers that were given while it was public were exact and are charged to nobody.';
+    end if;
+    if current_setting('dp.preload_python', true) is null then
+        raise warning using
+            message = 'the library dpsql is not loaded at server start: dp_count is not intercepted',
+            detail = 'Only dp.query answers; SELECT dp_count(*) fails for want of privileges or with PD060.',
+            hint = 'Add dpsql to shared_preload_libraries and restart, as dpsql install does.';
+    end if;
 end
 $$;
 comment on function dp.protect(regclass, text, numeric, numeric) is

@@ -1,0 +1,76 @@
+"""An answer that was charged reaches the asker even if the ledger goes away before it is stored."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dpsql.core.composition import Zcdp
+from dpsql.engine import answer
+from dpsql.engine.payload import Payload
+from dpsql.errors import DeclarationsChanged, LedgerUnavailable, ReleaseFailed
+from dpsql.ledger.model import Charged
+from dpsql.model import Guarantee
+
+PAYLOAD = Payload([()], [[7]], [None], "laplace", "residual", "proved")
+QUOTE = SimpleNamespace(
+    reads_private=True,
+    zcdp=Zcdp(Fraction(1), Fraction(0)),
+    guarantee=Guarantee(Fraction(1), Fraction(0)),
+    question=SimpleNamespace(roots=(1,), canonical="q"),
+    mechanism="laplace",
+    method="residual",
+    label="proved",
+    aggregates=(),
+    groups=[()],
+)
+PREPARED = SimpleNamespace(text="select", fingerprint="f", relations=(16384,))
+SETTINGS = SimpleNamespace(fresh=False)
+ROLE = SimpleNamespace(oid=1, name="alice")
+
+
+class Ledger:
+    """Charges, then cannot be reached."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+
+    def open(self, _charge: object) -> Charged:
+        return Charged(1)
+
+    def finish(self, _charged: Charged, _payload: str) -> None:
+        raise LedgerUnavailable("gone")
+
+    def fail(self, _charged: Charged) -> None:
+        self.failed += 1
+
+
+def run(monkeypatch: pytest.MonkeyPatch, confirm: Any) -> tuple[Any, Ledger, list[str]]:
+    said: list[str] = []
+    ledger = Ledger()
+    monkeypatch.setattr(answer, "compute", lambda *_: PAYLOAD)
+    services: Any = SimpleNamespace(
+        ledger=ledger,
+        catalog=SimpleNamespace(confirm=confirm),
+        warn=lambda message, _detail, _hint: said.append(message),
+    )
+    payload = answer._debit_and_run(QUOTE, PREPARED, b"", ROLE, SETTINGS, services)  # type: ignore[arg-type]
+    return payload, ledger, said
+
+
+def test_the_answer_is_given_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload, ledger, said = run(monkeypatch, lambda *_: None)
+    assert payload is PAYLOAD
+    assert ledger.failed == 0
+    assert said == ["the answer could not be stored"]
+
+
+def test_an_answer_about_something_else_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(*_: object) -> None:
+        raise DeclarationsChanged("swapped")
+
+    with pytest.raises(ReleaseFailed, match="changed while it was answered"):
+        run(monkeypatch, changed)
