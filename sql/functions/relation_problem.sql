@@ -25,17 +25,7 @@ as $$
                                and part.oid in (select t.relid
                                                   from pg_catalog.pg_partition_tree(c.oid) as t))
                    then 'one of its partitions has row-level security'
-               when exists (
-                   with recursive part(oid) as (
-                       select i.inhrelid from pg_catalog.pg_inherits as i where i.inhparent = c.oid
-                       union
-                       select i.inhrelid
-                         from part as p join pg_catalog.pg_inherits as i on i.inhparent = p.oid)
-                   select
-                     from part as p
-                    where exists (select from dp.policy as own
-                                   where own.relation = p.oid and own.kind <> 'withdrawn')
-                       or (select count(*) from pg_catalog.pg_inherits as i where i.inhrelid = p.oid) > 1)
+               when dp.has_shared_part(c.oid)
                    then 'one of its children is declared itself or inherits from several tables'
                else dp.foreign_code(c.oid)
            end

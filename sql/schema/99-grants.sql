@@ -17,6 +17,7 @@ grant execute on function
     dp.caller(),
     dp.caller_administers(),
     dp.relation_problem(oid),
+    dp.has_shared_part(oid),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
 grant execute on function

@@ -1,0 +1,27 @@
+-- Internal: whether a partition or child of a relation, at any depth, is declared itself or has a
+-- second parent: its rows would then belong to two declared relations, or to two roots.
+-- Security definer on purpose: whoever reads dp.relations may not read dp.policy.
+create or replace function dp.has_shared_part(relation oid)
+returns boolean
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from pg_catalog.pg_inherits as i where i.inhparent = relation) then
+        return false;
+    end if;
+    return exists (
+        with recursive part(oid) as (
+            select i.inhrelid from pg_catalog.pg_inherits as i where i.inhparent = relation
+            union
+            select i.inhrelid
+              from part as p
+              join pg_catalog.pg_inherits as i on i.inhparent = p.oid
+        )
+        select
+          from part as p
+         where exists (select from dp.policy as own where own.relation = p.oid and own.kind <> 'withdrawn')
+            or (select count(*) from pg_catalog.pg_inherits as i where i.inhrelid = p.oid) > 1);
+end
+$$;
+comment on function dp.has_shared_part(oid) is 'internal: whether rows of a relation belong to another declared one too';
