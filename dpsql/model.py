@@ -73,6 +73,7 @@ class Relation:
     foreign_keys: tuple[ForeignKey, ...] = ()
     domains: tuple[Domain, ...] = ()
     kind: str = "r"  # pg_class.relkind
+    heuristic: bool = False  # its owner allows methods without proof
 
     @property
     def sql(self) -> str:

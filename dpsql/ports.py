@@ -26,7 +26,11 @@ class Database(Protocol):
 
 
 class NoiseSource(Protocol):
-    """Integer noise with exact rational parameters (PRIVACY.md section 3)."""
+    """Integer noise with exact rational parameters (PRIVACY.md section 3), and secret keys."""
+
+    def key(self) -> bytes:
+        """Draw 16 bytes that nobody can guess."""
+        ...
 
     def discrete_laplace(self, scale: Fraction) -> int:
         """Draw from ``P(x) proportional to exp(-|x|/scale)``."""

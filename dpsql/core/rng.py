@@ -36,6 +36,10 @@ class SystemNoise:
         self._left = 0
         self._pid = os.getpid()
 
+    def key(self) -> bytes:
+        """Draw 16 bytes that nobody can guess, for a keyed pseudo-random function."""
+        return os.urandom(16)
+
     def discrete_laplace(self, scale: Fraction) -> int:
         """Draw from ``P(x) proportional to exp(-|x|/scale)``, exactly.
 

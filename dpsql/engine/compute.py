@@ -33,7 +33,7 @@ def compute(quote: Quote, services: Services) -> Payload:
         sorted({o.relation.oid for query in queries for o in query.occurrences})
     )
     exact = [
-        count(aggregate.query, aggregate.boundaries, services.database)
+        count(aggregate.query, aggregate.bounding.boundaries, services.database)
         for aggregate in quote.aggregates
     ]
     groups = quote.groups
@@ -73,15 +73,7 @@ def _release(
     present = [i for i, n in enumerate(true) if n > 0 or not unknown]
     if aggregate.plan.name == "exact":
         return list(true), "0"
-    from dpsql.core.sensitivity import bound
-
-    smooth = bound(
-        aggregate.query.shape(),
-        counts.boundaries,
-        aggregate.plan.beta,
-        aggregate.method,
-        tick=services.database.tick,
-    )
+    smooth = aggregate.bounding.smooth(aggregate.query, counts, aggregate.beta, services)
     release = aggregate.plan.release([true[i] for i in present], smooth.exact, services.noise)
     values: list[int | None] = [None] * len(true)
     for n, i in enumerate(present):

@@ -52,7 +52,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         from dpsql.query.elimination import make_plan
 
         for aggregate in quote.aggregates:
-            plan = make_plan(aggregate.query, aggregate.boundaries, tick=tick)
+            plan = make_plan(aggregate.query, aggregate.bounding.boundaries, tick=tick)
             rows.append(("counting SQL", counting_sql(plan)))
     return rows
 
@@ -93,7 +93,7 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
         return "as dp.mechanism says"
     if quote.groups is None:
         return "the groups are unknown, and one row can create one: delta is spent to hide it"
-    if all(a.constant for a in quote.aggregates):
+    if all(a.bounding.constant for a in quote.aggregates):
         return "the sensitivity is a public constant, so no delta is spent"
     return "chosen by the number of groups and by whether an interval is asked for"
 
@@ -116,7 +116,7 @@ def _groups(quote: Quote) -> str:
 def _error(aggregate: AggregateQuote, settings: Settings) -> str:
     if aggregate.plan.name == "exact":
         return "0"
-    if aggregate.constant and not aggregate.boundaries:
+    if aggregate.bounding.constant and not aggregate.bounding.boundaries:
         from dpsql.core.mechanisms.interval import interval
 
         scale = 1 / aggregate.plan.guarantee.epsilon

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dpsql.engine.bounding import choose_bounding
 from dpsql.engine.prepare import prepare
-from dpsql.engine.request import Role
+from dpsql.engine.request import METHODS, Role, Settings
 from dpsql.errors import InvalidParameter, PermissionDenied
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 def sensitivity(
     text: str,
     role: Role,
+    settings: Settings,
     services: Services,
     *,
     method: str = "residual",
@@ -33,29 +36,29 @@ def sensitivity(
     InvalidParameter
         When ``method`` or ``beta`` is out of range.
     """
-    if method not in ("residual", "elastic"):
+    methods = [name for name in METHODS if name != "auto"]
+    if method not in methods:
         raise InvalidParameter(
-            'parameter "method" must be residual or elastic', detail=f"Got {method!r}."
+            f'parameter "method" must be one of {", ".join(methods)}', detail=f"Got {method!r}."
         )
     if beta is None or not 1e-4 <= beta <= 100:
         raise InvalidParameter(
             'parameter "beta" must be between 0.0001 and 100', detail=f"Got {beta}."
         )
+    asked = replace(settings, method=method)
     prepared = prepare(text, None, services, use_keys=use_keys)
     require_owner(prepared.question.relations, role, services)
-    from dpsql.core.sensitivity import bound, required
     from dpsql.statistics.counts import count
 
     found = 0.0
     for query in prepared.question.aggregates:
-        shape = query.shape()
-        if shape.private_count == 0:
+        if query.shape().private_count == 0:
             continue
-        tick = services.database.tick
-        needed = required(shape, method, use_keys, tick)
-        counts = count(query, needed, services.database, answer=False)
-        smooth = bound(shape, counts.boundaries, beta, method, use_keys, tick)
-        found = max(found, smooth.value)
+        bounding = choose_bounding(
+            query, asked, settings.delta, services.database.tick, use_keys=use_keys
+        )
+        counts = count(query, bounding.boundaries, services.database, answer=False)
+        found = max(found, bounding.smooth(query, counts, beta, services).value)
     services.catalog.confirm(prepared.relations, prepared.fingerprint)
     return found
 

@@ -12,11 +12,19 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.core.composition import Zcdp, zcdp
+from dpsql.engine.bounding import (
+    HEURISTIC,
+    NOTHING,
+    PROVED,
+    Bounding,
+    choose_bounding,
+    paid_for_failure,
+    require_permission,
+)
 from dpsql.engine.groups import Key
 from dpsql.engine.request import Settings
-from dpsql.engine.sensitivity import choose_method
-from dpsql.errors import MissingDeclaration
-from dpsql.model import Boundary, Guarantee, JoinQuery, Question
+from dpsql.errors import InvalidParameter, MissingDeclaration
+from dpsql.model import Guarantee, JoinQuery, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +32,24 @@ class AggregateQuote:
     """How one aggregate will be answered."""
 
     query: JoinQuery
-    method: str
-    constant: bool
-    boundaries: frozenset[Boundary]
+    bounding: Bounding
     plan: Any  # dpsql.core.mechanisms: name, guarantee, beta, release
+
+    @property
+    def beta(self) -> float:
+        """Where the smooth bound must be computed."""
+        return float(self.plan.beta - self.bounding.alpha)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The mechanism's promise, and the price of a bound that may fail."""
+        plan, eta = self.plan.guarantee, self.bounding.eta
+        return Guarantee(plan.epsilon + paid_for_failure(eta), plan.delta + eta)
+
+    @property
+    def zcdp(self) -> Zcdp:
+        """The same under zCDP: conditioning on success is what its delta is for."""
+        return zcdp(self.plan, self.plan.guarantee) + Zcdp(Fraction(0), self.bounding.eta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +60,12 @@ class Quote:
     groups: list[Key] | None
     aggregates: tuple[AggregateQuote, ...]
     guarantee: Guarantee
-    label: str
+
+    @property
+    def label(self) -> str:
+        """``proved`` if every aggregate's bound is, else ``heuristic``."""
+        proved = all(a.bounding.label == PROVED for a in self.aggregates)
+        return PROVED if proved else HEURISTIC
 
     @property
     def reads_private(self) -> bool:
@@ -53,13 +80,12 @@ class Quote:
     @property
     def zcdp(self) -> Zcdp:
         """What all aggregates cost together under zCDP."""
-        prices = (zcdp(a.plan, a.plan.guarantee) for a in self.aggregates)
-        return sum(prices, Zcdp(Fraction(0), Fraction(0)))
+        return sum((a.zcdp for a in self.aggregates), Zcdp(Fraction(0), Fraction(0)))
 
     @property
     def method(self) -> str:
         """Names of the sensitivity methods, joined."""
-        return "+".join(dict.fromkeys(a.method for a in self.aggregates)) or "none"
+        return "+".join(dict.fromkeys(a.bounding.method for a in self.aggregates)) or "none"
 
 
 def price(
@@ -80,7 +106,6 @@ def price(
         When groups are not public and delta is 0.
     """
     from dpsql.core.mechanisms.select import choose
-    from dpsql.core.sensitivity import is_public, required
 
     if groups is None and settings.delta == 0:
         raise MissingDeclaration(
@@ -93,27 +118,32 @@ def price(
     for query in question.aggregates:
         shape = query.shape()
         if shape.private_count == 0 or groups == []:
-            quotes.append(AggregateQuote(query, "public", True, frozenset(), _Exact()))
+            quotes.append(AggregateQuote(query, NOTHING, _Exact()))
             continue
-        method = choose_method(settings.method, shape)
-        fixed = is_public(shape, method, tick=tick)
+        bounding = choose_bounding(query, settings, settings.delta / share, tick)
+        require_permission(query, bounding)
         plan = choose(
             settings.mechanism,
-            epsilon=settings.epsilon / share,
-            delta=settings.delta / share,
+            epsilon=settings.epsilon / share - paid_for_failure(bounding.eta),
+            delta=settings.delta / share - bounding.eta,
             groups=0 if groups is None else len(groups),
             domain_known=groups is not None,
-            constant=fixed,
+            constant=bounding.constant,
             private_relations=shape.private_count,
             want_interval=want_interval,
         )
-        needed = required(shape, method, tick=tick)
-        quotes.append(AggregateQuote(query, method, fixed, needed, plan))
+        quote = AggregateQuote(query, bounding, plan)
+        if quote.beta <= 0 and not bounding.constant:
+            raise InvalidParameter(
+                f"dp.epsilon is too small for the method {bounding.method}",
+                hint="Raise dp.epsilon or use SET dp.method = auto.",
+            )
+        quotes.append(quote)
     total = Guarantee(
-        sum((q.plan.guarantee.epsilon for q in quotes), Fraction(0)),
-        sum((q.plan.guarantee.delta for q in quotes), Fraction(0)),
+        sum((q.guarantee.epsilon for q in quotes), Fraction(0)),
+        sum((q.guarantee.delta for q in quotes), Fraction(0)),
     )
-    return Quote(question, groups, tuple(quotes), total, "proved")
+    return Quote(question, groups, tuple(quotes), total)
 
 
 class _Exact:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from dpsql.errors import InvalidParameter
 
-METHODS = ("auto", "residual", "elastic")
+METHODS = ("auto", "residual", "elastic", "sampling", "sampling_published")
 MECHANISMS = ("auto", "laplace", "cauchy", "calibrated")
 MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(100)
@@ -37,6 +37,7 @@ class Settings:
     epsilon: Fraction = Fraction(1)
     delta: Fraction = Fraction(1, 10**8)
     method: str = "auto"
+    sampling_rate: Fraction = Fraction(1, 1000)
     mechanism: str = "auto"
     max_epsilon_per_query: Fraction | None = None
     fresh: bool = False
@@ -50,7 +51,7 @@ class Settings:
         any role can set a placeholder of any name (STYLE.md 5.2).
         """
         values: dict[str, object] = {}
-        for name in ("epsilon", "delta", "max_epsilon_per_query", "confidence"):
+        for name in ("epsilon", "delta", "max_epsilon_per_query", "confidence", "sampling_rate"):
             if texts.get(name):
                 values[name] = exact(f"dp.{name}", str(texts[name]))
         for name, choices in (("method", METHODS), ("mechanism", MECHANISMS)):
@@ -72,6 +73,8 @@ class Settings:
             _refuse("dp.delta", f"between 0 and {float(MAX_DELTA):g}", self.delta)
         if not 0 < self.confidence < 1:
             _refuse("dp.confidence", "strictly between 0 and 1", self.confidence)
+        if not 0 < self.sampling_rate <= 1:
+            _refuse("dp.sampling_rate", "greater than 0 and at most 1", self.sampling_rate)
         cap = self.max_epsilon_per_query
         if cap is not None and cap < 0:
             _refuse("dp.max_epsilon_per_query", "-1 (none) or at least 0", cap)

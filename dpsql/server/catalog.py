@@ -32,6 +32,7 @@ _NOT_NULL = """a.attnotnull and not exists (select from pg_constraint v
 
 _RELATION = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
+  coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
   case when p.kind <> 'view' then dp.relation_problem(c.oid) end as problem,
   (select json_agg(json_build_array(a.attname, a.atttypid::int8,
             format_type(a.atttypid, a.atttypmod), {_NOT_NULL}) order by a.attnum)
@@ -174,6 +175,7 @@ class SpiCatalog:
                 if members
             ),
             kind=row["relkind"],
+            heuristic=row["heuristic"],
         )
 
     def view(self, schema: str, name: str) -> dict[str, Any] | None:

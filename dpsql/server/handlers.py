@@ -94,10 +94,10 @@ def sensitivity(
     from dpsql.engine.inspect import sensitivity as inspect_sensitivity
 
     services = session.services(plpy)
-    role, _ = read_settings.read(services.database)  # type: ignore[arg-type]
+    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
     session.touched = True
     return inspect_sensitivity(
-        _text(query), role, services, method=method, beta=beta, use_keys=use_keys
+        _text(query), role, settings, services, method=method, beta=beta, use_keys=use_keys
     )
 
 

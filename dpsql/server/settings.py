@@ -17,6 +17,7 @@ _NAMES = (
     "max_epsilon_per_query",
     "fresh",
     "confidence",
+    "sampling_rate",
 )
 # current_user is the definer here, and names can have changed hands: dp.caller is by OID
 _SQL = (

@@ -19,6 +19,8 @@ enum
 	METHOD_AUTO,
 	METHOD_RESIDUAL,
 	METHOD_ELASTIC,
+	METHOD_SAMPLING,
+	METHOD_SAMPLING_PUBLISHED,
 };
 
 enum
@@ -33,6 +35,8 @@ static const struct config_enum_entry method_options[] = {
 	{"auto", METHOD_AUTO, false},
 	{"residual", METHOD_RESIDUAL, false},
 	{"elastic", METHOD_ELASTIC, false},
+	{"sampling", METHOD_SAMPLING, false},
+	{"sampling_published", METHOD_SAMPLING_PUBLISHED, false},
 	{NULL, 0, false}
 };
 
@@ -48,6 +52,7 @@ static double epsilon;
 static double delta;
 static double max_epsilon_per_query;
 static double confidence;
+static double sampling_rate;
 static int	method;
 static int	mechanism;
 static bool fresh;
@@ -91,6 +96,12 @@ check_confidence(double *value, void **extra, GucSource source)
 	return (*value > 0 && *value < 1) || reject("greater than 0 and less than 1");
 }
 
+static bool
+check_sampling_rate(double *value, void **extra, GucSource source)
+{
+	return (*value > 0 && *value <= 1) || reject("greater than 0 and at most 1");
+}
+
 void
 settings_init(void)
 {
@@ -123,6 +134,10 @@ settings_init(void)
 							 "Confidence of the intervals that dp_interval_low and _high give.",
 							 NULL, &confidence, 0.95, -1e9, 1e9,
 							 PGC_USERSET, 0, check_confidence, NULL, NULL);
+	DefineCustomRealVariable("dp.sampling_rate",
+							 "Random walks that the sampling methods may make, as a part of the rows.",
+							 NULL, &sampling_rate, 1e-3, -1e9, 1e9,
+							 PGC_USERSET, 0, check_sampling_rate, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomBoolVariable("dp.preload_python",
 								 "Import dpsql's Python package once, at server start.",

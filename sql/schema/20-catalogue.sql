@@ -44,7 +44,8 @@ create table dp.root (
     answer_lifetime interval check (answer_lifetime > '0'),
     composition text not null default 'basic' check (composition in ('basic', 'zcdp')),
     rho_limit numeric,
-    delta_reserved numeric not null default 0
+    delta_reserved numeric not null default 0,
+    heuristic boolean not null default false
 );
 comment on table dp.root is
     'stable ledger identity of a protected relation, surviving unprotect, rename and drop';

@@ -46,6 +46,7 @@ grant execute on function
     dp.revoke_budget(regrole),
     dp.record_loss(regrole, regclass, numeric, numeric, text, numeric),
     dp.set_answer_lifetime(regclass, interval),
+    dp.allow_heuristic(regclass, boolean),
     dp.purge_answers(),
     dp.acknowledge_restore(text)
 to dp_owner;
