@@ -1,0 +1,118 @@
+"""Figures of the sensitivity benchmark, as SVG; needs matplotlib (extra ``bench``)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+STYLE = {
+    "elastic": ("#7f7f7f", "s"),
+    "residual": ("#1f77b4", "o"),
+    "sampling": ("#2ca02c", "^"),
+    "sampling_published": ("#ff7f0e", "v"),
+    "sketch": ("#9467bd", "D"),
+}
+
+
+def draw(rows: list[Row], folder: Path) -> None:
+    """Draw what the rows hold, one file a figure."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams.update({"svg.hashsalt": "dpsql", "font.size": 9, "axes.grid": True})
+    folder.mkdir(parents=True, exist_ok=True)
+    parts: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[row["part"]].append(row)
+    for mechanism in ("laplace", "cauchy", "calibrated"):
+        chosen = [r for r in parts["epsilon"] if r["mechanism"] == mechanism]
+        _panels(chosen, "epsilon", folder / f"noise-{mechanism}.svg", "epsilon", "median error")
+    _panels(
+        [r for r in parts["epsilon"] if r["method"] == "residual"],
+        "epsilon",
+        folder / "laplace-published.svg",
+        "epsilon",
+        "noise scale",
+        value="noise_scale",
+        series="mechanism",
+    )
+    _bars(parts["time"], folder / "time.svg")
+    for mechanism in ("laplace", "cauchy"):
+        chosen = [r for r in parts["rate"] if r["mechanism"] == mechanism]
+        _panels(chosen, "rate", folder / f"rate-{mechanism}.svg", "sampling rate", "median error")
+    chosen = [r for r in parts["rate"] if r["mechanism"] == "laplace"]
+    name = folder / "rate-sensitivity.svg"
+    _panels(chosen, "rate", name, "sampling rate", "sensitivity", value="sensitivity")
+    scaled = [r | {"scale": float(r["data"].split()[-1])} for r in parts["scale"]]
+    _panels(scaled, "scale", folder / "scale.svg", "scale factor", "median error")
+
+
+def _panels(
+    rows: list[Row],
+    x: str,
+    path: Path,
+    x_label: str,
+    y_label: str,
+    *,
+    value: str = "median_error",
+    series: str = "method",
+) -> None:
+    """Draw one panel a query, one line a series, the true answer as a shaded area."""
+    import matplotlib.pyplot as plt
+
+    queries = sorted({row["query"] for row in rows})
+    if not queries:
+        return
+    figure, axes = plt.subplots(
+        1, len(queries), figsize=(2.6 * len(queries) + 1, 3.2), squeeze=False
+    )
+    for axis, query in zip(axes[0], queries, strict=True):
+        mine = [row for row in rows if row["query"] == query]
+        if value == "median_error" and mine[0].get("truth"):
+            axis.axhspan(0.5, mine[0]["truth"], color="#dddddd", zorder=0, label="true answer")
+        for name in dict.fromkeys(row[series] for row in mine):
+            colour, marker = STYLE.get(name, (None, "."))
+            points = [(row[x], row[value]) for row in mine if row[series] == name]
+            points = [(at, y) for at, y in points if y is not None]
+            flat = [y for at, y in points if at is None]
+            if flat:
+                axis.axhline(flat[0], color=colour, linestyle="--", label=name)
+            elif points:
+                axis.plot(*zip(*points, strict=True), color=colour, marker=marker, label=name, ms=4)
+        axis.set(title=query, xlabel=x_label, xscale="log", yscale="log")
+    axes[0][0].set_ylabel(y_label)
+    _finish(figure, axes[0], path)
+
+
+def _bars(rows: list[Row], path: Path) -> None:
+    """Draw the time of each method, query by query."""
+    import matplotlib.pyplot as plt
+
+    queries = sorted({row["query"] for row in rows})
+    if not queries:
+        return
+    figure, axis = plt.subplots(figsize=(9, 3.2))
+    methods = list(STYLE)
+    for n, method in enumerate(methods):
+        ms = {row["query"]: row["ms"] for row in rows if row["method"] == method}
+        at = [i + (n - len(methods) / 2) * 0.16 for i, q in enumerate(queries) if ms.get(q)]
+        heights = [ms[q] for q in queries if ms.get(q)]
+        axis.bar(at, heights, width=0.15, color=STYLE[method][0], label=method)
+    axis.set(yscale="log", ylabel="ms")
+    axis.set_xticks(range(len(queries)), queries)
+    _finish(figure, [axis], path)
+
+
+def _finish(figure: Any, axes: Any, path: Path) -> None:
+    handles: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    legend: Callable[..., Any] = figure.legend
+    figure.tight_layout(rect=(0, 0, 1, 0.88))
+    legend(handles.values(), handles.keys(), loc="upper center", ncols=6, frameon=False)
+    figure.savefig(path, metadata={"Date": None})
