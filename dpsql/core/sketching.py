@@ -15,7 +15,7 @@ All are exactly smooth for fixed seeds: a row moves a norm and a counter by at m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -36,8 +36,10 @@ MAX_OCCURRENCES = 8
 #: Norms are rounded up to multiples of 1 / ``_STEP``, which keeps coefficients whole.
 _STEP = 1024
 
-#: The largest relative error that is allowed for; where more is needed nothing is proved.
+#: The largest relative error that is allowed for; where more is needed nothing is proved, and
+#: the error is taken to be ``_ASSUMED``.
 _MOST = Fraction(1, 2)
+_ASSUMED = Fraction(1, 10)
 
 _BETWEEN_TICKS = 16
 
@@ -148,7 +150,7 @@ def promise(
     tau = _norm_error if estimator == "norm" else _mean_error
     error = tau(shape, estimators, rows, eta)
     if error > _MOST:
-        return Promise(estimator, HEURISTIC, _MOST, eta)
+        return Promise(estimator, HEURISTIC, _ASSUMED, eta)
     return Promise(estimator, PROVED, error, eta)
 
 
@@ -167,7 +169,7 @@ def _mean_error(shape: Shape, estimators: int, rows: int, eta: Fraction) -> Frac
     """
     if len(shape.attributes) > MAX_OCCURRENCES:
         return Fraction(1)
-    changes = list(_changes(shape))
+    changes = [c for r in range(shape.private_count) for c in _changed(shape, r)]
     failing = rows // 2 + 1
     each = math.log(float(eta) / max(1, len(changes)) / math.comb(rows, failing)) / failing
     spread = 0.0
@@ -182,11 +184,9 @@ def _round_up(square: float) -> Fraction:
     return Fraction(math.ceil(math.sqrt(min(square, 1.0)) * 10**6) + 1, 10**6)
 
 
-def _changes(shape: Shape) -> Iterator[frozenset[int]]:
-    """Give the sets of occurrences in which one row of a private relation may take part."""
-    for relation in range(shape.private_count):
-        own = [i for i, p in enumerate(shape.physical) if p == relation]
-        yield from subsets(own)[1:]
+def _changed(shape: Shape, relation: int) -> list[frozenset[int]]:
+    """List the sets of occurrences in which one row of a private relation may take part."""
+    return subsets(i for i, p in enumerate(shape.physical) if p == relation)[1:]
 
 
 def bound(
@@ -252,9 +252,8 @@ def _norm_polynomials(
     shared = joining(shape)
     result: list[Polynomial] = []
     for relation in range(shape.private_count):
-        own = [i for i in everything if shape.physical[i] == relation]
         total: dict[Powers, int] = {}
-        for changed in subsets(own)[1:]:
+        for changed in _changed(shape, relation):
             tick()
             known = frozenset[int]().union(*(shape.attributes[i] for i in changed))
             rest = everything - changed
@@ -316,9 +315,8 @@ def _mean_polynomials(
     everything = frozenset(range(len(shape.attributes)))
     result: list[Polynomial] = []
     for relation in range(shape.private_count):
-        own = [i for i in everything if shape.physical[i] == relation]
         total: dict[Powers, int] = {}
-        for changed in subsets(own)[1:]:
+        for changed in _changed(shape, relation):
             rest = everything - changed
             for number, counted in enumerate(subsets(rest)):
                 if number % _BETWEEN_TICKS == 0:
