@@ -26,7 +26,8 @@ _TEXTS = {
     "name": _PLAIN,
     "text": _PLAIN,
     "character varying": _PLAIN,
-    "character": _PLAIN,  # without its blanks, which do not count
+    "character": _PLAIN,  # without its blanks at the end, which do not count
+    "bpchar": _PLAIN,
     "numeric": "pg_catalog.trim_scale({0})::pg_catalog.text",
     "timestamp without time zone": _PLAIN,
     "timestamp with time zone": "(({0}) AT TIME ZONE 'UTC')::pg_catalog.text",

@@ -69,7 +69,8 @@ def store(
     sketch = int(str(made[0][0]))
     for number, seed in enumerate(seeds):
         database.execute(
-            "insert into dp.sketch_family (sketch, family, seed) values ($1, $2, $3) returning family",
+            "insert into dp.sketch_family (sketch, family, seed) values ($1, $2, $3)"
+            " returning family",
             [("int8", sketch), ("int4", number), ("bytea", seed)],
         )
     return sketch

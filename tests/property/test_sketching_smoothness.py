@@ -234,3 +234,24 @@ def test_a_forgotten_self_join_subset_is_caught(
     query = next(q for q in ALL if q.name == "self_triangle")
     generator = random.Random("mutant")
     assert any(fails(query, estimator, 1.0, generator) for _ in range(100))
+
+
+@pytest.mark.parametrize("query", ALL, ids=named)
+def test_moments_are_as_small_as_the_tail_bounds_need(query: Query) -> None:
+    """``E sk^4 <= 3^d (E sk^2)^2`` and ``E X^2 <= 2^b e^(4i) (E|X|)^2``, under all signs."""
+    generator, shape, signs = random.Random(query.name), query.shape(), all_signs(query)
+    places = range(len(query.occurrences))
+    for _ in range(3):
+        instance = query.sample(generator, False)
+        values = [[counter(query, instance, i, s, False) for s in signs] for i in places]
+        for i in places:
+            squares = sum(v * v for v in values[i])
+            fourth = sum(v**4 for v in values[i])
+            assert squares == len(signs) * norms(query, instance, i)[frozenset()]
+            assert len(signs) * fourth <= 3 ** len(incident(shape, i)) * squares**2
+        for inside in sketching.subsets(places)[1:]:
+            ends = [sum(j in inside for j in f.occurrences) for f in families(shape)]
+            products = [math.prod(values[j][s] for j in inside) for s in range(len(signs))]
+            spread = 2.0 ** ends.count(1) * math.exp(4.0 * ends.count(2))
+            mean = sum(map(abs, products))
+            assert len(signs) * sum(x * x for x in products) <= spread * mean**2 * (1 + 1e-12)

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from dpsql.statistics.sketch_build import products
 from dpsql.statistics.signs import Counters, bytes_needed, column_sums
+from dpsql.statistics.sketch_build import products
 
 SEEDS = (b"a" * 32, b"b" * 32, b"c" * 32)
 
