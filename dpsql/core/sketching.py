@@ -228,15 +228,34 @@ def bound(
         found = []
         for row in sketch.moments:
             polynomials = _mean_polynomials(shape, row, moved, tick)
-            found.append(_scaled(smooth_maximum(polynomials, beta, size, tick), scale))
+            found.append(_maximum(polynomials, beta, size, scale, tick))
         return sorted(found, key=lambda b: b.exact)[len(found) // 2]
     polynomials = _norm_polynomials(shape, sketch, promised, moved, use_keys, tick)
     scale = Fraction(1, _STEP ** max(0, len(shape.attributes) - 1))
-    return _scaled(smooth_maximum(polynomials, beta, size, tick), scale)
+    return _maximum(polynomials, beta, size, scale, tick)
 
 
-def _scaled(found: SmoothBound, scale: Fraction) -> SmoothBound:
+def _maximum(
+    polynomials: Sequence[Polynomial], beta: float, size: int, scale: Fraction, tick: Tick
+) -> SmoothBound:
+    settled = [_settled(polynomial, beta) for polynomial in polynomials]
+    found = smooth_maximum(settled, beta, size, tick)
     return SmoothBound(found.exact * scale, found.at, found.k)
+
+
+def _settled(polynomial: Polynomial, beta: float) -> Polynomial:
+    """Keep the constant alone of a polynomial that is largest at distance 0: saves the search.
+
+    ``exp(-beta s_i) P(s)`` falls everywhere if no coefficient of ``dP/ds_i`` is above that of
+    ``beta P``.
+    """
+    whole, part = Fraction(beta).as_integer_ratio()
+    for powers, coefficient in polynomial.items():
+        for i, a in enumerate(powers):
+            lower = (*powers[:i], a - 1, *powers[i + 1 :])
+            if a and a * coefficient * part > whole * polynomial.get(lower, 0):
+                return polynomial
+    return {powers: c for powers, c in polynomial.items() if not any(powers)}
 
 
 def _norm_polynomials(

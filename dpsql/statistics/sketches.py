@@ -108,26 +108,25 @@ def store_counters(
     )
 
 
-_WHOLE = """
-select s.id::int8 as id, s.estimators, s.rows, s.moments::text[] as moments
+# What is read of a part: by these names in `_Loaded`.
+_FOUND = """
+       s.estimators::int8 * s.rows as total, c.squares::text as squares,
+       c.norms::text[] as norms, c.snapshot::text as snapshot, c.taken_at::text as taken_at,
+       c.fingerprint is not distinct from dp.sketch_fingerprint(c.relation, c.columns) as valid
   from dp.sketch as s
- where s.identity = $1
-   and not exists (
-       select from dp.sketch_counter as c
-        where c.sketch = s.id
-          and c.fingerprint is distinct from dp.sketch_fingerprint(c.relation, c.columns))
+  join dp.sketch_counter as c on c.sketch = s.id
 """
 
-# Of that sketch, or else the one with most counters.
-_PART = """
-select s.estimators::int8 * s.rows as total, c.squares::text as squares, c.norms::text[] as norms,
-       c.snapshot::text as snapshot, c.taken_at::text as taken_at,
-       c.fingerprint is not distinct from dp.sketch_fingerprint(c.relation, c.columns) as valid
-  from dp.sketch_counter as c
-  join dp.sketch as s on s.id = c.sketch
+_WHOLE = f"""
+select s.estimators, s.rows, case c.occurrence when 0 then s.moments::text[] end as moments,{_FOUND}
+ where s.identity = $1
+ order by c.occurrence
+"""
+
+_PART = f"""
+select{_FOUND}
  where c.relation = $1 and c.columns = $2 and c.types = $3
-   and ($4 is null or (c.sketch, c.occurrence) = ($4, $5))
- order by valid desc, s.estimators::int8 * s.rows desc, c.taken_at desc
+ order by valid desc, total desc, c.taken_at desc
  limit 1
 """
 
@@ -145,17 +144,18 @@ def load(query: JoinQuery, database: Database) -> Stored:
     """
     wanted = parts(query)
     whole = database.execute(_WHOLE, [("text", identity(query))])
-    number = whole[0][0] if whole else None
-    found = [_load_part(part, number, i, database) for i, part in enumerate(wanted)]
-    totals = tuple(f.total for f in found)
-    estimators, rows, moments = min(totals), 1, None
-    if whole:
-        estimators, rows = int(str(whole[0][1])), int(str(whole[0][2]))
-        moments = _moments(whole[0][3], 1 << len(wanted))
+    moments: tuple[tuple[int, ...], ...] | None = None
+    if whole and all(row[-1] for row in whole):
+        estimators, rows = int(str(whole[0][0])), int(str(whole[0][1]))
+        moments = _moments(whole[0][2], 1 << len(wanted))
+        found = [_loaded(part, row[3:]) for part, row in zip(wanted, whole, strict=True)]
+    else:
+        found = [_load_part(part, database) for part in wanted]
+        estimators, rows = min(f.total for f in found), 1
     sketch = Sketch(
         estimators=estimators,
         rows=rows,
-        totals=totals,
+        totals=tuple(f.total for f in found),
         norms=tuple(f.norms for f in found),
         squares=tuple(f.squares for f in found),
         moments=moments,
@@ -172,15 +172,14 @@ class _Loaded:
     taken_at: str
 
 
-def _load_part(part: Part, sketch: object, occurrence: int, database: Database) -> _Loaded:
+def _load_part(part: Part, database: Database) -> _Loaded:
+    """Find a valid part of any sketch, that with most counters."""
     rows = database.execute(
         _PART,
         [
             ("oid", part.relation.oid),
             ("text[]", list(part.columns)),
             ("text[]", list(part.types)),
-            ("int8", sketch),
-            ("int4", occurrence),
         ],
     )
     hint = "Its owner builds one: SELECT dp.create_sketch('<statement>')."
@@ -190,13 +189,17 @@ def _load_part(part: Part, sketch: object, occurrence: int, database: Database) 
             detail=f"It is joined on {', '.join(part.columns) or 'no column'}.",
             hint=hint,
         )
-    total, squares, norms, snapshot, taken_at, valid = rows[0]
-    if not valid:
+    if not rows[0][-1]:
         raise MissingDeclaration(
             f"the sketch of relation {part.relation.shown} is not valid any more",
             detail="The relation was altered or written anew after the sketch was taken.",
             hint=hint,
         )
+    return _loaded(part, rows[0])
+
+
+def _loaded(part: Part, row: tuple[object, ...]) -> _Loaded:
+    total, squares, norms, snapshot, taken_at, _ = row
     by_fixed = {
         frozenset(a for k, a in enumerate(part.attributes) if fixed >> k & 1): int(str(norm))
         for fixed, norm in enumerate(cast("list[object]", norms))

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 
+from dpsql.core import sketching
 from dpsql.core.sketching import (
     HEURISTIC,
     PROVED,
@@ -18,6 +19,7 @@ from dpsql.core.sketching import (
     joining,
     promise,
 )
+from dpsql.core.smooth import smooth_maximum
 from dpsql.errors import InternalError, InvalidParameter
 from dpsql.model import Shape
 
@@ -162,3 +164,19 @@ def test_means_need_counters_of_one_building() -> None:
     promised = promise(TWO, "mean", 4, 1)
     with pytest.raises(InternalError):
         bound(TWO, mixed, 1.0, promised)
+
+
+@pytest.mark.parametrize("beta", [0.01, 0.1, 0.24, 0.26, 0.5, 0.51, 2.0])
+def test_the_search_is_saved_only_where_distance_0_is_best(beta: float) -> None:
+    """Coefficients of the derivatives tell; a square without a linear term is never sure."""
+    mixed = {(0, 0): 4, (1, 0): 1, (0, 1): 2, (1, 1): 1}
+    settled = sketching._settled(mixed, beta)
+    assert (settled == {(0, 0): 4}) == (beta >= 1)
+    square = {(0, 0): 4, (2, 0): 1}
+    assert sketching._settled(square, beta) == square
+    product = {(0, 0): 8, (1, 0): 4, (0, 1): 2, (1, 1): 1}  # (4 + t)(2 + s)
+    assert (sketching._settled(product, beta) == {(0, 0): 8}) == (beta >= 0.5)
+    for polynomial in (mixed, product):
+        whole = smooth_maximum([polynomial], beta, 2)
+        least = smooth_maximum([sketching._settled(polynomial, beta)], beta, 2)
+        assert float(least.exact) == pytest.approx(float(whole.exact), rel=2e-9)
