@@ -267,28 +267,51 @@ def _norm_polynomials(
     tick: Tick,
 ) -> list[Polynomial]:
     """Multiply norms, scaled by ``_STEP`` for every occurrence but one."""
-    everything = frozenset(range(len(shape.attributes)))
-    shared = joining(shape)
     result: list[Polynomial] = []
     for relation in range(shape.private_count):
         total: dict[Powers, int] = {}
         for changed in _changed(shape, relation):
             tick()
-            known = frozenset[int]().union(*(shape.attributes[i] for i in changed))
-            rest = everything - changed
-            # at most one row each, for ever, whose other attributes are then known too
-            sure = determined(shape, rest, known) if use_keys else frozenset[int]()
-            known = known.union(*(shape.attributes[i] for i in sure))
             product: dict[Powers, int] = {(0,) * shape.private_count: _STEP ** (len(changed) - 1)}
-            for j in sorted(rest):
+            for j, fixed in _fixed(shape, changed, use_keys).items():
                 factor, slope = (_STEP, 0)
-                if j not in sure:
-                    factor, slope = _norm(sketch, promised, j, shared[j] & known)
+                if fixed is not None:
+                    factor, slope = _norm(sketch, promised, j, fixed)
                 product = _times(product, factor + slope * moved[j], slope, shape.physical[j])
             for powers, coefficient in product.items():
                 add_term(total, powers, coefficient)
         result.append(total)
     return result
+
+
+def _fixed(
+    shape: Shape, changed: frozenset[int], use_keys: bool
+) -> dict[int, frozenset[int] | None]:
+    """Tell for each other occurrence which of its attributes a row of ``changed`` fixes.
+
+    ``None``: keys leave it one row at most, for ever; what it says of others is fixed as well.
+    """
+    known = frozenset[int]().union(*(shape.attributes[i] for i in changed))
+    rest = frozenset(range(len(shape.attributes))) - changed
+    sure = determined(shape, rest, known) if use_keys else frozenset[int]()
+    known = known.union(*(shape.attributes[i] for i in sure))
+    shared = joining(shape)
+    return {j: None if j in sure else shared[j] & known for j in sorted(rest)}
+
+
+def summed(shape: Shape, estimator: str) -> tuple[frozenset[int], ...]:
+    """Give the attributes of each occurrence over whose values an estimator sums squares."""
+    _check(estimator)
+    shared = joining(shape)
+    if estimator == "mean":
+        return shared
+    found = [frozenset[int]()] * len(shared)
+    for relation in range(shape.private_count):
+        for changed in _changed(shape, relation):
+            for j, fixed in _fixed(shape, changed, True).items():
+                if fixed is not None:
+                    found[j] |= shared[j] - (fixed if estimator == "exact_norm" else frozenset())
+    return tuple(found)
 
 
 def _norm(

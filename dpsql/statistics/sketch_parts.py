@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from dpsql.core.sketching import MAX_OCCURRENCES, families, joining
+from dpsql.core.sketching import MAX_OCCURRENCES, families, joining, summed
 from dpsql.errors import NotAnswerable
 from dpsql.model import AttributeUse, JoinQuery, Relation, quote_identifier
 from dpsql.query.counting_sql import value_sql
@@ -141,14 +141,14 @@ def identity(query: JoinQuery) -> str:
     return json.dumps(described, separators=(",", ":"))
 
 
-def hopeless(query: JoinQuery) -> str | None:
+def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
     """Say why sketches are of no use for a query, from public facts; ``None`` if they may be.
 
-    The norm of a column is at least the root of the number of its rows where its values hardly
+    The norm over a column is at least the root of the number of rows where its values hardly
     repeat, and elastic sensitivity has a factor near 1 there.
     """
     shape = query.shape()
-    for occurrence, attributes in zip(query.occurrences, joining(shape), strict=True):
+    for occurrence, attributes in zip(query.occurrences, summed(shape, estimator), strict=True):
         keys = query.identifying_keys(occurrence)
         foreign = {f.columns for f in occurrence.relation.foreign_keys if len(f.columns) == 1}
         for use in occurrence.uses:

@@ -39,7 +39,7 @@ from dpsql.statistics.sketch_parts import hopeless
 from dpsql.statistics.sketches import load
 services = Session().services(plpy)
 asked = prepare(query, None, services).question.aggregates[0]
-shape, reason, times = asked.shape(), hopeless(asked), []
+shape, reason, times = asked.shape(), hopeless(asked, estimator), []
 try:
     for _ in range(20):
         start = time.process_time()
@@ -390,12 +390,24 @@ def test_hopeless_joins_are_told_from_public_facts(shop: Any) -> None:
     admin = shop.connect()
     admin.execute("select * from dp.explain('select dp_count(*) from client')")
     admin.execute(LOOK)
-    query = "select dp_count(*) from client, purchase where c_id = p_client and c_kind = 'a'"
-    shop.sql(create(query, 64), user="owner1")
-    ((found,),) = admin.execute("select look(dp.deparse(%s), 'norm', 1)", (query,)).fetchall()
-    assert json.loads(found)["hopeless"] == (
-        "column c_id of relation public.client is a key: its values do not repeat,"
-        " so its norm is needlessly large"
+
+    def reason(query: str, estimator: str) -> str | None:
+        shop.sql(create(query, 64), user="owner1")
+        row = admin.execute("select look(dp.deparse(%s), %s, 1)", (query, estimator)).fetchone()
+        found: str | None = json.loads(row[0])["hopeless"]
+        return found
+
+    key = "column c_id of relation public.client is a key: its values do not repeat, so its norm is needlessly large"
+    one = "select dp_count(*) from client, purchase where c_id = p_client and c_kind = 'a'"
+    # a purchase leaves one client, a client fixes what is summed: only counters sum over keys
+    assert reason(one, "exact_norm") is None
+    assert reason(one, "mean") == key
+    # a third relation beside the client sums over all purchases of all clients of a region
+    two = "select dp_count(*) from client, purchase, client as d where client.c_id = p_client and client.c_region = d.c_region"
+    assert reason(two, "exact_norm") == key
+    assert (
+        reason("select dp_count(*) from client a, client b where a.c_kind = b.c_kind", "mean")
+        is None
     )
 
 

@@ -180,3 +180,15 @@ def test_the_search_is_saved_only_where_distance_0_is_best(beta: float) -> None:
         whole = smooth_maximum([polynomial], beta, 2)
         least = smooth_maximum([sketching._settled(polynomial, beta)], beta, 2)
         assert float(least.exact) == pytest.approx(float(whole.exact), rel=2e-9)
+
+
+def test_what_is_summed_over() -> None:
+    """A row fixes the ends of what is left; whole norms fix nothing; keys leave nothing to sum."""
+    assert sketching.summed(TWO, "exact_norm") == (frozenset(), frozenset())
+    assert sketching.summed(TWO, "norm") == (frozenset({0}), frozenset({0}))
+    assert sketching.summed(path(3), "exact_norm") == tuple(
+        frozenset(s) for s in ({0}, {0, 1}, {1})
+    )
+    keyed = Shape(TWO.attributes, (0, 1), ((), (frozenset({0}),)))
+    assert sketching.summed(keyed, "norm") == (frozenset({0}), frozenset())
+    assert sketching.summed(keyed, "mean") == (frozenset({0}), frozenset({0}))
