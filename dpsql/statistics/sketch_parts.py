@@ -148,6 +148,8 @@ def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
     repeat, and elastic sensitivity has a factor near 1 there.
     """
     shape = query.shape()
+    single = (k for o in query.occurrences for k in query.identifying_keys(o) if len(k) == 1)
+    referred = frozenset[int]().union(*single)
     for occurrence, attributes in zip(query.occurrences, summed(shape, estimator), strict=True):
         keys = query.identifying_keys(occurrence)
         foreign = {f.columns for f in occurrence.relation.foreign_keys if len(f.columns) == 1}
@@ -159,7 +161,7 @@ def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
                 return (
                     f"{place} is a key: its values do not repeat, so its norm is needlessly large"
                 )
-            if (use.column,) in foreign:
+            if use.attribute in referred or (use.column,) in foreign:
                 return f"{place} refers to a key: its domain grows with the data"
     if len(query.occurrences) > MAX_OCCURRENCES:
         return f"the join has more than {MAX_OCCURRENCES} relations"

@@ -386,6 +386,27 @@ def test_a_cancelled_building_leaves_the_old_sketch(network: Any) -> None:
     assert stored_counters(network) == before
 
 
+def test_two_buildings_at_once_leave_one_sketch(network: Any) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: network.sql(create(PATH, n), user="owner1"), (64, 65, 66, 67)))
+    assert network.sql("select count(*), count(distinct sketch) from dp.sketch_counter") == [(2, 1)]
+
+
+def test_a_foreign_table_is_refused(network: Any) -> None:
+    network.sql(
+        "create extension postgres_fdw; create server elsewhere foreign data wrapper postgres_fdw;"
+        " create foreign table public.far (b int) server elsewhere; alter table far owner to owner1"
+    )
+    network.sql("select dp.protect('far')", user="owner1")
+    error = refused(network, "owner1", create("select dp_count(*) from e join far using (b)", 10))
+    assert (error.sqlstate, error.diag.message_primary) == (
+        "PD010",
+        "relation public.far cannot be sketched",
+    )
+
+
 def test_hopeless_joins_are_told_from_public_facts(shop: Any) -> None:
     admin = shop.connect()
     admin.execute("select * from dp.explain('select dp_count(*) from client')")
@@ -405,6 +426,10 @@ def test_hopeless_joins_are_told_from_public_facts(shop: Any) -> None:
     # a third relation beside the client sums over all purchases of all clients of a region
     two = "select dp_count(*) from client, purchase, client as d where client.c_id = p_client and client.c_region = d.c_region"
     assert reason(two, "exact_norm") == key
+    assert (
+        reason(one, "norm")
+        == "column p_client of relation public.purchase refers to a key: its domain grows with the data"
+    )
     assert (
         reason("select dp_count(*) from client a, client b where a.c_kind = b.c_kind", "mean")
         is None
