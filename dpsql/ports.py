@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Protocol
 
@@ -14,6 +14,10 @@ class Database(Protocol):
         self, sql: str, parameters: Sequence[tuple[str, object]] = ()
     ) -> list[tuple[object, ...]]:
         """Run one statement; ``parameters`` are (type name, value) pairs for ``$1 ...``."""
+        ...
+
+    def stream(self, sql: str, size: int) -> Iterator[list[tuple[object, ...]]]:
+        """Run one statement and give its rows in batches of ``size``, never all at once."""
         ...
 
     def before_reading(self, relations: Sequence[int]) -> None:

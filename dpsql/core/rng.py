@@ -143,6 +143,11 @@ class SystemNoise:
         return value
 
 
+def secret(size: int) -> bytes:
+    """Draw a secret key or seed from the operating system's cryptographic generator."""
+    return os.urandom(size)
+
+
 def _ratio(scale: Fraction) -> tuple[int, int]:
     if scale <= 0:
         raise InternalError("noise scale must be greater than 0")

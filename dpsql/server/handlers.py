@@ -113,6 +113,28 @@ def purge_answers(plpy: Any, session: Session) -> int:
     return services.ledger.purge()
 
 
+def create_sketch(plpy: Any, session: Session, *, query: str, estimators: int, rows: int) -> None:
+    """``dp.create_sketch_of``: sketches of the relations of a query, for owners only."""
+    from dpsql.core.rng import secret
+    from dpsql.engine.sketch import create
+
+    services = session.services(plpy)
+    role, _ = read_settings.read(services.database)  # type: ignore[arg-type]
+    session.touched = True
+    create(_text(query), role, services, secret, estimators=estimators, rows=rows)
+
+
+def rotate_sketch_seeds(plpy: Any, session: Session) -> int:
+    """``dp.rotate_sketch_seeds``: the caller's sketches anew, with new seeds."""
+    from dpsql.core.rng import secret
+    from dpsql.engine.sketch import rotate
+
+    services = session.services(plpy)
+    role, _ = read_settings.read(services.database)  # type: ignore[arg-type]
+    session.touched = True
+    return rotate(role, services, secret)
+
+
 def _text(query: str | None) -> str:
     if query is None:
         raise InvalidParameter('parameter "query" must not be null')

@@ -8,7 +8,7 @@ prepared statements may not (measured).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpsql.errors import InternalError
@@ -39,6 +39,15 @@ class SpiDatabase:
         if len(set(names)) < len(names):
             raise InternalError("a statement's result columns have equal names")
         return [tuple(row.values()) for row in result]
+
+    def stream(self, sql: str, size: int) -> Iterator[list[tuple[object, ...]]]:
+        """Run one statement through a cursor, in one snapshot and without parallel workers."""
+        cursor = self._plpy.cursor(sql)
+        try:
+            while rows := cursor.fetch(size):
+                yield [tuple(row.values()) for row in rows]
+        finally:
+            cursor.close()
 
     def plan(self, sql: str, types: tuple[str, ...]) -> Any:
         """Prepare once per backend."""

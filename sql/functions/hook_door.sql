@@ -51,6 +51,27 @@ as 'MODULE_PATHNAME', 'dpsql_door_value';
 comment on function dp.purge_answers() is
     'deletes stored answers that have expired; what they cost stays spent';
 
+-- Build sketches of the relations of a query: owners of all of them only.
+create or replace function dp.create_sketch_of(
+    query text, estimators integer, rows integer, source text
+)
+returns void
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_text';
+
+comment on function dp.create_sketch_of(text, integer, integer, text) is
+    'builds sketches of the relations of a counting query, for owners';
+
+-- Build the caller's sketches anew with new seeds; those that cannot be built any more go.
+-- Returns how many there are now.
+create or replace function dp.rotate_sketch_seeds()
+returns bigint
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_value';
+
+comment on function dp.rotate_sketch_seeds() is
+    'draws new secret seeds for the sketches of your relations and builds them anew';
+
 -- A warning for the client before it pays.  For dp_executor: public facts only, since it is
 -- shown although dp.python_run pins client_min_messages.
 create or replace function dp.warn(message text, detail text, hint text)

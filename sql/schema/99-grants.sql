@@ -103,3 +103,16 @@ grant execute on function
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any")
 to dp_executor;
+
+-- Sketches.  Counters are built and read as dp_executor; nobody at all reads a seed.
+grant select, insert, delete on dp.sketch to dp_executor;
+grant insert, select (sketch, family) on dp.sketch_family to dp_executor;
+grant select, insert on dp.sketch_counter to dp_executor;
+grant select on dp.sketches to dp_owner;
+grant execute on function dp.sketch_fingerprint(oid, text[]) to dp_owner, dp_executor;
+grant execute on function
+    dp.create_sketch(text, integer, integer),
+    dp.create_sketch_of(text, integer, integer, text),
+    dp.drop_sketch(bigint),
+    dp.rotate_sketch_seeds()
+to dp_owner;

@@ -87,7 +87,12 @@ def test_functions_pin_their_search_path_unless_they_read_the_callers_text(datab
         """
     )
     # These mean what the caller's own search_path makes of the text, and run as the caller.
-    assert rows == [("explain", False), ("query", False), ("sensitivity", False)]
+    assert rows == [
+        ("create_sketch", False),
+        ("explain", False),
+        ("query", False),
+        ("sensitivity", False),
+    ]
 
 
 def test_every_object_has_a_comment(database: Any) -> None:

@@ -1,0 +1,94 @@
+"""Build sketches of the relations of a statement, and build them anew with new seeds.
+
+Counters are functions of protected rows without noise: they stay in tables that nobody but the
+server reads, and only owners decide when they are taken (PRIVACY.md sections 2 and 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dpsql.engine.prepare import Prepared, prepare
+from dpsql.engine.request import Role
+from dpsql.errors import NotAnswerable, PermissionDenied
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+
+Secret = Callable[[int], bytes]
+
+
+def create(
+    text: str, role: Role, services: Services, secret: Secret, *, estimators: int, rows: int
+) -> None:
+    """Build the sketch of every counting query of a statement, in place of an older one.
+
+    Raises
+    ------
+    PermissionDenied
+        When the role does not own all relations.
+    """
+    prepared = prepare(text, None, services)
+    _require_owner(prepared, role, services)
+    _build(prepared, text, services, secret, estimators, rows)
+
+
+def _require_owner(prepared: Prepared, role: Role, services: Services) -> None:
+    """Refuse a role that does not own every relation, public ones too: it may drop the sketch."""
+    used = {o.relation.oid for q in prepared.question.aggregates for o in q.occurrences}
+    if not services.catalog.owns(role.oid, sorted(used)):
+        raise PermissionDenied(
+            "must be owner of all relations of the statement",
+            detail="Sketches are made of the rows of relations and kept in the database.",
+            hint="Ask the owner of the relations to build the sketch.",
+        )
+
+
+def _build(
+    prepared: Prepared, text: str, services: Services, secret: Secret, estimators: int, rows: int
+) -> None:
+    from dpsql.statistics.sketch_build import build
+    from dpsql.statistics.sketch_parts import identity
+
+    # several counts of one statement differ in their filters, which a sketch ignores
+    queries = {identity(query): query for query in prepared.question.aggregates}
+    for query in queries.values():
+        if len(query.occurrences) < 2:
+            raise NotAnswerable(
+                "a sketch needs a join",
+                detail="The sensitivity of a count over one relation is 1.",
+                hint="Name a statement that joins relations.",
+            )
+        build(
+            query,
+            text,
+            services.database,
+            estimators=estimators,
+            rows=rows,
+            secret=secret,
+        )
+
+
+def rotate(role: Role, services: Services, secret: Secret) -> int:
+    """Build all sketches of the role's relations with new seeds; return how many there are now.
+
+    What cannot be built any more, because a relation was dropped or altered, is deleted.
+    """
+    from dpsql.statistics.sketches import delete, listed
+
+    done: set[str] = set()
+    for sketch in listed(services.database):
+        if not services.catalog.owns(role.oid, sketch.relations):
+            continue
+        delete(sketch.number, services.database)
+        if sketch.query in done:
+            continue
+        try:
+            prepared = prepare(sketch.query, None, services)
+            _require_owner(prepared, role, services)
+            _build(prepared, sketch.query, services, secret, sketch.estimators, sketch.rows)
+        except (NotAnswerable, PermissionDenied):
+            continue
+        done.add(sketch.query)
+    return len(done)

@@ -1,0 +1,198 @@
+"""Build AGMS sketches of the relations of a query.
+
+It reads the distinct join keys of each relation with their counts, in one set-oriented
+statement that is streamed, so that neither relations nor sign matrices are ever held whole.
+Seeds are drawn anew at every building and never read again: data that changed since may depend
+on answers that depended on the old seeds, and what a sketch promises holds for seeds that the
+data knew nothing of (docs/proofs/sketch.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dpsql.core.sketching import MAX_OCCURRENCES, families, incident
+from dpsql.errors import InvalidParameter, NotAnswerable
+from dpsql.model import JoinQuery
+from dpsql.ports import Database
+from dpsql.statistics.sketch_parts import Part, identity, parts, text_sql
+from dpsql.statistics.sketches import Counted, store, store_counters
+
+MOST_ESTIMATORS = 1_000_000
+MOST_ROWS = 101
+SEED_BYTES = 32
+
+#: More memory does not make building faster.
+_ENOUGH = 256 << 20
+_BATCH = 5000
+#: A whole number among a list, as Python keeps it: for the products of counters.
+_NUMBER_BYTES = 48
+
+
+def build(
+    query: JoinQuery,
+    text: str,
+    database: Database,
+    *,
+    estimators: int,
+    rows: int,
+    secret: Callable[[int], bytes],
+) -> None:
+    """Build and store the sketch of a query's relations, in place of an older one.
+
+    Parameters
+    ----------
+    query : JoinQuery
+        Filters and groups are ignored.
+    text : str
+        The statement that it was asked for with, for the owner to see.
+    database : Database
+        Reads and writes in the caller's transaction.
+    estimators, rows : int
+        ``rows`` groups of ``estimators`` counters for every relation.
+    secret : callable
+        Draws so many secret bytes.
+    """
+    _check("estimators", estimators, MOST_ESTIMATORS)
+    _check("rows", rows, MOST_ROWS)
+    wanted = parts(query)
+    shape = query.shape()
+    most = max(len(incident(shape, i)) for i in range(len(wanted)))
+    limit = _memory(estimators * rows, most, len(wanted), database)
+    seeds = [secret(SEED_BYTES) for _ in families(shape)]
+    database.before_reading(sorted({part.relation.oid for part in wanted}))
+    counted = []
+    for i, part in enumerate(wanted):
+        # a family's column is that of its attribute
+        factors = [
+            (part.attributes.index(f.attribute), seeds[f.number]) for f in incident(shape, i)
+        ]
+        counted.append(_count(part, factors, estimators * rows, limit, database))
+    moments: list[int] | None = None
+    if len(wanted) <= MAX_OCCURRENCES:
+        moments = []
+        for low in range(0, estimators * rows, estimators):
+            row = [c.values[low : low + estimators] for c in counted]
+            moments += products(row, estimators, database.tick)
+    sketch = store(identity(query), text, (estimators, rows), moments, seeds, database)
+    for i, (part, found) in enumerate(zip(wanted, counted, strict=True)):
+        numbers = [f.number for f in incident(shape, i)]
+        store_counters(sketch, i, part, numbers, found, database)
+
+
+def _check(name: str, value: int | None, most: int) -> None:
+    if value is None or not 1 <= value <= most:
+        raise InvalidParameter(
+            f'parameter "{name}" must be between 1 and {most}', detail=f"Got {value}."
+        )
+
+
+def _memory(estimators: int, factors: int, occurrences: int, database: Database) -> int:
+    """Return the bytes to use, or refuse what ``maintenance_work_mem`` does not allow."""
+    from dpsql.statistics.signs import bytes_needed
+
+    setting, allowed = database.execute(
+        "select current_setting('maintenance_work_mem') as setting,"
+        " pg_size_bytes(current_setting('maintenance_work_mem')) as bytes"
+    )[0]
+    kept = estimators * _NUMBER_BYTES * (3 * occurrences + 1)
+    needed = kept + bytes_needed(estimators, factors)
+    if needed > int(str(allowed)):
+        raise InvalidParameter(
+            f"{estimators} estimators need more memory than maintenance_work_mem allows",
+            detail=f"They need {-(-needed >> 20)} MB; maintenance_work_mem is {setting}.",
+            hint="Raise maintenance_work_mem for this session, or ask for fewer estimators.",
+        )
+    return min(int(str(allowed)), _ENOUGH) - kept
+
+
+def _count(
+    part: Part,
+    factors: Sequence[tuple[int, bytes]],
+    estimators: int,
+    limit: int,
+    database: Database,
+) -> Counted:
+    """Read one relation once for its counters and once for its norms."""
+    from dpsql.statistics.signs import Counters
+
+    fingerprint = database.execute(
+        "select dp.sketch_fingerprint($1, $2) as fingerprint",
+        [("oid", part.relation.oid), ("text[]", list(part.columns))],
+    )[0][0]
+    if fingerprint is None:
+        raise NotAnswerable(
+            f"relation {part.relation.shown} cannot be sketched",
+            detail="It is a foreign table or has one among its partitions.",
+            hint="Use another method.",
+        )
+    counters = Counters(factors, estimators, limit, database.tick)
+    snapshot = taken_at = ""
+    for batch in database.stream(_keys_sql(part), _BATCH):
+        keys, counts = [], []
+        for count, seen, when, *key in batch:
+            if seen is not None:
+                snapshot, taken_at = str(seen), str(when)
+                continue
+            keys.append(tuple(str(k) for k in key))
+            counts.append(int(str(count)))
+        counters.add(keys, counts)
+    norms = database.execute(_norms_sql(part))[0]
+    return Counted(
+        counters.values().tolist(), [str(n) for n in norms], str(fingerprint), snapshot, taken_at
+    )
+
+
+def _keys_sql(part: Part) -> str:
+    """Write the statement that gives a row with its snapshot, and keys with their counts."""
+    places = range(len(part.values))
+    texts = "".join(f", {text_sql(part, i, f'g.k{i}')} AS k{i}" for i in places)
+    nothing = "".join(f", NULL::pg_catalog.text AS k{i}" for i in places)
+    order = f" ORDER BY {', '.join(str(i + 4) for i in places)}" if part.values else ""
+    return (
+        "SELECT NULL::pg_catalog.int8 AS n, pg_catalog.pg_current_snapshot()::text AS snapshot,"
+        f" pg_catalog.clock_timestamp()::text AS taken_at{nothing}"
+        f" UNION ALL (SELECT g.n, NULL, NULL{texts} FROM ({_grouped_sql(part)}) AS g{order})"
+    )
+
+
+def _grouped_sql(part: Part) -> str:
+    """Write the distinct keys of a relation as k0, k1, ... with their counts."""
+    values = "".join(f", {value} AS k{i}" for i, value in enumerate(part.values))
+    group = ", ".join(str(i + 2) for i in range(len(part.values)))
+    text = f"SELECT count(*) AS n{values} FROM {part.source}"
+    return f"{text} GROUP BY {group}" if group else text
+
+
+def _norms_sql(part: Part) -> str:
+    """Write the statement with the largest sum of squares for each set of fixed columns."""
+    columns = []
+    for fixed in range(1 << len(part.values)):
+        by = ", ".join(f"k{i}" for i in range(len(part.values)) if fixed >> i & 1)
+        sums = "SELECT sum(n::pg_catalog.numeric * n) AS s FROM c" + (
+            f" GROUP BY {by}" if by else ""
+        )
+        columns.append(f"(SELECT coalesce(max(s), 0)::text FROM ({sums}) AS t) AS m{fixed}")
+    return f"WITH c AS MATERIALIZED ({_grouped_sql(part)}) SELECT {', '.join(columns)}"
+
+
+def products(
+    values: Sequence[Sequence[int]], estimators: int, tick: Callable[[], None]
+) -> list[int]:
+    """Sum the products of ``|sk|`` for every set of occurrences, by its bits; exact integers."""
+    absolute = [[abs(v) for v in own] for own in values]
+    sums = [estimators] * (1 << len(values))
+
+    def extend(product: list[int] | None, chosen: int, first: int) -> None:
+        for i in range(first, len(absolute)):
+            tick()
+            longer = (
+                absolute[i]
+                if product is None
+                else [a * b for a, b in zip(product, absolute[i], strict=True)]
+            )
+            sums[chosen | 1 << i] = sum(longer)
+            extend(longer, chosen | 1 << i, i + 1)
+
+    extend(None, 0, 0)
+    return sums

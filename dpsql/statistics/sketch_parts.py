@@ -1,0 +1,176 @@
+"""What a sketch of a query is made of, and where it is hopeless: public facts only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from dpsql.core.sketching import MAX_OCCURRENCES, families, joining, summed
+from dpsql.errors import NotAnswerable
+from dpsql.model import AttributeUse, JoinQuery, Relation, quote_identifier
+from dpsql.query.counting_sql import value_sql
+
+#: Norms are kept for every set of columns that is held fixed.
+MAX_COLUMNS = 6
+
+# One text for equal values, under the settings that every answering function pins.
+_PLAIN = "({0})::pg_catalog.text"
+_TEXTS = {
+    "smallint": _PLAIN,
+    "integer": _PLAIN,
+    "bigint": _PLAIN,
+    "oid": _PLAIN,
+    "boolean": _PLAIN,
+    "date": _PLAIN,
+    "uuid": _PLAIN,
+    "name": _PLAIN,
+    "text": _PLAIN,
+    "character varying": _PLAIN,
+    "character": _PLAIN,  # without its blanks at the end, which do not count
+    "bpchar": _PLAIN,
+    "numeric": "pg_catalog.trim_scale({0})::pg_catalog.text",
+    "timestamp without time zone": _PLAIN,
+    "timestamp with time zone": "(({0}) AT TIME ZONE 'UTC')::pg_catalog.text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One occurrence's share of a sketch: its relation's join columns, by name.
+
+    ``attributes[k]`` is joined on ``columns[k]``, as the type ``types[k]``; ``values`` and
+    ``texts`` are SQL over ``alias``.
+    """
+
+    relation: Relation
+    alias: str
+    attributes: tuple[int, ...]
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    values: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """Write FROM and WHERE: rows with a NULL join column take part in no result."""
+        tests = " AND ".join(
+            f"{self.alias}.{quote_identifier(column)} IS NOT NULL" for column in self.columns
+        )
+        return f"{self.relation.sql} AS {self.alias}" + (f" WHERE {tests}" if tests else "")
+
+
+def parts(query: JoinQuery) -> tuple[Part, ...]:
+    """Return the part of each occurrence.
+
+    Raises
+    ------
+    NotAnswerable
+        When a join column has no sketch; the message names it.
+    """
+    shared = joining(query.shape())
+    found = []
+    for occurrence, attributes in zip(query.occurrences, shared, strict=True):
+        uses: dict[int, AttributeUse] = {}
+        for use in occurrence.uses:
+            if use.attribute in attributes:
+                uses.setdefault(use.attribute, use)
+        for use in uses.values():
+            if use.column is None:
+                raise NotAnswerable(
+                    f"a join of relation {occurrence.relation.shown} cannot be sketched",
+                    detail="It compares an expression, not a column.",
+                    hint="Use another method, or join on columns.",
+                )
+        if len(uses) > MAX_COLUMNS:
+            raise NotAnswerable(
+                f"relation {occurrence.relation.shown} cannot be sketched",
+                detail=f"It is joined on {len(uses)} columns; at most {MAX_COLUMNS} are possible.",
+                hint="Use another method.",
+            )
+        ordered = sorted(uses.values(), key=lambda use: (use.column or "", use.attribute))
+        found.append(
+            Part(
+                relation=occurrence.relation,
+                alias=occurrence.alias,
+                attributes=tuple(use.attribute for use in ordered),
+                columns=tuple(use.column or "" for use in ordered),
+                types=tuple(query.attributes[use.attribute].type_name for use in ordered),
+                values=tuple(
+                    value_sql(use, query.attributes[use.attribute], occurrence) for use in ordered
+                ),
+            )
+        )
+    return tuple(found)
+
+
+def text_sql(part: Part, number: int, value: str) -> str:
+    """Write the text of a key over ``value``: the same for equal values."""
+    form = _TEXTS.get(_family(part.types[number]))
+    if form is None:
+        raise NotAnswerable(
+            f"column {part.columns[number]} of relation {part.relation.shown} cannot be sketched",
+            detail=f"Equal values of type {part.types[number]} may have different texts.",
+            hint="Use another method.",
+        )
+    return form.format(value)
+
+
+def _family(type_name: str) -> str:
+    """Return the type's name without its modifier: ``character(3)`` is ``character``."""
+    head, bracket, tail = type_name.partition("(")
+    return head.rstrip() + tail.partition(")")[2] if bracket else head
+
+
+def identity(query: JoinQuery) -> str:
+    """Name what is sketched: relations, join columns, their types and which of them are equal.
+
+    Filters and groups do not matter: sketches are of whole relations.
+    """
+    numbers: dict[int, int] = {}
+    described = [
+        [
+            part.relation.oid,
+            [
+                [numbers.setdefault(a, len(numbers)), column, type_name]
+                for a, column, type_name in zip(
+                    part.attributes, part.columns, part.types, strict=True
+                )
+            ],
+        ]
+        for part in parts(query)
+    ]
+    return json.dumps(described, separators=(",", ":"))
+
+
+def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
+    """Say why sketches are of no use for a query, from public facts; ``None`` if they may be.
+
+    The norm over a column is at least the root of the number of rows where its values hardly
+    repeat, and elastic sensitivity has a factor near 1 there.
+    """
+    shape = query.shape()
+    single = (k for o in query.occurrences for k in query.identifying_keys(o) if len(k) == 1)
+    referred = frozenset[int]().union(*single)
+    for occurrence, attributes in zip(query.occurrences, summed(shape, estimator), strict=True):
+        keys = query.identifying_keys(occurrence)
+        foreign = {f.columns for f in occurrence.relation.foreign_keys if len(f.columns) == 1}
+        for use in occurrence.uses:
+            if use.attribute not in attributes or use.column is None:
+                continue
+            place = f"column {use.column} of relation {occurrence.relation.shown}"
+            if frozenset({use.attribute}) in keys:
+                return (
+                    f"{place} is a key: its values do not repeat, so its norm is needlessly large"
+                )
+            if use.attribute in referred or (use.column,) in foreign:
+                return f"{place} refers to a key: its domain grows with the data"
+    if len(query.occurrences) > MAX_OCCURRENCES:
+        return f"the join has more than {MAX_OCCURRENCES} relations"
+    if not families(shape):
+        return "no relation is joined on a column"
+    try:
+        for part in parts(query):
+            for number in range(len(part.columns)):
+                text_sql(part, number, "")
+    except NotAnswerable as error:
+        return error.message
+    return None
