@@ -96,5 +96,6 @@ grant execute on function
     dp.note(text),
     dp.lock_reads(oid[]),
     dp.ledger_socket(),
-    dp.pack(bigint, variadic "any")
+    dp.pack(bigint, variadic "any"),
+    dp.draw(bytea, bigint, integer, bigint)
 to dp_executor;
