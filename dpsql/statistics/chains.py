@@ -97,8 +97,11 @@ def make_chain(
     return Chain(tuple(sorted(given)), tuple(steps), stretches)
 
 
-def plan_chains(query: JoinQuery, wanted: Iterable[Boundary], distinct: Distinct) -> list[Chain]:
-    """Choose chains, the longest first, that together serve all wanted boundaries."""
+def plan_chains(query: JoinQuery, wanted: Iterable[Boundary], sizes: Sizes) -> list[Chain]:
+    """Choose chains, the longest first, that together serve all wanted boundaries.
+
+    ``sizes`` break ties only: a small first relation is the cheapest to start in.
+    """
     left = sorted((b for b in wanted if walkable(query, b)), key=_rank)
     chains = []
     while left:
