@@ -54,8 +54,8 @@ def estimate_certified(
 
 
 def _look(runner: Runner, chain: Chain) -> list[Report]:
-    """Look at a chain with walks from random rows; an empty relation has none."""
-    if not runner.largest[chain.steps[0].degree]:
+    """Look at a chain with walks from random rows."""
+    if not runner.possible(chain):
         return [Report({}, 0.0, 0.0, 0.0) for _ in chain.stretches]
     return runner.walk(chain, PILOT, most=_LEADERS)
 
@@ -95,8 +95,8 @@ class _Search:
                 return None
             live, high, least = self._round(live, low, walks, level)
             low = max(low, least)
-            if high <= math.exp(self.alpha) * low:
-                return Estimate(math.floor(high), self._walks(), False, float(low))
+            if live and high <= math.exp(self.alpha) * low:
+                return Estimate(max(low, math.floor(high)), self._walks(), False, float(low))
         value = max(low, self.runner.forward(self.chain, list(live)))
         return Estimate(value, self._walks(), True, float(value))
 

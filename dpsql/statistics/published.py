@@ -87,7 +87,7 @@ def estimate_published(
 
 def _prepare(runner: Runner, whole: Chain, *, filtered: bool) -> list[_Tally]:
     """Look at a chain: who competes for each boundary, and how many results there are."""
-    if not all(runner.largest[step.degree] for step in whole.steps):
+    if not runner.possible(whole):
         return []
     tallies = []
     for stretch, report in zip(whole.stretches, runner.walk(whole, PILOT), strict=True):

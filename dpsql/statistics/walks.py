@@ -31,6 +31,8 @@ MOST_GROUPS = 4000
 
 KEY_BYTES = 16
 
+_LARGEST = 1 << 900
+
 
 def estimate(
     query: JoinQuery,
@@ -142,6 +144,10 @@ class Runner:
             counts = count(self.query, wanted - set(found), self.database, answer=False)
             found |= counts.boundaries
         return found
+
+    def possible(self, chain: Chain) -> bool:
+        """Whether walks can get through, and sizes stay far within double precision's range."""
+        return 0 < math.prod(self.largest[step.degree] for step in chain.steps) < _LARGEST
 
     def closest(self, chain: Chain) -> list[Boundary]:
         """Return the frequencies of all steps but the first when the whole group is fixed."""
