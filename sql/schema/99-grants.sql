@@ -101,7 +101,8 @@ grant execute on function
     dp.fingerprint(oid[]),
     dp.fingerprint_now(oid[]),
     dp.ledger_socket(),
-    dp.pack(bigint, variadic "any")
+    dp.pack(bigint, variadic "any"),
+    dp.draw(bytea, bigint, integer, bigint)
 to dp_executor;
 
 -- Sketches.  Counters are built and read as dp_executor; nobody at all reads a seed.
