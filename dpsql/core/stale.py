@@ -42,7 +42,7 @@ def shift(inserted: int, updated: int) -> int:
 
 
 def numbering(query: JoinQuery) -> tuple[int, ...]:
-    """Number the physical relations of a query's occurrences."""
+    """Tell the physical relation of every occurrence of a query, as a number."""
     shape = query.shape()
     public: dict[int, int] = {}
     numbers = []

@@ -200,9 +200,7 @@ MUTANTS = {
         Bound(
             TWO,
             beta=3.0,
-            count=lambda h, r: len(
-                {x.key for x in h if x.relation == r and len(x.versions) > 1}
-            ),
+            count=lambda h, r: len({x.key for x in h if x.relation == r and len(x.versions) > 1}),
         ),
         "bound",
     ),
