@@ -249,7 +249,7 @@ def test_a_swapped_partition_counts_again_after_collecting_and_refreshing(parted
     parted.execute("alter table t detach partition t1")
     parted.execute("alter table t attach partition new1 for values from (0) to (100)")
     assert gained(parted) == UNLIKE
-    with pytest.raises(psycopg.Error, match="changes of relation public.t are not counted"):
+    with pytest.raises(psycopg.Error, match=r"changes of relation .* are not counted"):
         parted.execute("select dp.refresh_statistics('t')")
     parted.execute("select dp.collect_statistics('t')")
     parted.execute("select dp.refresh_statistics('t')")
