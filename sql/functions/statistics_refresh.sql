@@ -8,7 +8,7 @@ as $$ select ((1685082880 + phase)::bigint << 32) | relation::bigint $$;
 comment on function dp.refresh_phase(oid, integer) is
     'internal: key of the advisory lock that shows the phase of a refresh';
 
--- Internal: forgets measurements that no statistic is of, and changes that no measurement that is
+-- Internal: forgets statistics of dropped relations, measurements that no statistic is of, and changes that no measurement that is
 -- left has still to count.  While nobody refreshes, and in READ COMMITTED: an older snapshot would
 -- count what is deleted here.
 create or replace function dp.compact_changes()
@@ -16,6 +16,12 @@ returns void
 language sql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
+    delete from dp.statistic as s
+     using (select t.measurement, t.relation, t.kept
+              from dp.statistic as t left join dp.kept_query as k on k.id = t.kept
+             where not coalesce(k.relations, array[t.relation]) <@ array(select c.oid from pg_class as c)
+             group by 1, 2, 3) as gone
+     where s.measurement = gone.measurement and (s.relation = gone.relation or s.kept = gone.kept);
     delete from dp.measured_relation as r
      where not exists (
            select from dp.statistic as s left join dp.kept_query as k on k.id = s.kept
@@ -140,7 +146,8 @@ declare
     member regclass;
 begin
     for member in
-        select c.oid::regclass from pg_class as c where c.oid = any (relations) order by c.oid
+        select c.oid::regclass from pg_class as c
+         where c.oid = any (relations) and c.relkind in ('r', 'p') order by c.oid
     loop
         execute format('lock table %s in access share mode', member);
     end loop;

@@ -120,24 +120,29 @@ static void
 end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
 	int			ending = GetCurrentTransactionNestLevel();
+	Level	   *ended = levels;
 	Record	   *record;
 
 	if ((event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB) ||
 		levels == NULL || levels->level < ending)
 		return;
-	record = levels->first;
-	levels = levels->upper;
+	record = ended->first;
+	levels = ended->upper;
+	pfree(ended);
 	while (record)
 	{
 		Record	   *next = record->next;
+		bool		commit = event == SUBXACT_EVENT_COMMIT_SUB;
 
-		if (event == SUBXACT_EVENT_ABORT_SUB)
-			record->entry->top = record->upper;
-		else if (record->upper && record->upper->level == ending - 1)
+		if (!commit || (record->upper && record->upper->level == ending - 1))
 		{
-			record->upper->inserted += record->inserted;
-			record->upper->updated += record->updated;
+			if (commit)
+			{
+				record->upper->inserted += record->inserted;
+				record->upper->updated += record->updated;
+			}
 			record->entry->top = record->upper;
+			pfree(record);
 		}
 		else
 		{

@@ -425,4 +425,27 @@ def test_a_relation_that_a_subscription_writes_is_not_to_be_used(relation: Any) 
     relation.execute("insert into pg_subscription_rel (srsubid, srrelid, srsubstate)"
                      " select oid, 't'::regclass, 'r' from pg_subscription")  # fmt: skip
     assert gained(relation) == UNLIKE
+    relation.execute("delete from pg_subscription_rel")
+    assert gained(relation) == 0
     relation.execute("drop subscription sub")
+    assert gained(relation) == UNLIKE
+    relation.execute("select dp.refresh_statistics('t')")
+    assert gained(relation) == 0
+
+
+def test_many_subtransactions_take_no_memory(relation: Any) -> None:
+    relation.execute("""
+        do $$ begin
+            for i in 1 .. 20000 loop
+                begin
+                    insert into t values (100 + i, i);
+                    if i % 2 = 0 then raise exception 'no'; end if;
+                exception when others then null;
+                end;
+            end loop;
+            if (select sum(used_bytes) from pg_backend_memory_contexts
+                 where name = 'dpsql changes') > 100000 then
+                raise exception 'changes take memory';
+            end if;
+        end $$""")
+    assert gained(relation) == 10000
