@@ -11,7 +11,7 @@ begin
         raise exception using errcode = 'PD040', message = 'parameter "relation" must not be null';
     end if;
     perform dp.require_ownership(relation);
-    problem := dp.statistics_problem(relation);
+    problem := coalesce(dp.statistics_problem(relation), dp.relation_problem(relation));
     if problem is not null then
         raise exception using
             errcode = 'PD040',

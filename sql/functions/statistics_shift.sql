@@ -3,9 +3,11 @@
 -- that could not be counted.  Read in the caller's snapshot, like the data.
 create or replace function dp.statistics_shift(measurement bigint, relation oid)
 returns numeric
-language sql stable parallel safe security invoker
+language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
+begin
+    return (
     select case when c.uncounted then null
                 when r.keyed then c.inserted + (
                     select count(distinct k.key)
@@ -27,7 +29,8 @@ as $$
                    or not pg_visible_in_snapshot(c.transaction, m.snapshot))) as c
      where r.measurement = statistics_shift.measurement
        and r.relation = statistics_shift.relation
-       and r.fingerprint = dp.statistics_fingerprint(r.relation)
+       and r.fingerprint = dp.statistics_fingerprint(r.relation));
+end
 $$;
 comment on function dp.statistics_shift(bigint, oid) is
     'internal: rows that a relation gained since a measurement; NULL: not to be used';

@@ -444,7 +444,7 @@ def test_many_subtransactions_take_no_memory(relation: Any) -> None:
                 end;
             end loop;
             if (select sum(used_bytes) from pg_backend_memory_contexts
-                 where name = 'dpsql changes') > 100000 then
+                 where name = 'TopTransactionContext') > 1000000 then
                 raise exception 'changes take memory';
             end if;
         end $$""")
