@@ -59,6 +59,7 @@ def polynomials(
     values: Mapping[Boundary, int],
     use_keys: bool = True,
     tick: Callable[[], None] = lambda: None,
+    changing: int | None = None,
 ) -> list[list[Polynomial]]:
     """Give candidates, each a list of polynomials over the physical private relations.
 
@@ -76,6 +77,8 @@ def polynomials(
         Whether trusted keys may be used.
     tick : callable
         Called every few milliseconds; may raise to cancel.
+    changing : int, optional
+        A row of the first so many physical relations only is what neighbours differ in.
     """
     modes = _modes(shape, use_keys, tick)
     if (
@@ -84,7 +87,8 @@ def polynomials(
         and _needs(shape, PLAIN, tick) <= set(values)
     ):
         modes = (PLAIN, *modes)
-    return [_candidate(shape, mode, values.__getitem__, tick) for mode in modes]
+    look = values.__getitem__
+    return [_candidate(shape, mode, look, tick, changing) for mode in modes]
 
 
 def is_public(shape: Shape, use_keys: bool = True, tick: Callable[[], None] = lambda: None) -> bool:
@@ -159,11 +163,13 @@ def subsets(items: Iterable[int]) -> list[frozenset[int]]:
     return [frozenset(c) for size in range(len(pool) + 1) for c in combinations(pool, size)]
 
 
-def _candidate(shape: Shape, mode: str, look: Look, tick: Tick) -> list[Polynomial]:
+def _candidate(
+    shape: Shape, mode: str, look: Look, tick: Tick, changing: int | None = None
+) -> list[Polynomial]:
     everything = frozenset(range(len(shape.attributes)))
     result: list[Polynomial] = []
     parts = _Parts(shape)
-    for relation in range(shape.private_count):
+    for relation in range(shape.private_count if changing is None else changing):
         own = [i for i in everything if shape.physical[i] == relation]
         terms: list[_Term] = []
         for changed in subsets(own)[1:]:

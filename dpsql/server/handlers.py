@@ -135,6 +135,26 @@ def rotate_sketch_seeds(plpy: Any, session: Session) -> int:
     return rotate(role, services, secret)
 
 
+def measure_statistics(plpy: Any, session: Session, *, relation: int, questions: str) -> str:
+    """``dp.measure_statistics``: what one refresh counts, as JSON; its caller checked who asks."""
+    import json
+
+    from dpsql.engine.refresh import measure
+
+    services = session.services(plpy)
+    session.touched = True
+    return json.dumps(measure(int(relation), json.loads(questions), services))
+
+
+def question_relations(plpy: Any, session: Session, *, query: str) -> list[int]:
+    """``dp.question_relations``: the relations of a question that is to be kept."""
+    from dpsql.engine.refresh import relations
+
+    services = session.services(plpy)
+    role, _ = read_settings.read(services.database)  # type: ignore[arg-type]
+    return relations(_text(query), role, services)
+
+
 def _text(query: str | None) -> str:
     if query is None:
         raise InvalidParameter('parameter "query" must not be null')

@@ -36,6 +36,9 @@ extern void intercept_init(void);
 extern void stored_init(void);
 extern void executed_init(void);
 
+/* changes.c: the server's counters are off in this statement of the client */
+extern void changes_pause(void);
+
 /* preload.c: Python in the postmaster */
 extern bool preload_python;		/* setting */
 extern void preload_init(void);

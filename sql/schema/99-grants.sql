@@ -117,3 +117,34 @@ grant execute on function
     dp.drop_sketch(bigint),
     dp.rotate_sketch_seeds()
 to dp_owner;
+
+-- Statistics.  Owners refresh and look; the executor, as which triggers count and questions are
+-- answered, writes changes and reads all.  Nobody else sees any of it.
+grant select on dp.statistics, dp.progress to dp_owner;
+grant execute on function
+    dp.collect_statistics(regclass),
+    dp.drop_statistics(regclass),
+    dp.refresh_statistics(regclass),
+    dp.keep_statistics(text),
+    dp.keep_question(text, text),
+    dp.unkeep_statistics(text),
+    dp.unkeep_question(text),
+    dp.schedule_refresh(regclass, text),
+    dp.unschedule_refresh(regclass),
+    dp.check_refresh(regclass),
+    dp.require_cron_text(text),
+    dp.require_cron(),
+    dp.owned_statistics()
+to dp_owner;
+grant insert on dp.change, dp.changed_key to dp_executor;
+grant select on dp.change, dp.changed_key, dp.kept_query, dp.measurement, dp.measured_relation,
+    dp.statistic to dp_executor;
+grant execute on function
+    dp.statistics_members(oid),
+    dp.statistics_keyed(oid),
+    dp.statistics_problem(oid),
+    dp.statistics_collected(oid),
+    dp.statistics_fingerprint(oid),
+    dp.statistics_shift(bigint, oid),
+    dp.refresh_phase(oid, integer)
+to dp_executor;

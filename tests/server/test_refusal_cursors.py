@@ -208,6 +208,8 @@ def test_the_bodies_behind_the_doors_are_closed(shop: Any) -> None:
         "select dp.python_run_json('select 1', '')",
         "select * from dp.python_explain_query('select 1', '')",
         "select dp.python_sensitivity_of('select 1', 'elastic', 1, true, '')",
+        "select dp.python_measure_statistics('client'::regclass, '[]')",
+        "select dp.python_question_relations('select 1', '')",
         "select dp.warn('a', 'b', 'c')",
     ):
         assert refusal(shop, call).sqlstate == "42501"

@@ -34,13 +34,19 @@ QUESTION = "select dp_count(*) from a join b on a.k = b.k"
 ANSWERING = {
     "explain": "s",
     "explain_query": "s",
+    "keep_question": "v",  # reads no data
+    "measure_statistics": "s",
     "purge_answers": "v",  # deletes what has expired and reads no data
     "python_explain_query": "s",
+    "python_measure_statistics": "s",
     "python_purge_answers": "v",
+    "python_question_relations": "s",
     "python_run": "s",
     "python_run_json": "s",
     "python_sensitivity_of": "s",
     "query": "s",
+    "question_relations": "s",
+    "refresh_statistics": "v",  # counts all by one statement, and so in one snapshot
     "run": "s",
     "run_json": "s",
     "sensitivity": "s",

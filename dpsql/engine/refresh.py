@@ -1,0 +1,156 @@
+"""Take statistics: maximum frequencies of a relation, boundaries of kept questions.
+
+Everything is counted in the one snapshot of the calling statement and is as secret as the rows;
+it is only stored, for answers to come (PRIVACY.md section 4, "Stale statistics").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpsql.engine.sensitivity import choose_method
+from dpsql.errors import DpsqlError, InternalError, PermissionDenied, UnsupportedConstruct
+from dpsql.model import Boundary, JoinQuery, Question
+
+if TYPE_CHECKING:
+    from dpsql.engine.request import Role
+    from dpsql.engine.services import Services
+
+_FREQUENCIES, _BOUNDARIES = 2, 3
+
+
+def measure(
+    relation: int, questions: Sequence[dict[str, Any]], services: Services
+) -> list[dict[str, Any]]:
+    """Count all statistics of a refresh.
+
+    Parameters
+    ----------
+    relation : int
+        OID of a declared relation.
+    questions : sequence of dict
+        Kept questions that read it: ``id``, ``query`` and ``role``, with whose rights the text
+        is analysed.
+    services : Services
+        The ports.
+
+    Returns
+    -------
+    list of dict
+        ``kept`` (the question's id, ``None`` for frequencies), ``kind``, ``identity``, ``value``.
+        A question that cannot be analysed any more has none.
+    """
+    from dpsql.statistics.frequencies import frequencies
+
+    _show_phase(relation, _FREQUENCIES, services)
+    schema, name = _name(relation, services)
+    found = services.catalog.relation(schema, name)
+    if found is None:
+        raise InternalError("a relation that is refreshed is not declared")
+    services.database.before_reading([relation])
+    rows: list[dict[str, Any]] = [
+        {"kept": None, "kind": "frequency", "identity": identity, "value": str(value)}
+        for identity, value in frequencies(found, services.database).items()
+    ]
+    _show_phase(relation, _BOUNDARIES, services)
+    for question in questions:
+        for identity, value in _boundaries(question, services).items():
+            kept = int(question["id"])
+            rows.append(
+                {"kept": kept, "kind": "boundary", "identity": identity, "value": str(value)}
+            )
+    return rows
+
+
+def relations(text: str, role: Role, services: Services) -> list[int]:
+    """Return the relations of a question whose boundaries can be kept.
+
+    Raises
+    ------
+    PermissionDenied
+        When the role does not own all of them.
+    UnsupportedConstruct
+        When the question reads nothing private, or joins on expressions.
+    """
+    from dpsql.statistics.stored import identity
+
+    question = _analyse(text, role.oid, services)
+    queries = _private(question)
+    if not queries:
+        raise UnsupportedConstruct(
+            "the question reads no protected relation",
+            hint="Statistics are kept of questions with dp_count over protected relations.",
+        )
+    oids = sorted({o.relation.oid for query in queries for o in query.occurrences})
+    if not services.catalog.owns(role.oid, oids):
+        raise PermissionDenied(
+            "only the owner of all relations of a question may keep its statistics",
+            hint="Let their owners grant you their role, or keep statistics of fewer relations.",
+        )
+    for query in queries:
+        if any(identity(query, b) is None for b in _wanted(query, services)):
+            raise UnsupportedConstruct(
+                "statistics cannot be kept of joins on expressions",
+                hint="Join on plain columns.",
+            )
+    return oids
+
+
+def _boundaries(question: dict[str, Any], services: Services) -> dict[str, int]:
+    """Count the boundaries of one kept question, without its filters."""
+    from dpsql.statistics.counts import count
+    from dpsql.statistics.stored import identity, unfiltered
+
+    try:
+        analysed = _analyse(str(question["query"]), int(question["role"]), services)
+    except DpsqlError:  # a relation was renamed, say: its question has no statistics until then
+        return {}
+    found: dict[str, int] = {}
+    for query in _private(analysed):
+        services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
+        bare = unfiltered(query)
+        boundaries = _wanted(bare, services)
+        counts = count(bare, boundaries, services.database, answer=False).boundaries
+        for boundary in boundaries:
+            name = identity(bare, boundary)
+            if name is not None:
+                found[name] = counts[boundary]
+    return found
+
+
+def _analyse(text: str, role: int, services: Services) -> Question:
+    from dpsql.query.pipeline import analyse
+
+    return analyse(services.catalog.analyze(text, None, role), services.catalog)
+
+
+def _wanted(query: JoinQuery, services: Services) -> frozenset[Boundary]:
+    """List the boundaries of elastic sensitivity and, unless too many, of residual."""
+    from dpsql.statistics.stored import wanted
+
+    methods = {"elastic", choose_method("auto", query.shape())}
+    return wanted(query, sorted(methods), services.database.tick)
+
+
+def _private(question: Question) -> list[JoinQuery]:
+    return [q for q in question.aggregates if q.shape().private_count]
+
+
+def _show_phase(relation: int, phase: int, services: Services) -> None:
+    """Show in ``dp.progress`` what is being done: the phase, nothing else."""
+    services.database.execute(
+        "select pg_try_advisory_xact_lock_shared(dp.refresh_phase($1, $2)) as shown",
+        (("oid", relation), ("int4", phase)),
+    )
+
+
+def _name(relation: int, services: Services) -> tuple[str, str]:
+    rows = services.database.execute(
+        "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where c.oid = $1",
+        (("oid", relation),),
+    )
+    if not rows:
+        raise InternalError("a relation that is refreshed does not exist")
+    return str(rows[0][0]), str(rows[0][1])

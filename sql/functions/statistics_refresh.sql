@@ -1,0 +1,156 @@
+-- The key of an advisory lock that shows, at once and until the transaction ends, which phase a
+-- refresh of a relation is in.  It locks nobody out: taken in shared mode, if it can be had.
+create or replace function dp.refresh_phase(relation oid, phase integer)
+returns bigint
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$ select ((1685082880 + phase)::bigint << 32) | relation::bigint $$;
+comment on function dp.refresh_phase(oid, integer) is
+    'internal: key of the advisory lock that shows the phase of a refresh';
+
+-- Internal: forgets statistics of dropped relations, measurements that no statistic is of, and changes that no measurement that is
+-- left has still to count.  While nobody refreshes, and in READ COMMITTED: an older snapshot would
+-- count what is deleted here.
+create or replace function dp.compact_changes()
+returns void
+language sql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    delete from dp.statistic as s
+     using (select t.measurement, t.relation, t.kept
+              from dp.statistic as t left join dp.kept_query as k on k.id = t.kept
+             where not coalesce(k.relations, array[t.relation]) <@ array(select c.oid from pg_class as c)
+             group by 1, 2, 3) as gone
+     where s.measurement = gone.measurement and (s.relation = gone.relation or s.kept = gone.kept);
+    delete from dp.measured_relation as r
+     where not exists (
+           select from dp.statistic as s left join dp.kept_query as k on k.id = s.kept
+            where s.measurement = r.measurement
+              and (s.relation = r.relation or r.relation = any (k.relations)));
+    delete from dp.measurement as m
+     where not exists (select from dp.measured_relation as r where r.measurement = m.id);
+    delete from dp.change as c
+     where not exists (
+           select from dp.measured_relation as r join dp.measurement as m on m.id = r.measurement
+            where c.relation = any (r.members)
+              and (c.transaction = m.transaction or not pg_visible_in_snapshot(c.transaction, m.snapshot)));
+    delete from dp.changed_key as k
+     where not exists (
+           select from dp.measured_relation as r join dp.measurement as m on m.id = r.measurement
+            where k.relation = any (r.members)
+              and (k.transaction = m.transaction or not pg_visible_in_snapshot(k.transaction, m.snapshot)));
+$$;
+comment on function dp.compact_changes() is 'internal: forgets changes that every measurement has seen';
+
+-- Takes statistics of a relation: its maximum frequencies, and the boundaries of all kept questions
+-- that read it, in one snapshot; nobody waits but other refreshes.  What was taken before stays in
+-- force until this commits.  By the owner's command or by the clock, never by the amount of change
+-- (PRIVACY.md section 4).  Callers: the relation's owner, if a member of dp_owner.  Security definer
+-- on purpose: writes tables of ours.
+create or replace function dp.refresh_statistics(relation regclass)
+returns timestamptz
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    read_too oid[];
+    questions jsonb;
+    taken timestamptz;
+begin
+    perform dp.require_statistics(relation);
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception using
+            errcode = 'PD040',
+            message = 'statistics cannot be refreshed in this transaction',
+            detail = format('It is %s: its snapshot may be older than those of other refreshes.',
+                            upper(current_setting('transaction_isolation'))),
+            hint = 'Refresh in a transaction that is READ COMMITTED.';
+    end if;
+    perform pg_try_advisory_xact_lock_shared(dp.refresh_phase(relation, 1));
+    lock table dp.measurement in share row exclusive mode;
+    -- Whatever would change what counts as a change of these waits until we are done.
+    for read_too in
+        select k.relations from dp.kept_query as k where relation = any (k.relations)
+    loop
+        perform dp.lock_declared(read_too);
+    end loop;
+    perform dp.lock_declared(array[relation::oid]);
+    if dp.statistics_fingerprint(relation) is null then
+        raise exception using
+            errcode = 'PD040',
+            message = format('changes of relation %s are not counted', relation),
+            detail = 'Without its triggers on the relation and on all its partitions nobody would know how old statistics are.',
+            hint = format('SELECT dp.collect_statistics(%L);', relation);
+    end if;
+    select coalesce(jsonb_agg(jsonb_build_object('id', k.id, 'query', k.query, 'role', k.kept_by::bigint)), '[]')
+      into questions
+      from dp.kept_query as k
+     where relation = any (k.relations)
+       and (select bool_and(dp.statistics_fingerprint(r.oid) is not null)
+              from unnest(k.relations) as r(oid));
+    select array_agg(distinct r.oid) into read_too
+      from (select relation::oid as oid
+            union
+            select unnest(k.relations)
+              from dp.kept_query as k join jsonb_array_elements(questions) as q on (q ->> 'id')::integer = k.id) as r;
+    if dp.changed_here(array(select unnest(dp.statistics_members(r)) from unnest(read_too) as r))
+       or exists (select from dp.change as c
+                   where c.transaction = pg_current_xact_id_if_assigned()) then
+        raise exception using
+            errcode = 'PD040',
+            message = 'statistics cannot be refreshed in a transaction that changed the rows itself',
+            hint = 'Commit the changes first.';
+    end if;
+    -- One statement is one snapshot: of the data, of the catalogue and of the changes.
+    with found as materialized (
+        select f.kept, f.kind, f.identity, f.value
+          from jsonb_to_recordset(dp.measure_statistics(relation::oid, questions))
+               as f(kept integer, kind text, identity text, value numeric)),
+    this as (
+        insert into dp.measurement (snapshot, transaction)
+        values (pg_current_snapshot(), pg_current_xact_id())
+        returning id, taken_at),
+    seen as (
+        insert into dp.measured_relation (measurement, relation, members, keyed, fingerprint)
+        select this.id, r.oid, dp.statistics_members(r.oid), dp.statistics_keyed(r.oid),
+               dp.statistics_fingerprint(r.oid)
+          from this, unnest(read_too) as r(oid)),
+    stored as (
+        insert into dp.statistic (measurement, relation, kept, kind, identity, value)
+        select this.id, case when f.kept is null then refresh_statistics.relation::oid end, f.kept,
+               f.kind, f.identity, f.value
+          from this, found as f)
+    select this.taken_at into taken from this;
+    perform pg_try_advisory_xact_lock_shared(dp.refresh_phase(relation, 4));
+    delete from dp.statistic as s
+     using (select n.measurement, n.relation, n.kept
+              from dp.statistic as n join dp.measurement as m on m.id = n.measurement
+             where m.transaction = pg_current_xact_id() and m.taken_at = taken
+             group by n.measurement, n.relation, n.kept) as new
+     where s.measurement <> new.measurement
+       and (s.relation = new.relation or s.kept = new.kept);
+    perform dp.compact_changes();
+    return taken;
+end
+$$;
+comment on function dp.refresh_statistics(regclass) is
+    'take the statistics of a relation and of kept questions that read it';
+
+-- Internal: keeps the definition of relations, partitions included, as it is until the transaction ends.
+create or replace function dp.lock_declared(relations oid[])
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    member regclass;
+begin
+    for member in
+        select c.oid::regclass from pg_class as c
+         where c.oid = any (relations) and c.relkind in ('r', 'p') order by c.oid
+    loop
+        execute format('lock table %s in access share mode', member);
+    end loop;
+end
+$$;
+comment on function dp.lock_declared(oid[]) is 'internal: locks relations against changes of their definition';
