@@ -1,7 +1,8 @@
 """The evaluation of "Sensitivity estimation for differentially private query processing", again.
 
 ``python -m bench.sensitivity [--parts epsilon,time,rate,scale] [--sf 0.1] [--scales 0.01,0.1]
-[--rounds 5]``, on the cluster that ``make up`` started.  Writes SVG figures and, last, one JSON line.
+[--rounds 5]``, on the cluster that ``make up`` started.  Writes SVG figures and, last, one JSON
+line.
 ``noise_scale`` is the scale of the noise that a mechanism adds at this sensitivity (of
 ``calibrated``, which draws it, the median), ``median_error`` the median of the absolute noise,
 ``ms`` the time of the sensitivity alone; ``null`` where a method refuses, which ``why`` explains.

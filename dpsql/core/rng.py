@@ -38,7 +38,7 @@ class SystemNoise:
 
     def key(self) -> bytes:
         """Draw 16 bytes that nobody can guess, for a keyed pseudo-random function."""
-        return os.urandom(16)
+        return secret(16)
 
     def discrete_laplace(self, scale: Fraction) -> int:
         """Draw from ``P(x) proportional to exp(-|x|/scale)``, exactly.

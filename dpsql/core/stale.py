@@ -41,6 +41,11 @@ def shift(inserted: int, updated: int) -> int:
     return inserted + updated
 
 
+def share(beta: float) -> float:
+    """Give the smoothness at which old data are bounded: ``FACTOR`` times it is at most beta."""
+    return math.nextafter(beta / FACTOR, 0)
+
+
 def numbering(query: JoinQuery) -> tuple[int, ...]:
     """Tell the physical relation of every occurrence of a query, as a number."""
     shape = query.shape()
@@ -105,7 +110,6 @@ def bound(
     """
     if beta <= 0 or len(shifts) != 1 + max(numbers) or min(shifts) < 0:
         raise InternalError("stale statistics need beta > 0 and a shift for every relation")
-    share = math.nextafter(beta / FACTOR, 0)  # three times this is at most beta
     if method == "elastic":
         candidates = elastic.polynomials(shape, _shifted(numbers, values, shifts), tick)
         size = 1
@@ -115,7 +119,9 @@ def bound(
             _all_change(shape, numbers), values, use_keys, tick, changing=size
         )
         candidates = [[_substitute(p, shifts, size) for p in candidate] for candidate in old]
-    return min((smooth_maximum(c, share, size, tick) for c in candidates), key=lambda b: b.exact)
+    return min(
+        (smooth_maximum(c, share(beta), size, tick) for c in candidates), key=lambda b: b.exact
+    )
 
 
 def _all_change(shape: Shape, numbers: Sequence[int]) -> Shape:

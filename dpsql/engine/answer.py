@@ -75,8 +75,8 @@ def answer(
         prepared.question,
         groups,
         settings,
+        services.database,
         want_interval=prepared.question.wants_interval,
-        tick=services.database.tick,
     )
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
@@ -173,6 +173,8 @@ def _text_key(prepared: Prepared, settings: Settings) -> bytes:
         prepared.question.canonical,
         settings.method,
         str(settings.sampling_rate),
+        str(settings.sampling_filter),
+        settings.statistics,
         settings.mechanism,
         str(settings.epsilon),
         str(settings.delta),

@@ -25,7 +25,9 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     groups = public_groups(question, services.database)
     services.catalog.confirm(prepared.relations, prepared.fingerprint)
     tick = services.database.tick
-    quote = price(question, groups, settings, want_interval=question.wants_interval, tick=tick)
+    quote = price(
+        question, groups, settings, services.database, want_interval=question.wants_interval
+    )
     relations = [o.relation for q in question.aggregates for o in q.occurrences]
     rows = [
         ("private relations", _names({r.shown for r in relations if r.private})),
@@ -39,6 +41,8 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         ("cost rho", _decimal(quote.zcdp.rho)),
         ("groups", _groups(quote)),
     ]
+    if settings.method in ("sketch", "sketch_published") and quote.reads_private:
+        rows.insert(4, ("sketch", _why_sketch(quote)))
     if question.redundant:
         redundant = f"{', '.join(question.redundant)}: foreign keys say that they change nothing"
         rows.insert(2, ("redundant joins", redundant))
@@ -79,11 +83,31 @@ def _guarantee(quote: Quote) -> str:
 def _why_method(quote: Quote, settings: Settings) -> str:
     if not quote.reads_private:
         return "nothing to protect"
+    stored = ", from stored statistics" if _is_old(quote) else ""
     if settings.method != "auto":
-        return "as dp.method says"
+        return f"as dp.method says{stored}"
     if quote.method == "elastic":
-        return "the join is too wide for residual sensitivity"
-    return "the tightest bound that is proved"
+        return f"the join is too wide for residual sensitivity{stored}"
+    return f"the tightest bound that is proved{stored}"
+
+
+def _is_old(quote: Quote) -> bool:
+    from dpsql.engine.estimated import Old
+
+    return any(isinstance(a.bounding, Old) for a in quote.aggregates)
+
+
+def _why_sketch(quote: Quote) -> str:
+    """Say whether sketches suit the question, from public facts."""
+    from dpsql.engine.choose import SKETCHES
+    from dpsql.statistics.sketch_parts import hopeless
+
+    for aggregate in quote.aggregates:
+        estimator = SKETCHES.get(aggregate.bounding.method)
+        reason = hopeless(aggregate.query, estimator) if estimator else None
+        if reason is not None:
+            return f"hopeless: {reason}"
+    return "nothing public speaks against it"
 
 
 def _why_mechanism(quote: Quote, settings: Settings) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsql.engine.bounding import choose_bounding
+from dpsql.engine.choose import choose_bounding
 from dpsql.engine.prepare import prepare
 from dpsql.engine.request import METHODS, Role, Settings
 from dpsql.errors import InvalidParameter, PermissionDenied
@@ -36,7 +36,7 @@ def sensitivity(
     InvalidParameter
         When ``method`` or ``beta`` is out of range.
     """
-    methods = [name for name in METHODS if name != "auto"]
+    methods = [*(name for name in METHODS if name != "auto"), "sampling_estimate"]
     if method not in methods:
         raise InvalidParameter(
             f'parameter "method" must be one of {", ".join(methods)}', detail=f"Got {method!r}."
@@ -55,7 +55,7 @@ def sensitivity(
         if query.shape().private_count == 0:
             continue
         bounding = choose_bounding(
-            query, asked, settings.delta, services.database.tick, use_keys=use_keys
+            query, asked, settings.delta, services.database, use_keys=use_keys
         )
         counts = count(query, bounding.boundaries, services.database, answer=False)
         found = max(found, bounding.smooth(query, counts, beta, services).value)

@@ -6,7 +6,6 @@ Scope): each gets (epsilon/p, delta/p), and together they cost at most (epsilon,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -17,14 +16,15 @@ from dpsql.engine.bounding import (
     NOTHING,
     PROVED,
     Bounding,
-    choose_bounding,
     paid_for_failure,
     require_permission,
 )
+from dpsql.engine.choose import choose_bounding
 from dpsql.engine.groups import Key
 from dpsql.engine.request import Settings
 from dpsql.errors import InvalidParameter, MissingDeclaration
 from dpsql.model import Guarantee, JoinQuery, Question
+from dpsql.ports import Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,11 @@ def price(
     question: Question,
     groups: list[Key] | None,
     settings: Settings,
+    database: Database,
     *,
     want_interval: bool = False,
-    tick: Callable[[], None] = lambda: None,
 ) -> Quote:
-    """Quote a question; ``tick`` is called every few milliseconds and may raise to cancel.
+    """Quote a question; ``database`` tells public facts, and may cancel.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def price(
         if shape.private_count == 0 or groups == []:
             quotes.append(AggregateQuote(query, NOTHING, _Exact()))
             continue
-        bounding = choose_bounding(query, settings, settings.delta / share, tick)
+        bounding = choose_bounding(query, settings, settings.delta / share, database)
         require_permission(query, bounding)
         plan = choose(
             settings.mechanism,

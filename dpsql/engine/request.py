@@ -9,7 +9,11 @@ from fractions import Fraction
 
 from dpsql.errors import InvalidParameter
 
-METHODS = ("auto", "residual", "elastic", "sampling", "sampling_published")
+METHODS = (
+    *("auto", "residual", "elastic"),
+    *("sampling", "sampling_published", "sketch", "sketch_published"),
+)
+STATISTICS = ("live", "stored", "auto")
 MECHANISMS = ("auto", "laplace", "cauchy", "calibrated")
 MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(100)
@@ -38,6 +42,8 @@ class Settings:
     delta: Fraction = Fraction(1, 10**8)
     method: str = "auto"
     sampling_rate: Fraction = Fraction(1, 1000)
+    sampling_filter: bool = False
+    statistics: str = "live"
     mechanism: str = "auto"
     max_epsilon_per_query: Fraction | None = None
     fresh: bool = False
@@ -54,11 +60,16 @@ class Settings:
         for name in ("epsilon", "delta", "max_epsilon_per_query", "confidence", "sampling_rate"):
             if texts.get(name):
                 values[name] = exact(f"dp.{name}", str(texts[name]))
-        for name, choices in (("method", METHODS), ("mechanism", MECHANISMS)):
+        for name, choices in (
+            ("method", METHODS),
+            ("mechanism", MECHANISMS),
+            ("statistics", STATISTICS),
+        ):
             if texts.get(name):
                 values[name] = _choice(f"dp.{name}", str(texts[name]), choices)
-        if texts.get("fresh"):
-            values["fresh"] = str(texts["fresh"]).lower() in ("on", "true", "yes", "1")
+        for name in ("fresh", "sampling_filter"):
+            if texts.get(name):
+                values[name] = str(texts[name]).lower() in ("on", "true", "yes", "1")
         if values.get("max_epsilon_per_query") == -1:
             values["max_epsilon_per_query"] = None
         settings = cls(**values)  # type: ignore[arg-type]

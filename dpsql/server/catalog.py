@@ -312,7 +312,7 @@ class SpiCatalog:
 
 
 _FIELDS = (
-    *("oid", "nspname", "relname", "relkind", "kind", "root", "problem"),
+    *("oid", "nspname", "relname", "relkind", "kind", "root", "heuristic", "problem"),
     *("columns", "keys", "foreign_keys", "domains"),
     *("definition", "owner"),
 )

@@ -18,6 +18,8 @@ _NAMES = (
     "fresh",
     "confidence",
     "sampling_rate",
+    "sampling_filter",
+    "statistics",
 )
 # current_user is the definer here, and names can have changed hands: dp.caller is by OID
 _SQL = (

@@ -9,7 +9,9 @@ data knew nothing of (docs/proofs/sketch.md).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from dpsql.core.sketching import MAX_OCCURRENCES, families, incident
 from dpsql.errors import InvalidParameter, NotAnswerable
@@ -60,7 +62,9 @@ def build(
     most = max(len(incident(shape, i)) for i in range(len(wanted)))
     limit = _memory(estimators * rows, most, len(wanted), database)
     seeds = [secret(SEED_BYTES) for _ in families(shape)]
-    database.before_reading(sorted({part.relation.oid for part in wanted}))
+    relations = sorted({part.relation.oid for part in wanted})
+    database.execute("select dp.begin_sketch($1) as begun", [("oid[]", relations)])
+    database.before_reading(relations)
     counted = []
     for i, part in enumerate(wanted):
         # a family's column is that of its attribute
@@ -113,7 +117,7 @@ def _count(
     limit: int,
     database: Database,
 ) -> Counted:
-    """Read one relation once for its counters and once for its norms."""
+    """Read one relation for its counters and norms, in one statement: one snapshot."""
     from dpsql.statistics.signs import Counters
 
     fingerprint = database.execute(
@@ -127,32 +131,46 @@ def _count(
             hint="Use another method.",
         )
     counters = Counters(factors, estimators, limit, database.tick)
-    snapshot = taken_at = ""
+    head: dict[str, object] = {}
     for batch in database.stream(_keys_sql(part), _BATCH):
         keys, counts = [], []
-        for count, seen, when, *key in batch:
-            if seen is not None:
-                snapshot, taken_at = str(seen), str(when)
+        for count, told, *key in batch:
+            if told is not None:
+                head = json.loads(str(told))
                 continue
             keys.append(tuple(str(k) for k in key))
             counts.append(int(str(count)))
         counters.add(keys, counts)
-    norms = database.execute(_norms_sql(part))[0]
     return Counted(
-        counters.values().tolist(), [str(n) for n in norms], str(fingerprint), snapshot, taken_at
+        counters.values().tolist(),
+        [str(n) for n in cast("list[object]", head["norms"])],
+        str(fingerprint),
+        str(head["snapshot"]),
+        str(head["taken_at"]),
+        None if head["changes"] is None else str(head["changes"]),
     )
 
 
 def _keys_sql(part: Part) -> str:
-    """Write the statement that gives a row with its snapshot, and keys with their counts."""
+    """Write the statement that gives a row about itself, and keys with their counts.
+
+    That row is JSON: the snapshot and when it was taken, the norms, and the fingerprint under
+    which changes are counted from then on.
+    """
     places = range(len(part.values))
     texts = "".join(f", {text_sql(part, i, f'g.k{i}')} AS k{i}" for i in places)
     nothing = "".join(f", NULL::pg_catalog.text AS k{i}" for i in places)
-    order = f" ORDER BY {', '.join(str(i + 4) for i in places)}" if part.values else ""
+    order = f" ORDER BY {', '.join(str(i + 3) for i in places)}" if part.values else ""
+    told = (
+        "pg_catalog.json_build_object('snapshot', pg_catalog.pg_current_snapshot()::text,"
+        " 'taken_at', pg_catalog.clock_timestamp()::text,"
+        f" 'changes', dp.statistics_fingerprint({part.relation.oid}),"
+        f" 'norms', pg_catalog.json_build_array({_norms_sql(part)}))::text"
+    )
     return (
-        "SELECT NULL::pg_catalog.int8 AS n, pg_catalog.pg_current_snapshot()::text AS snapshot,"
-        f" pg_catalog.clock_timestamp()::text AS taken_at{nothing}"
-        f" UNION ALL (SELECT g.n, NULL, NULL{texts} FROM ({_grouped_sql(part)}) AS g{order})"
+        f"WITH c AS MATERIALIZED ({_grouped_sql(part)})"
+        f" SELECT NULL::pg_catalog.int8 AS n, {told} AS told{nothing}"
+        f" UNION ALL (SELECT g.n, NULL{texts} FROM c AS g{order})"
     )
 
 
@@ -165,15 +183,15 @@ def _grouped_sql(part: Part) -> str:
 
 
 def _norms_sql(part: Part) -> str:
-    """Write the statement with the largest sum of squares for each set of fixed columns."""
+    """Write the largest sums of squares for each set of fixed columns, from the CTE ``c``."""
     columns = []
     for fixed in range(1 << len(part.values)):
         by = ", ".join(f"k{i}" for i in range(len(part.values)) if fixed >> i & 1)
         sums = "SELECT sum(n::pg_catalog.numeric * n) AS s FROM c" + (
             f" GROUP BY {by}" if by else ""
         )
-        columns.append(f"(SELECT coalesce(max(s), 0)::text FROM ({sums}) AS t) AS m{fixed}")
-    return f"WITH c AS MATERIALIZED ({_grouped_sql(part)}) SELECT {', '.join(columns)}"
+        columns.append(f"(SELECT coalesce(max(s), 0)::text FROM ({sums}) AS t)")
+    return ", ".join(columns)
 
 
 def products(

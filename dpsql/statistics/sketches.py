@@ -23,12 +23,13 @@ class Stored:
     """A sketch as it was found.
 
     ``snapshots`` and ``taken_at`` are by occurrence, texts of ``pg_snapshot`` and
-    ``timestamptz``: what changed since is for the staleness of each relation to tell.
+    ``timestamptz``; changes since are counted from ``measurements`` on, see ``shifts``.
     """
 
     sketch: Sketch
     snapshots: tuple[str, ...]
     taken_at: tuple[str, ...]
+    measurements: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Counted:
     fingerprint: str
     snapshot: str
     taken_at: str
+    changes: str | None
 
 
 def store(
@@ -88,8 +90,9 @@ def store_counters(
     packed = struct.pack(f"<{len(found.values)}q", *found.values)
     database.execute(
         "insert into dp.sketch_counter (sketch, occurrence, relation, columns, types, families,"
-        " counters, squares, norms, fingerprint, snapshot, taken_at)"
-        " values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::pg_snapshot, $12)"
+        " counters, squares, norms, fingerprint, snapshot, taken_at, measurement)"
+        " values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::pg_snapshot, $12,"
+        " dp.measure_sketch($3, $11::pg_snapshot, $13))"
         " returning occurrence",
         [
             ("int8", sketch),
@@ -104,6 +107,7 @@ def store_counters(
             ("text", found.fingerprint),
             ("text", found.snapshot),
             ("timestamptz", found.taken_at),
+            ("text", found.changes),
         ],
     )
 
@@ -112,6 +116,7 @@ def store_counters(
 _FOUND = """
        s.estimators::int8 * s.rows as total, c.squares::text as squares,
        c.norms::text[] as norms, c.snapshot::text as snapshot, c.taken_at::text as taken_at,
+       c.measurement,
        c.fingerprint is not distinct from dp.sketch_fingerprint(c.relation, c.columns) as valid
   from dp.sketch as s
   join dp.sketch_counter as c on c.sketch = s.id
@@ -160,7 +165,31 @@ def load(query: JoinQuery, database: Database) -> Stored:
         squares=tuple(f.squares for f in found),
         moments=moments,
     )
-    return Stored(sketch, tuple(f.snapshot for f in found), tuple(f.taken_at for f in found))
+    return Stored(
+        sketch,
+        tuple(f.snapshot for f in found),
+        tuple(f.taken_at for f in found),
+        tuple(f.measurement for f in found),
+    )
+
+
+_SHIFTS = """
+select dp.statistics_shift(u.measurement, u.relation)::text as gained
+  from unnest($1::int8[], $2::oid[]) with ordinality as u(measurement, relation, n) order by u.n
+"""
+
+
+def shifts(stored: Stored, query: JoinQuery, database: Database) -> tuple[int, ...] | None:
+    """Tell by how many rows the relation of each occurrence may have grown since; secret.
+
+    ``None`` where that is not known: its changes are not counted, or something else made the
+    sketch useless.  That is public (docs/proofs/stale.md).
+    """
+    relations = [o.relation.oid for o in query.occurrences]
+    rows = database.execute(_SHIFTS, [("int8[]", list(stored.measurements)), ("oid[]", relations)])
+    if any(row[0] is None for row in rows):
+        return None
+    return tuple(int(str(row[0])) for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +199,7 @@ class _Loaded:
     norms: dict[frozenset[int], int]
     snapshot: str
     taken_at: str
+    measurement: int | None
 
 
 def _load_part(part: Part, database: Database) -> _Loaded:
@@ -199,12 +229,15 @@ def _load_part(part: Part, database: Database) -> _Loaded:
 
 
 def _loaded(part: Part, row: tuple[object, ...]) -> _Loaded:
-    total, squares, norms, snapshot, taken_at, _ = row
+    total, squares, norms, snapshot, taken_at, measurement, _ = row
     by_fixed = {
         frozenset(a for k, a in enumerate(part.attributes) if fixed >> k & 1): int(str(norm))
         for fixed, norm in enumerate(cast("list[object]", norms))
     }
-    return _Loaded(int(str(total)), int(str(squares)), by_fixed, str(snapshot), str(taken_at))
+    since = None if measurement is None else int(str(measurement))
+    return _Loaded(
+        int(str(total)), int(str(squares)), by_fixed, str(snapshot), str(taken_at), since
+    )
 
 
 def _moments(flat: object, size: int) -> tuple[tuple[int, ...], ...] | None:

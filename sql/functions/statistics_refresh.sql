@@ -26,7 +26,10 @@ as $$
      where not exists (
            select from dp.statistic as s left join dp.kept_query as k on k.id = s.kept
             where s.measurement = r.measurement
-              and (s.relation = r.relation or r.relation = any (k.relations)));
+              and (s.relation = r.relation or r.relation = any (k.relations)))
+       and not exists (
+           select from dp.sketch_counter as c
+            where c.measurement = r.measurement and c.relation = r.relation);
     delete from dp.measurement as m
      where not exists (select from dp.measured_relation as r where r.measurement = m.id);
     delete from dp.change as c

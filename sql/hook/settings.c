@@ -21,6 +21,15 @@ enum
 	METHOD_ELASTIC,
 	METHOD_SAMPLING,
 	METHOD_SAMPLING_PUBLISHED,
+	METHOD_SKETCH,
+	METHOD_SKETCH_PUBLISHED,
+};
+
+enum
+{
+	STATISTICS_LIVE,
+	STATISTICS_STORED,
+	STATISTICS_AUTO,
 };
 
 enum
@@ -37,6 +46,8 @@ static const struct config_enum_entry method_options[] = {
 	{"elastic", METHOD_ELASTIC, false},
 	{"sampling", METHOD_SAMPLING, false},
 	{"sampling_published", METHOD_SAMPLING_PUBLISHED, false},
+	{"sketch", METHOD_SKETCH, false},
+	{"sketch_published", METHOD_SKETCH_PUBLISHED, false},
 	{NULL, 0, false}
 };
 
@@ -48,6 +59,13 @@ static const struct config_enum_entry mechanism_options[] = {
 	{NULL, 0, false}
 };
 
+static const struct config_enum_entry statistics_options[] = {
+	{"live", STATISTICS_LIVE, false},
+	{"stored", STATISTICS_STORED, false},
+	{"auto", STATISTICS_AUTO, false},
+	{NULL, 0, false}
+};
+
 static double epsilon;
 static double delta;
 static double max_epsilon_per_query;
@@ -55,6 +73,8 @@ static double confidence;
 static double sampling_rate;
 static int	method;
 static int	mechanism;
+static int	statistics;
+static bool sampling_filter;
 static bool fresh;
 bool		preload_python;
 
@@ -138,6 +158,15 @@ settings_init(void)
 							 "Random walks that the sampling methods may make, as a part of the rows.",
 							 NULL, &sampling_rate, 1e-3, -1e9, 1e9,
 							 PGC_USERSET, 0, check_sampling_rate, NULL, NULL);
+	DefineCustomBoolVariable("dp.sampling_filter",
+							 "Only groups that some walk of the whole join met compete, when sampling as published.",
+							 NULL, &sampling_filter, false,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("dp.statistics",
+							 "Whether sensitivities come from the data or from statistics that were stored.",
+							 "Stored ones are looked up at once and cost accuracy with every change since.",
+							 &statistics, STATISTICS_LIVE, statistics_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomBoolVariable("dp.preload_python",
 								 "Import dpsql's Python package once, at server start.",

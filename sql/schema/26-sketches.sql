@@ -38,6 +38,8 @@ create table dp.sketch_counter (
     fingerprint text not null,
     snapshot pg_snapshot not null,
     taken_at timestamptz not null,
+    -- since which changes are counted; null: they are not, and the sketch answers nothing
+    measurement bigint references dp.measurement on delete set null,
     primary key (sketch, occurrence)
 );
 create index sketch_counter_relation on dp.sketch_counter (relation);

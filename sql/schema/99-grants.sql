@@ -111,6 +111,7 @@ grant insert, select (sketch, family) on dp.sketch_family to dp_executor;
 grant select, insert on dp.sketch_counter to dp_executor;
 grant select on dp.sketches to dp_owner;
 grant execute on function dp.sketch_fingerprint(oid, text[]) to dp_owner, dp_executor;
+grant execute on function dp.begin_sketch(oid[]), dp.measure_sketch(oid, pg_snapshot, text) to dp_executor;
 grant execute on function
     dp.create_sketch(text, integer, integer),
     dp.create_sketch_of(text, integer, integer, text),

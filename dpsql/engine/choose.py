@@ -1,0 +1,126 @@
+"""Choose how an aggregate's sensitivity is bounded, from settings and public facts only."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.engine.bounding import PROVED, Bounding, Counted
+from dpsql.engine.estimated import Old, Sampled, Sketched
+from dpsql.engine.sensitivity import choose_method
+from dpsql.errors import InvalidParameter, MissingDeclaration
+from dpsql.model import JoinQuery
+
+if TYPE_CHECKING:
+    from dpsql.engine.request import Settings
+    from dpsql.ports import Database
+
+SAMPLING = ("sampling", "sampling_published", "sampling_estimate")
+SKETCHES = {"sketch": "exact_norm", "sketch_published": "mean"}
+
+
+def choose_bounding(
+    query: JoinQuery,
+    settings: Settings,
+    delta: Fraction,
+    database: Database,
+    *,
+    use_keys: bool = True,
+) -> Bounding:
+    """Choose how to bound one aggregate.
+
+    Parameters
+    ----------
+    query : JoinQuery
+        The aggregate.
+    settings : Settings
+        ``method``, ``statistics`` and what belongs to them.
+    delta : Fraction
+        What this aggregate may spend; a bound that may fail takes its ``eta`` from it.
+    database : Database
+        Tells whether statistics are stored and valid, which is public.
+    use_keys : bool
+        Whether trusted keys may sharpen the bound.
+
+    Raises
+    ------
+    InvalidParameter
+        When the method cannot be had for this delta.
+    MissingDeclaration
+        When it needs what nobody stored.
+    """
+    from dpsql.core.sensitivity import is_public, required
+
+    tick = database.tick
+    shape = query.shape()
+    method = choose_method(settings.method, shape)
+    counted = method if method in ("residual", "elastic") else "residual"
+    if is_public(shape, counted, use_keys, tick):
+        return Counted(counted, True, required(shape, counted, use_keys, tick), use_keys)
+    if method in SKETCHES:
+        return _sketched(query, method, delta, database, use_keys)
+    if method in SAMPLING:
+        wanted = required(shape, counted, use_keys, tick)
+        eta = Fraction(0) if method != "sampling" else _failure(delta, method)
+        return Sampled(
+            method, settings.sampling_rate, settings.sampling_filter, wanted, eta, use_keys=use_keys
+        )
+    if settings.statistics != "live":
+        old = _old(query, method, database, use_keys)
+        if old is not None:
+            return old
+        if settings.statistics == "stored":
+            raise MissingDeclaration(
+                "no valid statistics are stored for this question",
+                detail="They may never have been taken, or a relation was altered since.",
+                hint="Use SET dp.statistics = auto, or let the owner of the data call"
+                " dp.keep_statistics with the question and dp.refresh_statistics.",
+            )
+    return Counted(method, False, required(shape, method, use_keys, tick), use_keys)
+
+
+def _failure(delta: Fraction, method: str) -> Fraction:
+    if delta == 0:
+        raise InvalidParameter(
+            f"the method {method} needs a delta greater than 0",
+            detail="It may miss the largest group, with a small probability.",
+            hint="Set dp.delta, for example to 1e-8, or use another dp.method.",
+        )
+    return delta / 2
+
+
+def _old(query: JoinQuery, method: str, database: Database, use_keys: bool) -> Old | None:
+    from dpsql.core.stale import numbering, required
+    from dpsql.statistics.stored import load
+
+    wanted = required(query.shape(), numbering(query), method, use_keys, database.tick)
+    if load(query, wanted, database) is None:
+        return None
+    return Old(method, wanted, use_keys)
+
+
+def _sketched(
+    query: JoinQuery, method: str, delta: Fraction, database: Database, use_keys: bool
+) -> Sketched:
+    from dpsql.core.sketching import promise
+    from dpsql.statistics.sketches import load, shifts
+
+    estimator = SKETCHES[method]
+    stored = load(query, database)
+    if shifts(stored, query, database) is None:
+        raise MissingDeclaration(
+            "the changes of a sketched relation are not counted",
+            detail="Nobody would know by how many rows it differs from its sketch by now.",
+            hint="Let the owner of the data call dp.collect_statistics on each relation of the"
+            " question, then dp.create_sketch again.",
+        )
+    if stored.sketch.moments is None and estimator == "mean":
+        raise MissingDeclaration(
+            f"the method {method} needs a sketch of this very join",
+            hint="Its owner builds one: SELECT dp.create_sketch('<statement>').",
+        )
+    eta = delta / 2 if delta else Fraction(1, 10**9)
+    promised = promise(query.shape(), estimator, stored.sketch.estimators, stored.sketch.rows, eta)
+    if promised.label == PROVED and promised.eta:
+        _failure(delta, method)
+    return Sketched(method, promised, use_keys)

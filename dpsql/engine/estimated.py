@@ -1,0 +1,173 @@
+"""Bounds that do not count every boundary anew: walks, sketches, statistics that were stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.engine.bounding import HEURISTIC, PROVED
+from dpsql.errors import ReleaseFailed
+from dpsql.model import Boundary, Counts, JoinQuery
+
+if TYPE_CHECKING:
+    from dpsql.core.sketching import Promise
+    from dpsql.core.smooth import SmoothBound
+    from dpsql.engine.services import Services
+
+#: Failure probability of intervals on which no guarantee rests.
+_HEURISTIC_FAILURE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Residual sensitivity from random walks, drawn anew for every charge.
+
+    ``sampling`` certifies every boundary from both sides or counts it (docs/proofs/sampling.md);
+    ``sampling_published`` is the paper's estimate, of which no proof is known;
+    ``sampling_estimate``, for owners who look, the same without its confidence intervals.
+    """
+
+    method: str
+    rate: Fraction
+    filtered: bool
+    wanted: frozenset[Boundary]
+    eta: Fraction
+    alpha: float = 0.0
+    use_keys: bool = True
+    constant: bool = False
+    boundaries: frozenset[Boundary] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """``proved`` for ``sampling`` alone."""
+        return PROVED if self.method == "sampling" else HEURISTIC
+
+    @property
+    def identity(self) -> str:
+        """What decides how estimates are distributed."""
+        return f"{self.method} {self.rate} {self.filtered}"
+
+    def smooth(
+        self, query: JoinQuery, _counts: Counts, beta: float, services: Services
+    ) -> SmoothBound:
+        """Walk, then bound from the estimates; the counts of the answer do not matter."""
+        from dpsql.core.sensitivity import bound
+        from dpsql.statistics.walks import estimate
+
+        tick = services.database.tick
+        found = estimate(
+            query,
+            self.wanted,
+            services.database,
+            key=services.noise.key(),
+            rate=float(self.rate),
+            eta=float(self.eta) or _HEURISTIC_FAILURE,
+            alpha=self.alpha,
+            published=self.label == HEURISTIC,
+            filtered=self.filtered,
+            tick=tick,
+        )
+        centre = self.method == "sampling_estimate"
+        values = {b: round(e.centre) if centre else e.value for b, e in found.items()}
+        return bound(query.shape(), values, beta, "residual", self.use_keys, tick)
+
+
+@dataclass(frozen=True, slots=True)
+class Sketched:
+    """Sketching sensitivity from what was stored of each relation, whatever the data is by now.
+
+    ``sketch`` uses the exact norms, ``sketch_published`` the paper's mean over estimators.
+    """
+
+    method: str
+    promise: Promise
+    use_keys: bool = True
+    constant: bool = False
+    alpha: float = 0.0
+    boundaries: frozenset[Boundary] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """What the estimator promises for this shape and so many estimators."""
+        return self.promise.label
+
+    @property
+    def eta(self) -> Fraction:
+        """Probability over the secret seeds that the bound fails."""
+        return self.promise.eta if self.label == PROVED else Fraction(0)
+
+    @property
+    def identity(self) -> str:
+        """The method says it all."""
+        return self.method
+
+    def smooth(
+        self, query: JoinQuery, _counts: Counts, beta: float, services: Services
+    ) -> SmoothBound:
+        """Bound by sketches and by how much their relations gained since."""
+        from dpsql.core.sketching import bound
+        from dpsql.core.stale import share
+        from dpsql.statistics.sketches import load, shifts
+
+        stored = load(query, services.database)
+        gained = shifts(stored, query, services.database)
+        if gained is None:
+            raise _gone()
+        return bound(
+            query.shape(),
+            stored.sketch,
+            share(beta),
+            self.promise,
+            shifts=gained,
+            use_keys=self.use_keys,
+            tick=services.database.tick,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """Residual or elastic sensitivity from stored statistics and the changes since."""
+
+    method: str
+    wanted: frozenset[Boundary]
+    use_keys: bool = True
+    label: str = PROVED
+    constant: bool = False
+    eta: Fraction = Fraction(0)
+    alpha: float = 0.0
+    boundaries: frozenset[Boundary] = frozenset()
+
+    @property
+    def identity(self) -> str:
+        """Old statistics give another law than fresh ones."""
+        return f"{self.method} from stored statistics"
+
+    def smooth(
+        self, query: JoinQuery, _counts: Counts, beta: float, services: Services
+    ) -> SmoothBound:
+        """Bound by what was stored and by how much every relation gained since."""
+        from dpsql.core.stale import bound, numbering
+        from dpsql.statistics.stored import load
+
+        stored = load(query, self.wanted, services.database)
+        if stored is None:
+            raise _gone()
+        return bound(
+            query.shape(),
+            numbering(query),
+            stored.values,
+            stored.shifts,
+            beta,
+            self.method,
+            self.use_keys,
+            services.database.tick,
+        )
+
+
+def _gone() -> ReleaseFailed:
+    """Return the error for what was there when the question was priced."""
+    return ReleaseFailed(
+        "stored statistics of the question became useless while it was answered",
+        hint="The cost was charged. Ask again, or SET dp.statistics = live.",
+    )
