@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpsql.engine.bounding import HEURISTIC
 from dpsql.engine.compute import compute
 from dpsql.engine.finish import finish
 from dpsql.engine.groups import public_groups
@@ -66,7 +67,7 @@ def answer(
     if prepared.question.roots and not settings.fresh:
         hit = services.ledger.peek(role.oid, text_key)
         if hit is not None:
-            payload = Payload.load(hit.payload)
+            payload = _stored(hit, services)
             rows = finish(prepared.question, payload, services.database, settings.confidence)
             return prepared, rows
     services.catalog.confirm(prepared.relations, prepared.fingerprint)
@@ -114,8 +115,9 @@ def _debit_and_run(
         )
     )
     if isinstance(opened, Hit):
-        return Payload.load(opened.payload)
+        return _stored(opened, services)
     try:
+        _say_heuristic(quote.label, quote.method, services)
         if quote.groups is None:
             services.warn(*warning(quote))
         payload = compute(quote, services)
@@ -132,6 +134,22 @@ def _debit_and_run(
             "Keep it: asking the same question again is charged again.",
         )
     return payload
+
+
+def _stored(hit: Hit, services: Services) -> Payload:
+    payload = Payload.load(hit.payload)
+    _say_heuristic(payload.label, payload.method, services)
+    return payload
+
+
+def _say_heuristic(label: str, method: str, services: Services) -> None:
+    """Tell with every answer that its method is not proved to be private."""
+    if label == HEURISTIC:
+        services.warn(
+            f"heuristic: the method {method} is not proved to be private",
+            "The owners of all protected relations of the question allowed such methods.",
+            "SET dp.method = auto answers with a proof.",
+        )
 
 
 def _confirm_counted(prepared: Prepared, services: Services) -> None:

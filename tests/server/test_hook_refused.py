@@ -187,7 +187,7 @@ def test_settings_out_of_range(alice: Asking, setting: str, bad: str, range_: st
     [
         "set dp.epsilon = 'NaN'",
         "set dp.delta = 'x'",
-        "set dp.method = 'sketch'",
+        "set dp.method = 'guess'",
         "set dp.mechanism = 'none'",
         "set dp.fresh = 'perhaps'",
     ],

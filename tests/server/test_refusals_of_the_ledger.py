@@ -257,7 +257,7 @@ def test_a_server_without_the_library(small: Any) -> None:
                 check(reader, admin, refusal)
         # What nobody checked when it was set is checked when dp.query loads the library: the
         # default counts, and the analyst is warned.
-        for setting, value in (("epsilon", "1000"), ("epsilon", "NaN"), ("method", "sketch")):
+        for setting, value in (("epsilon", "1000"), ("epsilon", "NaN"), ("method", "guess")):
             warnings: list[str] = []
             with small.connect(user="alice") as alice:
                 alice.add_notice_handler(lambda d, w=warnings: w.append(str(d.message_primary)))
