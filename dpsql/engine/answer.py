@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dpsql.engine.bounding import HEURISTIC
 from dpsql.engine.compute import compute
 from dpsql.engine.finish import finish
-from dpsql.engine.groups import public_groups
+from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
@@ -70,8 +70,7 @@ def answer(
             payload = _stored(hit, services)
             rows = finish(prepared.question, payload, services.database, settings.confidence)
             return prepared, rows
-    services.catalog.confirm(prepared.relations, prepared.fingerprint)
-    groups = public_groups(prepared.question, services.database)
+    groups = confirmed_groups(prepared, services)
     quote = price(
         prepared.question,
         groups,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.engine.groups import public_groups
+from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import AggregateQuote, Quote, price
 from dpsql.engine.request import Role, Settings
@@ -22,8 +22,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     """
     prepared = prepare(text, None, services)
     question = prepared.question
-    groups = public_groups(question, services.database)
-    services.catalog.confirm(prepared.relations, prepared.fingerprint)
+    groups = confirmed_groups(prepared, services)
     tick = services.database.tick
     quote = price(
         question, groups, settings, services.database, want_interval=question.wants_interval

@@ -11,11 +11,30 @@ from dpsql.errors import NotAnswerable
 from dpsql.model import GroupDomain, Question
 
 if TYPE_CHECKING:
+    from dpsql.engine.prepare import Prepared
+    from dpsql.engine.services import Services
     from dpsql.ports import Database
 
 MAX_GROUPS = 1_000_000
 
 Key = tuple[str | None, ...]
+
+
+def confirmed_groups(prepared: Prepared, services: Services) -> list[Key] | None:
+    """Return `public_groups` of relations that are public now, as they are in the snapshot.
+
+    Looked at before and after: what was read, or how many groups a refusal counted, could be of
+    another relation that took over a public one's name.
+    """
+    services.catalog.confirm(prepared.relations, prepared.fingerprint)
+    try:
+        groups = public_groups(prepared.question, services.database)
+    except NotAnswerable:
+        services.catalog.confirm(prepared.relations, prepared.fingerprint)
+        raise
+    if prepared.question.group_domains:
+        services.catalog.confirm(prepared.relations, prepared.fingerprint)
+    return groups
 
 
 def public_groups(question: Question, database: Database) -> list[Key] | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_PLANS = 256
 #: OIDs below are PostgreSQL's own.
 FIRST_OWN = 16384
+DEFAULT_COLLATION = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ def prepare(
     except NotAnswerable as error:
         error.query = str(analysis["sql"])
         raise
+    if set(analysis["collations"]) - {0, DEFAULT_COLLATION}:
+        _check_collations(question, services)
     named = tuple(int(relation["oid"]) for relation in analysis["relations"])
     own = (oid for kind in ("types", "collations") for oid in analysis[kind])
     seen = {*services.catalog.seen, *named, *(int(oid) for oid in own if int(oid) >= FIRST_OWN)}
@@ -78,3 +81,20 @@ def prepare(
             services.plans.pop(next(iter(services.plans)))
         services.plans[key] = prepared
     return prepared
+
+
+def _check_collations(question: Question, services: Services) -> None:
+    """Refuse what cannot be written as one counting statement because of its collations.
+
+    Flattening makes the collations of derived columns explicit, and two explicit ones may meet;
+    PostgreSQL would say so only after the question was charged.
+    """
+    from dpsql.query import refusals
+    from dpsql.query.counting_sql import counting_sql
+    from dpsql.query.elimination import make_plan
+    from dpsql.query.screen import INDETERMINATE
+
+    for query in question.aggregates:
+        plan = make_plan(query, (), answer=True, tick=services.database.tick)
+        if INDETERMINATE in services.catalog.analyze_counting(counting_sql(plan))["constructs"]:
+            refusals.refuse("indeterminate_collation")

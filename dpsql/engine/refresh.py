@@ -6,7 +6,7 @@ it is only stored, for answers to come (PRIVACY.md section 4, "Stale statistics"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.sensitivity import choose_method
@@ -30,8 +30,8 @@ def measure(
     relation : int
         OID of a declared relation.
     questions : sequence of dict
-        Kept questions that read it: ``id``, ``query`` and ``role``, with whose rights the text
-        is analysed.
+        Kept questions that read it: ``id``.  Their texts are analysed with the rights of who
+        keeps them.
     services : Services
         The ports.
 
@@ -75,7 +75,7 @@ def relations(text: str, role: Role, services: Services) -> list[int]:
     """
     from dpsql.statistics.stored import identity
 
-    question = _analyse(text, role.oid, services)
+    question = _question(services.catalog.analyze(text), services)
     queries = _private(question)
     if not queries:
         raise UnsupportedConstruct(
@@ -103,7 +103,7 @@ def _boundaries(question: dict[str, Any], services: Services) -> dict[str, int]:
     from dpsql.statistics.stored import identity, unfiltered
 
     try:
-        analysed = _analyse(str(question["query"]), int(question["role"]), services)
+        analysed = _question(services.catalog.analyze_kept(int(question["id"])), services)
     except DpsqlError:  # a relation was renamed, say: its question has no statistics until then
         return {}
     found: dict[str, int] = {}
@@ -119,10 +119,10 @@ def _boundaries(question: dict[str, Any], services: Services) -> dict[str, int]:
     return found
 
 
-def _analyse(text: str, role: int, services: Services) -> Question:
+def _question(analysis: Mapping[str, Any], services: Services) -> Question:
     from dpsql.query.pipeline import analyse
 
-    return analyse(services.catalog.analyze(text, None, role), services.catalog)
+    return analyse(analysis, services.catalog)
 
 
 def _wanted(query: JoinQuery, services: Services) -> frozenset[Boundary]:

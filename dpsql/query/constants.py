@@ -54,7 +54,9 @@ def fold(e: Expr, evaluator: Evaluator) -> Expr:
             return constant(e.type, str(source.data))
         if source.type in TEXTS[:2] and e.type in TEXTS[:2] and e.data == e.type:
             return constant(e.type, str(source.data))
-    value = evaluator.evaluate(f"SELECT ({render(e)})::text")
+    # a cast of char(n) to text would drop the blanks at the end
+    written = "pg_catalog.bpcharout" if e.type == "bpchar" else ""
+    value = evaluator.evaluate(f"SELECT {written}({render(e)})::text")
     if e.type == "boolean" and value is not None:
         return TRUE if value == "true" else FALSE
     return constant(e.type, value)

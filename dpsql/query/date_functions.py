@@ -41,6 +41,7 @@ _FIELDS = {
     TIME: _TIME_FIELDS,
     "interval": _TIME_FIELDS | {"day", "month", "year"},
 }
+_WITHIN_DAY = frozenset(("microseconds", "milliseconds", "second", "minute", "hour"))
 _TRUNCATIONS = frozenset(
     [
         "microseconds",
@@ -141,10 +142,18 @@ def _truncate(field: str, operand: Expr, zone: str) -> Expr:
     ``date_trunc(field, date)`` is deparsed as ``date_trunc(field, (date)::timestamptz)``,
     which :func:`dpsql.query.totality.with_zone` has already turned into
     ``timezone(zone, date::timestamp)``: truncating local time and then applying the zone
-    is what PostgreSQL does for a timestamptz.
+    is what PostgreSQL does for a timestamptz and units of a day and more.  Of smaller units it
+    keeps the row's own offset, which local time does not tell in the hour that a clock repeats.
     """
     if operand.type == TIMESTAMP:
         return _truncate_local(field, operand)
+    if field in _WITHIN_DAY:
+        return Expr(
+            "fn",
+            TIMESTAMPTZ,
+            (constant("text", field), totality.in_range(operand), constant("text", zone)),
+            "date_trunc",
+        )
     local = totality.at_zone(operand, zone)
     if operand.kind == "fn" and operand.data == "timezone" and operand.args[0].data == zone:
         local = operand.args[1]

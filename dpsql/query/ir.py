@@ -131,9 +131,19 @@ def _col(e: Expr) -> str:
 
 
 def _const(e: Expr) -> str:
-    if e.data is None:
-        return f"NULL::{e.type}"
-    return f"{literal(str(e.data))}::{e.type}"
+    return written_constant(e.type, None if e.data is None else str(e.data))
+
+
+def written_constant(type_: str, text: str | None) -> str:
+    """Write a constant.
+
+    One of a type that is not built in is written as a cast of a text: a literal is read, by code
+    of whatever the name means by then, before anybody can look at the analysed statement.
+    """
+    shown = "NULL" if text is None else literal(text)
+    if "." not in type_:  # PostgreSQL qualifies the names of all other types
+        return f"{shown}::{type_}"
+    return f"({shown}::pg_catalog.text)::{type_}"
 
 
 def _op(e: Expr) -> str:

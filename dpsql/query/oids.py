@@ -373,7 +373,6 @@ octet_length | bpchar | 1375 | integer
 
 # source | target | function OID (0: none) | method
 CASTS = """\
-"char" | bpchar | 860 | f
 "char" | character varying | 946 | f
 "char" | integer | 77 | f
 "char" | text | 946 | f

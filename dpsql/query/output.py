@@ -20,7 +20,7 @@ from dpsql.query.constants import enum_labels
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Scope
 from dpsql.query.graph import bare, not_null
-from dpsql.query.ir import TRUE, Expr, literal
+from dpsql.query.ir import TRUE, Expr, literal, written_constant
 from dpsql.query.syntax import Node, Select
 
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
@@ -222,8 +222,10 @@ class _Separator:
 
     def _const(self, node: Node) -> str:
         full = node.type
-        text = "NULL" if node.value is None else literal(str(node.value))
-        return f"{text}::{self._type(full, node.position)}" if full else text
+        text = None if node.value is None else str(node.value)
+        if not full:
+            return "NULL" if text is None else literal(text)
+        return written_constant(self._type(full, node.position), text)
 
     def _sqlvalue(self, node: Node) -> str:
         if str(node.value).split("(")[0] not in _CLOCK:

@@ -110,6 +110,10 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "Use SELECT dp_count(*) FROM (SELECT a FROM t WHERE b > 0) AS x.",
     ),
     "parameter": ("a parameter has no value", "Bind every parameter."),
+    "indeterminate_collation": (
+        "texts of different collations are compared",
+        'Name one for both sides: a COLLATE "C" < b COLLATE "C".',
+    ),
     "expression": ("this expression is not supported", "See the list of allowed functions."),
 }
 

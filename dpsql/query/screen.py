@@ -36,6 +36,9 @@ _FORBIDDEN_OUTPUT = frozenset(
     ("repeat", "lpad", "rpad", "format")
 )  # gigabytes from a short statement
 
+#: What dp.analyze calls arguments that disagree about the collation.
+INDETERMINATE = "indeterminate collation"
+
 
 def aggregate_names(analysis: Mapping[str, Any], catalog: Catalog) -> frozenset[str]:
     """Name the aggregates that a statement calls, apart from the extension's."""
@@ -72,6 +75,8 @@ def screen(analysis: Mapping[str, Any], catalog: Catalog) -> None:
             raise functions.not_allowed(
                 f"function {facts.schema}.{facts.name}", place, where="a private query"
             )
+    if INDETERMINATE in analysis.get("constructs", ()):
+        refusals.refuse("indeterminate_collation")
     collations = [oid for oid in analysis.get("collations", ()) if oid not in (0, 100, 950, 951)]
     if collations and not catalog.deterministic(collations):
         raise functions.not_allowed("a nondeterministic collation", None)

@@ -93,6 +93,10 @@ def castable(e: Expr, low: str, high: str) -> Expr:
     return guard(either(*_magnitudes(e, low, high), *special), e)
 
 
+#: Longest char(n) that a statement may cast to: it takes that much memory a row.
+MAX_PADDED = 1000
+
+
 def sized(e: Expr, low: str, high: str) -> Expr:
     """Bound a float's magnitude: 0 or between ``low`` and ``high`` (NaN excluded)."""
     if e.kind == "const" and e.data is not None:
@@ -169,7 +173,12 @@ def cast(e: Expr, full: str, type_: str, zone: str, *, is_enum: bool, position: 
     if source == type_ and plain:
         return e
     if type_ in TEXTS:
-        unchanged = source in TEXTS or source in ("boolean",)
+        # "char" to bpchar copies a byte that may be no character; to text it is written in octal
+        unchanged = (source in TEXTS and (source, type_) != ('"char"', "bpchar")) or (
+            source == "boolean"
+        )
+        if type_ == "bpchar" and size and size[0] > MAX_PADDED:
+            raise not_allowed(f"the cast to {full}, which pads every value,", position)
         through_text = source in (*EXACT, "uuid") or is_enum
         if unchanged or (through_text and type_ in ("text", "character varying")):
             return cast_node(e, full, type_)

@@ -118,7 +118,12 @@ def octets(e: Expr) -> int | None:
         return None if None in parts else sum(p for p in parts if p is not None)
     if e.kind == "fn":
         first = octets(e.args[0])
-        return None if first is None else 4 * first
+        if first is None:
+            return None
+        if e.data == "replace":  # every byte may be replaced
+            by = e.args[2]
+            return first * max(1, len(str(by.data or "").encode()))
+        return 4 * first  # case mappings; all others shorten
     return None
 
 

@@ -70,8 +70,7 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
             (select json_agg(m.member order by m.ordinal)
                from dp.domain_members(d.relation, d.column_name) m)) order by d.column_name)
      from dp.column_domain d where d.relation = c.oid) as domains,
-  case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition,
-  c.relowner::int8 as owner
+  case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 join dp.policy p on p.relation = c.oid and p.kind <> 'withdrawn'
 where n.nspname = $1 and c.relname = $2
@@ -105,31 +104,31 @@ class SpiCatalog:
         self._rows: dict[tuple[str, str], dict[str, Any] | None] = {}
         self.seen: set[int] = set()
 
-    def analyze(
-        self,
-        text: str,
-        parameters: Sequence[str | None] | None = None,
-        role: int | None = None,
-    ) -> dict[str, Any]:
+    def analyze(self, text: str, parameters: Sequence[str | None] | None = None) -> dict[str, Any]:
         """Let the server analyse a statement under the pinned search_path.
 
-        With the rights of the role in effect, or of ``role``: analysis can run code of whoever
-        wrote the text (the CHECK of a domain on a literal), which must not run as ours.
+        With the rights of the role in effect: analysis can run code of whoever wrote the text
+        (the CHECK of a domain on a literal), which must not run as ours.
 
         ``parameters`` are typed literals for ``$1 ...``, as ``dp.parameters`` writes them.
 
         Errors of parsing and of name resolution concern the caller's text only; they keep
         PostgreSQL's message except those about privileges, which could name hidden objects.
         """
+        literals = None if parameters is None else list(parameters)
+        return self._analysed("dp.analyze($1, $2)", (("text", text), ("text[]", literals)))
+
+    def analyze_counting(self, text: str) -> dict[str, Any]:
+        """Analyse a statement of our own writing, with our rights, without running it."""
+        return self._analysed("dp.analyze_own($1)", (("text", text),))
+
+    def analyze_kept(self, question: int) -> dict[str, Any]:
+        """Analyse a question that is kept for statistics, with the rights of who keeps it."""
+        return self._analysed("dp.analyze_kept($1)", (("int4", question),))
+
+    def _analysed(self, call: str, parameters: Sequence[tuple[str, object]]) -> dict[str, Any]:
         try:
-            rows = self._database.execute(
-                "select dp.analyze($1, $2, $3) as analysis",
-                (
-                    ("text", text),
-                    ("text[]", None if parameters is None else list(parameters)),
-                    ("oid", role),
-                ),
-            )
+            rows = self._database.execute(f"select {call} as analysis", parameters)
         except Exception as error:  # noqa: BLE001 - SPI errors have no common class here
             raise _analysis_error(error) from None
         analysis: dict[str, Any] = json.loads(str(rows[0][0]))
@@ -183,7 +182,7 @@ class SpiCatalog:
         row = self._row(schema, name)
         if row is None or row["kind"] != "view":
             return None
-        return self.analyze(str(row["definition"]), role=row["owner"])
+        return self._analysed("dp.analyze_view($1)", (("oid", row["oid"]),))
 
     def enum(self, type_name: str) -> tuple[str, ...] | None:
         """Return the labels of an enum type in order, or ``None`` for any other type.
@@ -314,7 +313,7 @@ class SpiCatalog:
 _FIELDS = (
     *("oid", "nspname", "relname", "relkind", "kind", "root", "heuristic", "problem"),
     *("columns", "keys", "foreign_keys", "domains"),
-    *("definition", "owner"),
+    "definition",
 )
 
 

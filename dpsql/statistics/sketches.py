@@ -260,11 +260,11 @@ class Listed:
 
 
 def listed(database: Database) -> list[Listed]:
-    """List all sketches."""
+    """List all sketches, each with those of its relations that still exist."""
     rows = database.execute(
         "select s.id::int8 as id, s.query, s.estimators, s.rows,"
-        " array(select c.relation::oid::int8 from dp.sketch_counter as c where c.sketch = s.id)"
-        " as relations from dp.sketch as s order by s.id"
+        " array(select r.oid::int8 from dp.sketch_counter as c join pg_class as r"
+        " on r.oid = c.relation where c.sketch = s.id) as relations from dp.sketch as s order by s.id"
     )
     return [
         Listed(

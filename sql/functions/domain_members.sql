@@ -40,7 +40,7 @@ begin
                          and format_type(a.atttypid, a.atttypmod) = domain.type_name) then
         return query execute format(
             'select row_number() over (order by v), '
-            || case when domain.type_name::regtype in (select t.oid from pg_catalog.pg_type as t where t.typtype = 'e')
+            || case when dp.domain_type_oid(domain.reference, domain.reference_column) >= 16384
                     then 'enum_out(v)::text' else 'v::text' end ||
             ' from (select distinct %1$I as v from %2$s where %1$I is not null) as d order by v',
             domain.reference_column, domain.reference);

@@ -41,3 +41,15 @@ begin
 end
 $$;
 comment on function dp.domain_type(regclass, name) is 'internal: type of a column that may have a domain';
+
+-- Internal: the same type by OID: a name can come to mean another type.
+create or replace function dp.domain_type_oid(relation regclass, column_name name)
+returns oid
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select a.atttypid
+      from pg_catalog.pg_attribute as a
+     where a.attrelid = relation and a.attname = column_name and a.attnum > 0 and not a.attisdropped
+$$;
+comment on function dp.domain_type_oid(regclass, name) is 'internal: type of a column, by OID';

@@ -51,7 +51,7 @@ begin
     domain.column_name := column_name;
     domain.kind := 'values';
     domain.type_name := type_name;
-    domain.members := coalesce(dp.cast_members(members, type_name), '{}');
+    domain.members := coalesce(dp.cast_members(members, type_name, dp.domain_type_oid(relation, column_name)), '{}');
     domain.includes_null := coalesce(includes_null, false);
     perform dp.store_domain(domain);
 end
@@ -92,11 +92,11 @@ begin
     domain.kind := 'range';
     domain.type_name := type_name;
     if lower = upper then
-        domain.lower := (dp.cast_members(array[lower], type_name))[1];
+        domain.lower := (dp.cast_members(array[lower], type_name, dp.domain_type_oid(relation, column_name)))[1];
         domain.upper := domain.lower;
     else
-        domain.lower := (dp.cast_members(array[lower, upper], type_name))[1];
-        domain.upper := (dp.cast_members(array[lower, upper], type_name))[2];
+        domain.lower := (dp.cast_members(array[lower, upper], type_name, dp.domain_type_oid(relation, column_name)))[1];
+        domain.upper := (dp.cast_members(array[lower, upper], type_name, dp.domain_type_oid(relation, column_name)))[2];
     end if;
     domain.includes_null := coalesce(includes_null, false);
     begin

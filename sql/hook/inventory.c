@@ -81,6 +81,53 @@ add_via_io(Inventory *inventory, CoerceViaIO *cast)
 	inventory->viaio = true;
 }
 
+static bool
+is_collatable(Node *node)
+{
+	return OidIsValid(get_typcollation(exprType(node)));
+}
+
+/*
+ * Whether arguments disagree about the collation.  PostgreSQL lets that pass
+ * and raises an error when a row is compared: one that depends on data.
+ */
+static bool
+is_indeterminate(Node *node)
+{
+	List	   *args = NIL;
+	ListCell   *cell;
+
+	if (is_collatable(node) && !OidIsValid(exprCollation(node)))
+		return true;
+	if (OidIsValid(exprInputCollation(node)))
+		return false;
+	switch (nodeTag(node))
+	{
+		case T_FuncExpr:
+			args = ((FuncExpr *) node)->args;
+			break;
+		case T_OpExpr:
+		case T_DistinctExpr:
+		case T_NullIfExpr:
+			args = ((OpExpr *) node)->args;
+			break;
+		case T_ScalarArrayOpExpr:
+			args = ((ScalarArrayOpExpr *) node)->args;
+			break;
+		case T_MinMaxExpr:
+			args = ((MinMaxExpr *) node)->args;
+			break;
+		default:
+			break;
+	}
+	foreach(cell, args)
+	{
+		if (is_collatable(lfirst(cell)))
+			return true;
+	}
+	return false;
+}
+
 static void
 add_var(Inventory *inventory, Var *var)
 {
@@ -202,6 +249,8 @@ add_expression(Inventory *inventory, Node *node)
 	}
 	if (construct)
 		add_name(&inventory->constructs, construct);
+	if (is_indeterminate(node))
+		add_name(&inventory->constructs, INDETERMINATE_COLLATION);
 	add_oid(&inventory->types, exprType(node));
 	add_oid(&inventory->collations, exprCollation(node));
 	add_oid(&inventory->collations, exprInputCollation(node));

@@ -10,6 +10,9 @@
 
 #include "nodes/parsenodes.h"
 
+/* the construct that says that arguments disagree about the collation */
+#define INDETERMINATE_COLLATION "indeterminate collation"
+
 typedef struct Inventory
 {
 	List	   *relations;		/* OIDs, each once, as the lists below */

@@ -53,6 +53,7 @@ to dp_owner;
 
 -- Whoever answers questions reads the declarations; base relations are granted by dp.protect.
 grant select on dp.catalog_version, dp.policy, dp.root, dp.column_domain to dp_executor;
+grant execute on function dp.domain_type_oid(regclass, name) to dp_executor;
 grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner, dp_executor;
 grant execute on function dp.ledger_in_place() to dp_owner;
 
@@ -93,7 +94,9 @@ to dp_analyst, dp_owner;
 grant execute on function
     dp.analyze(text),
     dp.analyze(text, text[]),
-    dp.analyze(text, text[], oid),
+    dp.analyze_view(oid),
+    dp.analyze_own(text),
+    dp.analyze_kept(integer),
     dp.server_log(text),
     dp.warn(text, text, text),
     dp.note(text),

@@ -210,6 +210,9 @@ def test_defaults(alice: Asking) -> None:
         "dp.fresh": "off",
         "dp.confidence": "0.95",
         "dp.preload_python": "on",
+        "dp.sampling_filter": "off",
+        "dp.sampling_rate": "0.001",
+        "dp.statistics": "live",
     }
     rows = alice.run("select name, setting from pg_settings where name like 'dp.%'")
     assert dict(rows) == expected

@@ -139,6 +139,101 @@ def test_a_domain_that_the_snapshot_does_not_show(shop: Any) -> None:
             mallory.execute("rollback to a")
 
 
+# What an enum with the label "(x)" can be replaced by, so that reading the label runs a CHECK.
+READERS = {
+    "composite": "create domain mal.d as text check ({spy}); create type mal.e as (a mal.d)",
+    "domain over composite": "create domain mal.d as text check ({spy});"
+    " create type mal.c as (a mal.d); create domain mal.e as mal.c",
+    "domain over array": "create domain mal.e as text[] check ({spy})",
+    "range": "create function mal.less(text, text) returns float8 immutable language sql as"
+    " 'select 0.0'; create domain mal.d as text check ({spy}); create type mal.e as range"
+    " (subtype = mal.d)",
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_reading_a_literal_runs_nothing(shop: Any, kind: str) -> None:
+    """The stored answer's statement is finished with types as they are called by then."""
+    loot = "pg_advisory_lock(4242, (select count(*) from hs.x)::int) is null or true"
+    spy = f"case when current_user = 'dp_executor' then query_to_xml($x$select {loot}$x$,"
+    spy = READERS[kind].format(spy=f"{spy} true, false, '') is not null else true end")
+    text = "SELECT '(x)'::mal.e AS e, public.dp_count(*) AS n FROM hs.x"
+    with shop.connect(user="mallory") as mallory, shop.connect(user="mallory") as second:
+        mallory.execute("create type mal.e as enum ('(x)', '{x}', '[x,x]')")
+        mallory.execute("select * from dp.run_json(%s, '')", [text])
+        second.execute("select * from dp.explain_query(%s, '')", [text])
+        swap = f"drop type mal.e; {spy}"
+        mallory.execute(
+            "create function mal.swap() returns text volatile language plpgsql as $f$ begin"
+            f" execute $s${swap}$s$; return ''; end $f$"
+        )
+        # one statement, whose snapshot is from before the swap
+        said = say(
+            second,
+            "select r from (select mal.swap() as s offset 0) as s,"
+            f" lateral dp.run_json($t${text}$t$ || s.s, '') as r",
+        )
+        assert "s7" not in said
+        say(second, f"select * from dp.run_json($t${text}$t$, '')")
+        locks = shop.sql(
+            "select objid from pg_locks where locktype = 'advisory' and classid = 4242"
+        )
+        assert locks == []
+
+
+def test_nobody_is_analysed_as_somebody_else(shop: Any) -> None:
+    """What dp_executor may call takes no role, so that its capture would not be a superuser's."""
+    rows = shop.sql(
+        "select replace(p.oid::regprocedure::text, '\"', '') from pg_proc p where p.pronamespace = 'dp'::regnamespace"
+        " and p.proname like 'analyze%' order by 1"
+    )
+    assert [row[0] for row in rows] == [
+        "dp.analyze(text)",
+        "dp.analyze(text,text[])",
+        "dp.analyze_kept(integer)",
+        "dp.analyze_own(text)",
+        "dp.analyze_view(oid)",
+    ]
+
+
+def test_an_owner_cannot_have_casts_run_as_the_extensions_owner(shop: Any) -> None:
+    """An enum without labels, whose cast an old snapshot does not show."""
+    shop.sql("grant dp_owner to mallory")
+    try:
+        with shop.connect(user="mallory") as mallory, shop.connect(user="mallory") as other:
+            mallory.execute("create type mal.e as enum (); create table mal.t (c mal.e)")
+            mallory.execute("select dp.protect('mal.t')")
+            mallory.execute("begin isolation level repeatable read")
+            mallory.execute("select 1")
+            other.execute(
+                "create function mal.evil(text) returns mal.e language plpgsql as $$ begin"
+                " raise exception 'ran as %', current_user; end $$;"
+                " create cast (text as mal.e) with function mal.evil(text)"
+            )
+            for call in (
+                "dp.set_domain_values('mal.t', 'c', array['x'], false)",
+                "dp.set_domain('mal.t', 'c', array['x'])",
+            ):
+                mallory.execute("savepoint a")
+                said = say(mallory, f"select {call}")
+                assert said.startswith("PD040"), said
+                assert "ran as" not in said
+                mallory.execute("rollback to a")
+            mallory.execute("rollback")
+    finally:
+        shop.sql("revoke dp_owner from mallory")
+
+
+def test_explain_counts_no_groups_of_what_took_a_name(shop: Any) -> None:
+    shop.sql("insert into hs.priv select generate_series(2000, 4000)")
+    with old_snapshot(shop) as mallory:
+        shop.sql(SWAPS["relations"])
+        question = "select p.a, r.a, dp_count(*) from hs.x, hs.pub p, hs.pub r group by p.a, r.a"
+        said = say(mallory, f"select * from dp.explain($${question}$$)")
+        assert "PD015" in said, said
+        assert "combinations" not in said
+
+
 SWAPS = {
     "relations": "alter table hs.pub rename to t; alter table hs.priv rename to pub",
     "schemas": "create schema h2; alter table hs.priv set schema h2; alter table h2.priv rename to"

@@ -32,6 +32,9 @@ QUESTION = "select dp_count(*) from a join b on a.k = b.k"
 # What answers, with its volatility: STABLE functions read in the caller's snapshot, VOLATILE ones
 # take a new one for each statement.
 ANSWERING = {
+    # each relation by one statement, and changes are counted from its snapshot on
+    "create_sketch": "v",
+    "create_sketch_of": "v",
     "explain": "s",
     "explain_query": "s",
     "keep_question": "v",  # reads no data
@@ -41,12 +44,15 @@ ANSWERING = {
     "python_measure_statistics": "s",
     "python_purge_answers": "v",
     "python_question_relations": "s",
+    "python_create_sketch_of": "v",
+    "python_rotate_sketch_seeds": "v",
     "python_run": "s",
     "python_run_json": "s",
     "python_sensitivity_of": "s",
     "query": "s",
     "question_relations": "s",
     "refresh_statistics": "v",  # counts all by one statement, and so in one snapshot
+    "rotate_sketch_seeds": "v",
     "run": "s",
     "run_json": "s",
     "sensitivity": "s",
