@@ -264,7 +264,8 @@ def listed(database: Database) -> list[Listed]:
     rows = database.execute(
         "select s.id::int8 as id, s.query, s.estimators, s.rows,"
         " array(select r.oid::int8 from dp.sketch_counter as c join pg_class as r"
-        " on r.oid = c.relation where c.sketch = s.id) as relations from dp.sketch as s order by s.id"
+        " on r.oid = c.relation where c.sketch = s.id) as relations"
+        " from dp.sketch as s order by s.id"
     )
     return [
         Listed(
