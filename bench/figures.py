@@ -14,7 +14,9 @@ STYLE = {
     "residual": ("#1f77b4", "o"),
     "sampling": ("#2ca02c", "^"),
     "sampling_published": ("#ff7f0e", "v"),
+    "sampling_estimate": ("#bcbd22", "<"),
     "sketch": ("#9467bd", "D"),
+    "sketch_published": ("#e377c2", "d"),
 }
 
 
@@ -99,9 +101,9 @@ def _bars(rows: list[Row], path: Path) -> None:
     methods = list(STYLE)
     for n, method in enumerate(methods):
         ms = {row["query"]: row["ms"] for row in rows if row["method"] == method}
-        at = [i + (n - len(methods) / 2) * 0.16 for i, q in enumerate(queries) if ms.get(q)]
+        at = [i + (n - len(methods) / 2) * 0.12 for i, q in enumerate(queries) if ms.get(q)]
         heights = [ms[q] for q in queries if ms.get(q)]
-        axis.bar(at, heights, width=0.15, color=STYLE[method][0], label=method)
+        axis.bar(at, heights, width=0.11, color=STYLE[method][0], label=method)
     axis.set(yscale="log", ylabel="ms")
     axis.set_xticks(range(len(queries)), queries)
     _finish(figure, [axis], path)
