@@ -9,6 +9,8 @@ from dpsql.errors import FunctionNotAllowed, InternalError, UnsupportedConstruct
 from dpsql.query.ir import FALSE, TRUE, Expr, constant, literal, render
 from dpsql.query.types import INTEGERS, SIMPLE, TEXTS, base
 
+#: Characters of a LIKE pattern.
+MAX_PATTERN = 10_000
 _SAME_TEXT = (*INTEGERS, "numeric")
 
 
@@ -100,6 +102,12 @@ def check_pattern(pattern: Expr, position: int) -> None:
             position=position,
         )
     text = "" if pattern.data is None else str(pattern.data)
+    if len(text) > MAX_PATTERN:  # matching recurses for every %, down to the stack's limit
+        raise UnsupportedConstruct(
+            f"a LIKE pattern may have at most {MAX_PATTERN} characters",
+            hint="Write a shorter pattern.",
+            position=position,
+        )
     trailing = len(text) - len(text.rstrip("\\"))
     if trailing % 2:
         raise UnsupportedConstruct(

@@ -126,7 +126,10 @@ def call(name: str, args: Sequence[Expr], builder: Builder, node: Node) -> Expr:
     extracted = Expr("extract", "numeric", (operand,), field)
     if name == "extract":
         return extracted
-    return totality.cast_node(extracted, result, result)
+    if operand.type == "date":
+        return totality.cast_node(extracted, result, result)
+    # its floating-point arithmetic is not extract's
+    return Expr("fn", result, (constant("text", field), operand), name)
 
 
 def _at_time_zone(zone: str, operand: Expr, builder: Builder) -> Expr:

@@ -8,7 +8,11 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
 from dpsql.query.ir import Expr, constant, render, renumber
-from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier
+from dpsql.query.totality import short
+from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
+
+#: Bytes of computed texts that joins, groups and predicates may take of one row of a relation.
+MAX_EXPORTED = 64 << 20
 
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _RESPECTFUL = frozenset(
@@ -86,9 +90,26 @@ class _Emitter:
         self.uses: dict[int, list[AttributeUse]] = {o: [] for o in graph.alive}
         self.carried: dict[Expr, int] = {}
         self.joins: list[tuple[AttributeClass, int]] = []
+        self.exported = dict.fromkeys(graph.alive, 0)
 
     def _sql(self, e: Expr) -> str:
         return render(renumber(e, self.numbers))
+
+    def _export(self, occurrence: int, e: Expr) -> str:
+        """Write what joins, groups or predicates need of an occurrence.
+
+        Computed texts are held together for a row: PostgreSQL raises an error beyond 1 GB.
+        """
+        if e.type in TEXTS and e.kind not in ("col", "const"):
+            e = short(e)
+            self.exported[occurrence] += octets(e) or 0
+            if self.exported[occurrence] > MAX_EXPORTED:
+                raise UnsupportedConstruct(
+                    "too many computed texts of one relation take part in joins or groups",
+                    detail="Together they could be longer than PostgreSQL can hold for a row.",
+                    hint="Join, group and compare by columns, or by fewer expressions.",
+                )
+        return self._sql(e)
 
     def join_attributes(self) -> None:
         for c in self.graph.classes:
@@ -98,7 +119,9 @@ class _Emitter:
             for occurrence in sorted(c.occurrences):
                 member = c.of(occurrence)[0]
                 name = str(member.data[1]) if member.kind == "col" else None  # type: ignore[index]
-                self.uses[occurrence].append(AttributeUse(number, self._sql(member), name))
+                self.uses[occurrence].append(
+                    AttributeUse(number, self._export(occurrence, member), name)
+                )
 
     def joined(self, e: Expr, *, exact: bool) -> int | None:
         """Find the join attribute that stands for an expression."""
@@ -122,7 +145,7 @@ class _Emitter:
         self.attributes.append(Attribute(number, e.type, join=False))
         (occurrence,) = e.occurrences()
         name = str(e.data[1]) if e.kind == "col" else None  # type: ignore[index]
-        self.uses[occurrence].append(AttributeUse(number, self._sql(e), name))
+        self.uses[occurrence].append(AttributeUse(number, self._export(occurrence, e), name))
         return number
 
     def predicate(self, e: Expr) -> Expr:

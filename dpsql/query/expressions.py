@@ -331,6 +331,7 @@ def _float_arithmetic(operator: str, args: tuple[Expr, ...], result: str, positi
 
 
 _RESIZING = frozenset(("lower", "upper", "initcap", "replace", "reverse"))
+_TRIMMING = frozenset(("btrim", "ltrim", "rtrim"))
 _COUNTED = {"left": 1, "right": 1, "substr": 1, "substring": 1}
 
 
@@ -360,6 +361,8 @@ def _plain_call(name: str, args: tuple[Expr, ...], result: str, position: int) -
         if any(len(str(a.data or "")) > 100 for a in args[1:]):
             raise functions.not_allowed(f"{name} with long constants", position)
         args = (totality.short(args[0]), *args[1:])
+    if name in _TRIMMING:  # takes eight bytes for each
+        args = tuple(totality.short(a) for a in args)
     if result == "numeric":
         args = tuple(totality.bounded(a) if a.type == "numeric" else a for a in args)
     return Expr("fn", result, args, name)

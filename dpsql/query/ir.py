@@ -141,7 +141,9 @@ def written_constant(type_: str, text: str | None) -> str:
     of whatever the name means by then, before anybody can look at the analysed statement.
     """
     shown = "NULL" if text is None else literal(text)
-    if "." not in type_:  # PostgreSQL qualifies the names of all other types
+    from dpsql.query.types import SIMPLE, base
+
+    if base(type_) in SIMPLE:
         return f"{shown}::{type_}"
     return f"({shown}::pg_catalog.text)::{type_}"
 
@@ -163,7 +165,7 @@ def _cast(e: Expr) -> str:
 def _narrow(e: Expr) -> str:
     low, high = cast("tuple[str, str]", e.data)
     inner = render(e.args[0])
-    return f"CASE WHEN {inner} >= {low} AND {inner} <= {high} THEN CAST({inner} AS {e.type}) END"
+    return f"CASE WHEN {inner} {low} AND {inner} {high} THEN CAST({inner} AS {e.type}) END"
 
 
 def _joined(word: str) -> Callable[[Expr], str]:

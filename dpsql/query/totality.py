@@ -24,16 +24,17 @@ from dpsql.query.types import (
 MAX_WEIGHT = 20_000
 MAX_DIGITS = 60_000
 MAX_OCTETS = 1_048_576
+# Bounds of what rounds into the type.  Numeric rounds halves away from zero, floats to even: the
+# lower bound itself still fits for floats.
 _BOUNDS = {
-    "smallint": ("-32768.4", "32767.4"),
-    "integer": ("-2147483648.4", "2147483647.4"),
-    "bigint": ("-9223372036854775808.4", "9223372036854775807.4"),
+    "smallint": ("-32768.5", "32767.5"),
+    "integer": ("-2147483648.5", "2147483647.5"),
+    "bigint": ("-9223372036854775808.5", "9223372036854775807.5"),
 }
-# the largest doubles that round into the type
 _FLOAT_BOUNDS = {
-    "smallint": ("-32768.4", "32767.4"),
-    "integer": ("-2147483648.4", "2147483647.4"),
-    "bigint": ("-9223372036854775808", "9223372036854774784"),
+    "smallint": ("-32768.5", "32767.5"),
+    "integer": ("-2147483648.5", "2147483647.5"),
+    "bigint": ("-9223372036854775808", "9223372036854775808"),
 }
 _SAFE = {
     "date": ("1000-01-01 BC", "200000-01-01"),
@@ -68,14 +69,16 @@ def wide(e: Expr) -> Expr:
 def narrow(e: Expr, type_: str) -> Expr:
     """Convert a number to an integer type; NULL outside its range and for NaN.
 
-    Rounding happens before PostgreSQL's range check, hence the .4; NaN compares greater
+    Rounding happens before PostgreSQL's range check, hence the .5; NaN compares greater
     than every number, so the upper bound excludes it.
     """
     if e.type in INTEGERS:
         e = wide(e)
     source = "double precision" if e.type in FLOATS else "numeric"
     low, high = (_FLOAT_BOUNDS if source != "numeric" else _BOUNDS)[type_]
-    return Expr("narrow", type_, (e,), (f"'{low}'::{source}", f"'{high}'::{source}"))
+    least = ">=" if source != "numeric" else ">"
+    bounds = (f"{least} '{low}'::{source}", f"< '{high}'::{source}")
+    return Expr("narrow", type_, (e,), bounds)
 
 
 def bounded(e: Expr) -> Expr:

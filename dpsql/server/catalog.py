@@ -190,7 +190,8 @@ class SpiCatalog:
         An enum with casts is like any other: its owner wrote what they run, as ours.
         """
         rows = self._database.execute(
-            f"select e.enumlabel from pg_enum e where e.enumtypid = to_regtype($1)"
+            "select e.enumlabel from pg_enum e join pg_type t on t.oid = e.enumtypid"
+            " where t.oid = to_regtype($1) and t.typnamespace <> pg_my_temp_schema()"
             f" and not exists ({_CAST_OF.format('e.enumtypid')}) order by e.enumsortorder",
             (("text", type_name),),
         )

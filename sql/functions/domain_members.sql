@@ -11,6 +11,7 @@ as $$
 declare
     domain dp.column_domain;
 begin
+    perform dp.caller();    -- loads the library, which guards what runs as dp_executor
     select d.* into domain
       from dp.column_domain as d
       join pg_catalog.pg_attribute as a

@@ -36,13 +36,22 @@ analyse_as(Oid role, const char *text, const char *const *values, int count)
 	Oid			user;
 	int			context;
 	int			nest_level;
-	Query	   *query;
+	Caller	   *caller = forget_caller();
+	Query	   *volatile query = NULL;
 
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_RESTRICTED_OPERATION);
 	nest_level = NewGUCNestLevel();
-	query = analyse_text(text, values, count, true);
+	PG_TRY();
+	{
+		query = analyse_text(text, values, count, true);
+	}
+	PG_FINALLY();
+	{
+		remember_caller(caller);
+	}
+	PG_END_TRY();
 	AtEOXact_GUC(false, nest_level);
 	SetUserIdAndSecContext(user, context);
 	return query;
@@ -60,8 +69,7 @@ analysed(Oid role, const char *text, const char *const *values, int count)
 /*
  * dp.analyze(query text [, parameters text[]]) returns text
  *
- * With the rights of the role in effect outside all functions: the SET ROLE
- * target or the session user.
+ * With the rights of the role that asks.
  */
 Datum
 dpsql_analyze(PG_FUNCTION_ARGS)
@@ -73,7 +81,7 @@ dpsql_analyze(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	if (PG_NARGS() > 1 && !PG_ARGISNULL(1))
 		values = text_array_values(PG_GETARG_ARRAYTYPE_P(1), &count);
-	return analysed(GetOuterUserId(), text_to_cstring(PG_GETARG_TEXT_PP(0)), values, count);
+	return analysed(asking_role(), text_to_cstring(PG_GETARG_TEXT_PP(0)), values, count);
 }
 
 /*

@@ -44,15 +44,72 @@ PG_FUNCTION_INFO_V1(dpsql_warn);
 PG_FUNCTION_INFO_V1(dpsql_note);
 
 /* What the caller of a running function had in effect. */
-typedef struct Caller
+struct Caller
 {
 	struct Caller *outer;
 	ErrorContextCallback *context;
 	int			messages;		/* client_min_messages */
 	bool		conforming;		/* standard_conforming_strings */
-} Caller;
+	Oid			role;			/* who asks and pays */
+};
 
 static Caller *current_caller = NULL;
+
+/*
+ * Maintenance (autovacuum, ANALYZE, REFRESH, index builds) runs a table
+ * owner's code with the owner as current user only: outside all functions
+ * there is still the superuser who, or on whose behalf, it is done.
+ */
+static bool
+in_maintenance(void)
+{
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	return (context & SECURITY_RESTRICTED_OPERATION) != 0;
+}
+
+/* Who asks, at a door: the SET ROLE target or session user, but see above. */
+static Oid
+role_at_door(void)
+{
+	return in_maintenance() ? GetUserId() : GetOuterUserId();
+}
+
+/*
+ * Who asks, anywhere.  Below a door the door knows.  Elsewhere definers may
+ * have hidden the current user, so that in maintenance nobody can tell.
+ */
+Oid
+asking_role(void)
+{
+	if (current_caller)
+		return current_caller->role;
+	if (in_maintenance())
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_PERMISSION),
+				 errmsg("functions of dpsql cannot be used inside maintenance of a relation"),
+				 errdetail("ANALYZE, VACUUM, REFRESH and index builds run expressions as the relation's owner."),
+				 errhint("Call them in a statement of their own.")));
+	return GetOuterUserId();
+}
+
+/* Code that others wrote and that runs below a door is on nobody's behalf. */
+Caller *
+forget_caller(void)
+{
+	Caller	   *caller = current_caller;
+
+	current_caller = NULL;
+	return caller;
+}
+
+void
+remember_caller(Caller *caller)
+{
+	current_caller = caller;
+}
 
 /* dp.python_<name> with the arguments of the function that was called. */
 static FmgrInfo *
@@ -212,6 +269,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		.context = error_context_stack,
 		.messages = client_min_messages,
 		.conforming = standard_conforming_strings,
+		.role = role_at_door(),
 	};
 	volatile Datum result = (Datum) 0;
 	BufferUsage used = pgBufferUsage;

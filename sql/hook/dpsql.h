@@ -22,6 +22,7 @@
 #define ERRCODE_DPSQL_SYNTAX MAKE_SQLSTATE('P', 'D', '0', '1', '4')
 #define ERRCODE_DPSQL_VERSION MAKE_SQLSTATE('P', 'D', '0', '3', '0')
 #define ERRCODE_DPSQL_PARAMETER MAKE_SQLSTATE('P', 'D', '0', '4', '0')
+#define ERRCODE_DPSQL_PERMISSION MAKE_SQLSTATE('P', 'D', '0', '7', '0')
 #define ERRCODE_DPSQL_NOT_INTERCEPTED MAKE_SQLSTATE('P', 'D', '0', '6', '0')
 
 /* settings.c */
@@ -49,6 +50,12 @@ extern void check_self_contained(ParseState *pstate, Query *query, int location)
 
 /* operators.c: does it use operators that its printed form hides? */
 extern void check_hidden_operators(ParseState *pstate, Query *query, int location);
+
+/* door.c: on whose behalf something runs */
+typedef struct Caller Caller;
+extern Oid	asking_role(void);
+extern Caller *forget_caller(void);
+extern void remember_caller(Caller *caller);
 
 /* replace.c */
 extern void replace_query(ParseState *pstate, Query *query, int location);

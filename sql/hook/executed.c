@@ -19,7 +19,9 @@
 #include "access/htup_details.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -93,8 +95,9 @@ is_plain_type(Oid type)
 	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
 	if (!HeapTupleIsValid(tuple))
 		return false;
-	plain = ((Form_pg_type) GETSTRUCT(tuple))->typtype == TYPTYPE_ENUM ||
-		is_trusted(((Form_pg_type) GETSTRUCT(tuple))->typowner);
+	plain = is_trusted(((Form_pg_type) GETSTRUCT(tuple))->typowner) ||
+		(((Form_pg_type) GETSTRUCT(tuple))->typtype == TYPTYPE_ENUM &&
+		 !isAnyTempNamespace(((Form_pg_type) GETSTRUCT(tuple))->typnamespace));
 	ReleaseSysCache(tuple);
 	return plain;
 }
@@ -115,6 +118,23 @@ is_plain_collation(Oid collation)
 	return plain;
 }
 
+/*
+ * A table, of PostgreSQL or of the extension.  A view is expanded later, and what it
+ * calls, built in or not, would run as dp_executor.
+ */
+static bool
+is_plain_relation(Oid relation)
+{
+	char		kind = get_rel_relkind(relation);
+
+	if (relation < FirstNormalObjectId)
+		return true;
+	if (kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE ||
+		kind == RELKIND_FOREIGN_TABLE)
+		return true;
+	return get_rel_namespace(relation) == get_namespace_oid(DPSQL_SCHEMA, true);
+}
+
 static void
 check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
 {
@@ -130,6 +150,14 @@ check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
 	{
 		if (is_foreign(lfirst_oid(cell)))
 			refuse_function(lfirst_oid(cell));
+	}
+	foreach(cell, inventory.relations)
+	{
+		if (!is_plain_relation(lfirst_oid(cell)))
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+					 errmsg("relation %s is not a table", get_rel_name(lfirst_oid(cell))),
+					 errhint("It took the name of a table that was declared; ask again.")));
 	}
 	foreach(cell, inventory.types)
 	{

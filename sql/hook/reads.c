@@ -14,7 +14,6 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
-#include "miscadmin.h"
 #include "storage/predicate.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -22,15 +21,17 @@
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
+#include "dpsql.h"
+
 PG_FUNCTION_INFO_V1(dpsql_caller);
 PG_FUNCTION_INFO_V1(dpsql_fingerprint_now);
 PG_FUNCTION_INFO_V1(dpsql_lock_reads);
 
-/* dp.caller(): the role in effect outside all functions, by OID */
+/* dp.caller() */
 Datum
 dpsql_caller(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_OID(GetOuterUserId());
+	PG_RETURN_OID(asking_role());
 }
 
 /*

@@ -43,6 +43,15 @@ REFUSED = [
 ]
 
 
+BIG = " and ".join(
+    f"replace(x.tx, 'a', '{'a' * i}') = replace(y.tx, 'a', '{'a' * i}')" for i in range(20, 99)
+)
+REFUSED += [
+    f"select dp_count(*) from p.plain where tx like '{'%a' * 100_000}'",
+    f"select dp_count(*) from p.plain x, p.plain y where {BIG}",
+]
+
+
 @pytest.fixture
 def shop(database: Any) -> Any:
     """Protected relations with a row that statements try to make fail."""
@@ -58,6 +67,55 @@ def test_refused_at_no_cost(shop: Any, statement: str) -> None:
         # 42P21 is PostgreSQL's own, of the text alone
         assert caught.value.sqlstate in ("PD011", "PD013", "PD014", "42P21"), caught.value
     assert shop.sql("select count(*) from dp.spend") == [(0,)]
+
+
+def test_long_texts_do_not_fail(shop: Any) -> None:
+    """Neither trimming nor what two relations exchange."""
+    shop.sql("insert into p.open select 1000, now(), repeat('a', 140000000)")
+    with shop.connect(user="alice") as alice:
+        for condition in ("btrim(tx)", "btrim(tx, 'x')", "ltrim(tx)", "rtrim(tx, tx)"):
+            text = f"select dp_count(*) from p.open where {condition} = 'a'"
+            assert alice.execute(text).fetchone() is not None
+        joined = " and ".join(f"substr(x.tx, {i}) = substr(y.tx, {i})" for i in range(1, 12))
+        found = alice.execute(
+            f"select dp_count(*) from p.open x, p.open y where x.id > 999 and y.id > 999 and {joined}"
+        ).fetchone()
+        assert found == (0,)  # longer than 1 MB
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("smallint", "32767.45::numeric"),
+        ("smallint", "(-32768.49)::numeric"),
+        ("smallint", "32767.45::float8"),
+        ("smallint", "(-32768.5)::float8"),
+        ("integer", "2147483647.45::numeric"),
+        ("integer", "2147483647.45::float8"),
+        ("bigint", "9223372036854775807.49::numeric"),
+    ],
+)
+def test_what_rounds_into_a_type_is_kept(shop: Any, type_: str, value: str) -> None:
+    shop.sql(f"create table p.n as select {value} as n; select dp.declare_public('p.n')")
+    with shop.connect(user="alice") as alice:
+        text = f"select dp_count(*) from p.n where n::{type_} is not null"
+        assert alice.execute(text).fetchone() == (1,)
+
+
+def test_date_part_is_postgresqls_own(shop: Any) -> None:
+    shop.sql(
+        "create table p.tm as select time '00:00' + i * interval '7.588829 s' as t,"
+        " timestamp '2000-01-01' + i * interval '91234.588829 s' as s,"
+        " i * interval '91.588829 s' as d from generate_series(1, 2000) i;"
+        "create table p.known as select date_part('second', t) as a, date_part('second', s) as b,"
+        " date_part('epoch', d) as c from p.tm;"
+        "select dp.declare_public('p.tm'), dp.declare_public('p.known')"
+    )
+    with shop.connect(user="alice") as alice:
+        for known, of in (("a", "'second', t"), ("b", "'second', s"), ("c", "'epoch', d")):
+            text = f"select {{}}(*) from p.tm join p.known on date_part({of}) = {known}"
+            found = alice.execute(text.format("dp_count")).fetchone()
+            assert found == shop.sql(text.format("count"))[0], of
 
 
 def test_a_text_that_grows_is_bounded(shop: Any) -> None:
