@@ -20,7 +20,7 @@ import traceback
 from typing import Any
 
 from dpsql._version import __version__
-from dpsql.errors import DpsqlError, InternalError, ReleaseFailed
+from dpsql.errors import BY_SQLSTATE, DpsqlError, InternalError, ReleaseFailed
 
 __all__ = ["__version__", "call"]
 
@@ -58,6 +58,9 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
         raised = _as_plpy_error(plpy, error)
     except Exception as error:  # noqa: BLE001 - the one door
         if sqlstate(error) in _PASS:
+            raise _plain(plpy, error, sqlstate(error)) from None
+        if sqlstate(error) in BY_SQLSTATE and not session.touched:
+            # the library's own refusal of a statement, which is about names and types only
             raise _plain(plpy, error, sqlstate(error)) from None
         _log(plpy, error, error_text=not session.touched)
         ours = ReleaseFailed if session.touched else InternalError
