@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.prepare import FIRST_OWN
 from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import DpsqlError, InternalError, PermissionDenied, UnsupportedConstruct
 from dpsql.model import Boundary, JoinQuery, Question
@@ -30,8 +31,8 @@ def measure(
     relation : int
         OID of a declared relation.
     questions : sequence of dict
-        Kept questions that read it: ``id``.  Their texts are analysed with the rights of who
-        keeps them.
+        Kept questions that read it: ``id``, ``relations`` and ``role``, who keeps it and with
+        whose rights the text is analysed.
     services : Services
         The ports.
 
@@ -75,7 +76,9 @@ def relations(text: str, role: Role, services: Services) -> list[int]:
     """
     from dpsql.statistics.stored import identity
 
-    question = _question(services.catalog.analyze(text), services)
+    analysis = services.catalog.analyze(text)
+    require_own_types(analysis["types"], "statistics cannot be kept of a question")
+    question = _question(analysis, services)
     queries = _private(question)
     if not queries:
         raise UnsupportedConstruct(
@@ -106,6 +109,11 @@ def _boundaries(question: dict[str, Any], services: Services) -> dict[str, int]:
         analysed = _question(services.catalog.analyze_kept(int(question["id"])), services)
     except DpsqlError:  # a relation was renamed, say: its question has no statistics until then
         return {}
+    # a name can have passed to another relation: what is counted is what was kept, by an owner
+    oids = sorted({o.relation.oid for q in _private(analysed) for o in q.occurrences})
+    keeper = int(question["role"])
+    if oids != sorted(question["relations"]) or not services.catalog.owns(keeper, oids):
+        return {}
     found: dict[str, int] = {}
     for query in _private(analysed):
         services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
@@ -117,6 +125,19 @@ def _boundaries(question: dict[str, Any], services: Services) -> dict[str, int]:
             if name is not None:
                 found[name] = counts[boundary]
     return found
+
+
+def require_own_types(types: Sequence[int], what: str) -> None:
+    """Refuse a text that is kept to be read again and names a type that is not built in.
+
+    Reading a literal runs code of its type, as whoever reads it later, and the name could mean
+    another type by then.
+    """
+    if any(int(oid) >= FIRST_OWN for oid in types):
+        raise UnsupportedConstruct(
+            f"{what} that uses a type which is not built in",
+            hint="Leave out conditions and columns of such types: filters do not matter here.",
+        )
 
 
 def _question(analysis: Mapping[str, Any], services: Services) -> Question:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dpsql.engine.prepare import Prepared, prepare
+from dpsql.engine.refresh import require_own_types
 from dpsql.engine.request import Role
 from dpsql.errors import NotAnswerable, PermissionDenied
 
@@ -31,6 +32,7 @@ def create(
     """
     prepared = prepare(text, None, services)
     _require_owner(prepared, role, services)
+    require_own_types(services.catalog.types_among(prepared.relations), "a sketch of a question")
     _build(prepared, text, services, secret, estimators, rows)
 
 
@@ -68,6 +70,7 @@ def _build(
             rows=rows,
             secret=secret,
         )
+    services.catalog.confirm(prepared.relations, prepared.fingerprint)
 
 
 def rotate(role: Role, services: Services, secret: Secret) -> int:

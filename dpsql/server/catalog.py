@@ -270,6 +270,14 @@ class SpiCatalog:
         parameters = (("oid[]", list(oids)),)
         return str(self._database.execute("select dp.fingerprint($1) as token", parameters)[0][0])
 
+    def types_among(self, oids: Sequence[int]) -> list[int]:
+        """Return those of the objects that a question names which are types."""
+        rows = self._database.execute(
+            "select t.oid::int8 as oid from pg_type t where t.oid = any ($1)",
+            (("oid[]", list(oids)),),
+        )
+        return [int(str(row[0])) for row in rows]
+
     def confirm(self, oids: Sequence[int], token: str) -> None:
         """Refuse when what is declared now is not what this statement's snapshot shows.
 

@@ -8,7 +8,7 @@ taken, and whether the catalogue is still as it was.  The amount of change only 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, permutations, product
 
@@ -85,7 +85,7 @@ def load(query: JoinQuery, boundaries: Iterable[Boundary], database: Database) -
     singles = {b: _single(query, b) for b in needed if len(b.occurrences) == 1}
     asked = sorted({n for n in (*names.values(), *singles.values()) if n is not None})
     rows = database.execute(_CANDIDATES, (("text[]", asked),)) if asked else []
-    for choice in (_together(query, names, rows), _apart(query, needed, singles, rows)):
+    for choice in (*_together(query, names, rows), _apart(query, needed, singles, rows)):
         if choice is None:
             continue
         values, measurements, taken_at = choice
@@ -100,8 +100,8 @@ _Choice = tuple[dict[Boundary, int], dict[int, int], str]
 
 def _together(
     query: JoinQuery, names: dict[Boundary, str | None], rows: Sequence[tuple[object, ...]]
-) -> _Choice | None:
-    """Take all boundaries from one snapshot of one kept question, the latest."""
+) -> Iterator[_Choice]:
+    """Take all boundaries from one snapshot of one kept question, the latest first."""
     found: dict[tuple[int, int], dict[str, int]] = {}
     times: dict[int, str] = {}
     for measurement, _, kept, name, value, taken_at in rows:
@@ -113,8 +113,7 @@ def _together(
         if all(n in values for n in names.values()):
             relations = {o.relation.oid: measurement for o in query.occurrences}
             counted = {b: values[str(n)] for b, n in names.items()}
-            return counted, relations, times[measurement]
-    return None
+            yield counted, relations, times[measurement]
 
 
 def _apart(

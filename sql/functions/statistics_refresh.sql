@@ -85,7 +85,7 @@ begin
             detail = 'Without its triggers on the relation and on all its partitions nobody would know how old statistics are.',
             hint = format('SELECT dp.collect_statistics(%L);', relation);
     end if;
-    select coalesce(jsonb_agg(jsonb_build_object('id', k.id)), '[]')
+    select coalesce(jsonb_agg(jsonb_build_object('id', k.id, 'relations', k.relations::bigint[], 'role', k.kept_by::bigint)), '[]')
       into questions
       from dp.kept_query as k
      where relation = any (k.relations)

@@ -13,7 +13,8 @@ select s.id as sketch,
               min(c.taken_at) as taken_at,
               pg_catalog.bool_and(coalesce(
                   c.fingerprint = dp.sketch_fingerprint(c.relation, c.columns), false)) as valid,
-              pg_catalog.bool_and(r.oid is null
+              -- of what is left, if anything is
+              pg_catalog.bool_or(r.oid is not null) and pg_catalog.bool_and(r.oid is null
                   or pg_catalog.pg_has_role(dp.caller(), r.relowner, 'usage')) as owned
          from dp.sketch_counter as c
          left join pg_catalog.pg_class as r on r.oid = c.relation
