@@ -7,22 +7,14 @@ returns void
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    root_id constant integer := dp.owned_root('dp.allow_heuristic', relation);
 begin
-    if relation is null or allowed is null then
+    if allowed is null then
         raise exception using
-            errcode = 'PD040', message = 'parameters of dp.allow_heuristic must not be null';
+            errcode = 'PD040', message = 'parameter "allowed" of dp.allow_heuristic must not be null';
     end if;
-    perform dp.require_ownership(relation);
-    update dp.root as r
-       set heuristic = allowed
-      from dp.policy as p
-     where p.root = r.id and p.relation = allow_heuristic.relation and p.kind = 'protected';
-    if not found then
-        raise exception using
-            errcode = 'PD040',
-            message = format('relation %s is not protected', relation),
-            hint = format('SELECT dp.protect(%L);', relation);
-    end if;
+    update dp.root as r set heuristic = allowed where r.id = root_id;
     perform dp.touch_catalogue();
 end
 $$;

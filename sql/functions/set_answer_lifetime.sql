@@ -8,12 +8,9 @@ returns void
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    root_id constant integer := dp.owned_root('dp.set_answer_lifetime', relation);
 begin
-    if relation is null then
-        raise exception using
-            errcode = 'PD040', message = 'parameter "relation" of dp.set_answer_lifetime must not be null';
-    end if;
-    perform dp.require_ownership(relation);
     if lifetime <= '0' then
         raise exception using
             errcode = 'PD040',
@@ -21,16 +18,7 @@ begin
             detail = format('Got %s.', lifetime),
             hint = 'NULL keeps answers for ever; SET dp.fresh = on asks for a new one.';
     end if;
-    update dp.root as r
-       set answer_lifetime = lifetime
-      from dp.policy as p
-     where p.root = r.id and p.relation = set_answer_lifetime.relation and p.kind = 'protected';
-    if not found then
-        raise exception using
-            errcode = 'PD040',
-            message = format('relation %s is not protected', relation),
-            hint = format('SELECT dp.protect(%L);', relation);
-    end if;
+    update dp.root as r set answer_lifetime = lifetime where r.id = root_id;
     perform dp.touch_catalogue(declarations => false);
 end
 $$;

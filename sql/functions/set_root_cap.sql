@@ -12,34 +12,19 @@ language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    root_id constant integer := dp.owned_root('dp.set_root_cap', relation);
     before dp.root;
     after dp.root;
     warning text;
 begin
-    if relation is null then
-        raise exception using
-            errcode = 'PD040',
-            message = 'parameter "relation" of dp.set_root_cap must not be null';
-    end if;
-    perform dp.require_ownership(relation);
     perform dp.require_loss('dp.set_root_cap', epsilon, coalesce(delta, 0));
     perform dp.require_composition('dp.set_root_cap', composition);
-    select r.* into before
-      from dp.root as r
-      join dp.policy as p on p.root = r.id
-     where p.relation = set_root_cap.relation and p.kind = 'protected';
+    select r.* into before from dp.root as r where r.id = root_id;
     update dp.root as r
        set epsilon_cap = set_root_cap.epsilon, delta_cap = coalesce(set_root_cap.delta, r.delta_cap),
            composition = coalesce(set_root_cap.composition, r.composition)
-      from dp.policy as p
-     where p.root = r.id and p.relation = set_root_cap.relation and p.kind = 'protected'
+     where r.id = root_id
     returning r.* into after;
-    if not found then
-        raise exception using
-            errcode = 'PD040',
-            message = format('relation %s is not protected', relation),
-            hint = format('SELECT dp.protect(%L);', relation);
-    end if;
     warning := dp.composition_warning(
         before.composition, after.composition, before.delta_cap, after.delta_cap,
         exists (select from dp.root_total as t where t.root = after.id and t.spends > 0));

@@ -11,8 +11,10 @@
 # release's doing), with the library preloaded, and preloaded with the module's
 # SQL objects in the database.  A test that fails only with the library fails
 # the run, and so does one that fails without it too but prints something else.
-# opr_sanity is left out of the third comparison: it lists whatever departs from
-# the conventions for built-in aggregates, such as two with the same name.
+# Three tests list objects of the database, so that the third run shows them with
+# the extension's own: opr_sanity two aggregates of the same name, event_trigger
+# its event triggers, type_sanity a column that is stored uncompressed.  Their
+# differences are printed to be read, and do not fail the run.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd -P)
@@ -141,11 +143,15 @@ for name in preloaded objects; do
         cmp -s "$work/out-plain/results/$test.out" "$work/out-$name/results/$test.out" ||
             new="$new $test"
     done
-    if [ "$name" = objects ]; then new=$(echo "$new" | sed 's/opr_sanity//'); fi
     for test in $new; do
-        echo "$name: $test differs only with the library" >&2
+        case $name/$test in
+            objects/opr_sanity | objects/event_trigger | objects/type_sanity)
+                echo "$name: $test lists objects of the extension" >&2 ;;
+            *)
+                echo "$name: $test differs only with the library" >&2
+                status=1 ;;
+        esac
         diff "$work/out-plain/results/$test.out" "$work/out-$name/results/$test.out" >&2 || :
-        status=1
     done
 done
 exit $status

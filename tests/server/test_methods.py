@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
 import pytest
+
+from tests.server.asking import refused
 
 pytestmark = pytest.mark.server
 
@@ -39,12 +40,6 @@ def smooth(database: Any, method: str, beta: float = 0.1, **settings: str) -> fl
         row = admin.execute(call, (TRIANGLE, method, beta)).fetchone()
     assert row is not None
     return float(row[0])
-
-
-def refused(connection: psycopg.Connection[Any], sql: str) -> psycopg.Error:
-    with pytest.raises(psycopg.Error) as caught:
-        connection.execute(sql)
-    return caught.value
 
 
 def test_certified_sampling_finds_what_counting_finds(shop: Any) -> None:

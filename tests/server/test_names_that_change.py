@@ -15,6 +15,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.asking import say
+
 pytestmark = pytest.mark.server
 
 SET_UP = """
@@ -34,14 +36,6 @@ def shop(database: Any) -> Any:
     """Protected and public relations, and mallory with a budget and a schema."""
     database.sql(SET_UP)
     return database
-
-
-def say(connection: psycopg.Connection[Any], statement: str) -> str:
-    """Return what a statement gives or why not, in words."""
-    try:
-        return str(connection.execute(statement).fetchall())
-    except psycopg.Error as error:
-        return f"{error.sqlstate} {error} {error.diag.message_detail}"
 
 
 @contextmanager

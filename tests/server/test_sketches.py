@@ -11,6 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server import asking
+
 NETWORK = """
 create table public.e (a int, b int);
 create table public.f (b int not null, c text);
@@ -82,9 +84,7 @@ def refused(database: Any, user: str, statement: str, *before: str) -> psycopg.E
     connection = database.connect(user)
     for text in before:
         connection.execute(text)
-    with pytest.raises(psycopg.Error) as caught:
-        connection.execute(statement)
-    return caught.value
+    return asking.refused(connection, statement)
 
 
 def create(query: str, *arguments: object) -> str:

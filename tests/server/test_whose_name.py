@@ -6,8 +6,9 @@ import threading
 import time
 from typing import Any
 
-import psycopg
 import pytest
+
+from tests.server.asking import say
 
 pytestmark = pytest.mark.server
 
@@ -25,13 +26,6 @@ def shop(database: Any) -> Any:
     """A protected relation, and mallory with a budget and a schema."""
     database.sql(SET_UP)
     return database
-
-
-def say(connection: psycopg.Connection[Any], statement: str) -> str:
-    try:
-        return str(connection.execute(statement).fetchall())
-    except psycopg.Error as error:
-        return f"{error.sqlstate} {error} {error.diag.message_detail}"
 
 
 def index_on_call(shop: Any, call: str) -> None:
