@@ -70,8 +70,9 @@ server-test: venv ## Tests on a throw-away server
 
 check: test stat ## Everything but benchmarks and PostgreSQL's own suite
 
-bench: up ## make bench NAME=joins runs bench/joins.py on the private cluster
+bench: ## make bench NAME=joins runs bench/joins.py on the private cluster
 	@test -f 'bench/$(NAME).py' || { echo 'make bench NAME=one of: $(notdir $(basename $(shell grep -l __main__ bench/*.py)))'; exit 2; }
+	@$(MAKE) --no-print-directory up
 	@scripts/bootstrap.sh venv demo test lint bench
 	@$(PYTHON) -m bench.$(NAME) $(BENCH_ARGUMENTS)
 

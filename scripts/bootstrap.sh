@@ -165,7 +165,8 @@ venv() {
     stamp="$directory/.dpsql-$(printf '%s\n' "$clone" "$*" "$($python -V)" | cat - "$clone/pyproject.toml" |
         sha256sum | cut -c1-16)"
     [ ! -e "$stamp" ] || return 0
-    [ -x "$directory/bin/python" ] || $python -m venv "$directory"
+    # one that was interrupted while it was made has no pip
+    "$directory/bin/python" -m pip --version >/dev/null 2>&1 || $python -m venv --clear "$directory"
     extras=$(echo "$*" | tr ' ' ',')
     echo "dpsql: installing Python packages into $directory"
     "$directory/bin/python" -m pip install -qq --disable-pip-version-check -e "$clone${extras:+[$extras]}" ||

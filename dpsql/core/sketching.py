@@ -9,6 +9,9 @@ Nothing here reads a join: every bound is made of numbers that belong to single 
 ``mean``        the paper's: the mean of the products ``|sk|`` of AGMS counters, median over rows;
                 proved where the counters suffice for the shape, else ``heuristic``
 
+What is proved but for ``eta`` is proved of one question that does not depend on the seeds; of many
+questions to the same counters it is not, unless ``eta`` is paid at the building (section 5).
+
 All are exactly smooth for fixed seeds: a row moves a norm and a counter by at most 1.
 """
 
@@ -165,13 +168,15 @@ def _mean_error(shape: Shape, estimators: int, rows: int, eta: Fraction) -> Frac
     """Allow for ``P(mean |X| < (1 - tau) E|X|) <= exp(-n tau^2 (E|X|)^2 / (2 E X^2))``.
 
     ``E X^2 <= 2^b e^(4i) (E|X|)^2`` where ``b`` families have one end in ``E`` and ``i`` both.
-    The upper median is too small only if so many rows are.
+    The upper median is too small only if so many rows are, each for one set or another of the
+    relation whose part is largest: the union over the sets is inside the power.
     """
     if len(shape.attributes) > MAX_OCCURRENCES:
         return Fraction(1)
     changes = [c for r in range(shape.private_count) for c in _changed(shape, r)]
+    sets = max((len(_changed(shape, r)) for r in range(shape.private_count)), default=1)
     failing = rows // 2 + 1
-    each = math.log(float(eta) / max(1, len(changes)) / math.comb(rows, failing)) / failing
+    each = math.log(float(eta) / math.comb(rows, failing)) / failing - math.log(sets)
     spread = 0.0
     for changed in changes:
         ends = [sum(i not in changed for i in f.occurrences) for f in families(shape)]

@@ -170,7 +170,7 @@ def cache_key(quote: Quote, fingerprint: str) -> bytes:
     method, mechanism and the privacy parameters.
     """
     parts = (
-        fingerprint,
+        fingerprint.rpartition("#")[0],  # behind it: where rows are read, which answers outlive
         quote.question.canonical,
         repr(quote.groups),
         *(a.bounding.identity for a in quote.aggregates),

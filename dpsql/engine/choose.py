@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.engine.bounding import PROVED, Bounding, Counted
+from dpsql.engine.bounding import Bounding, Counted
 from dpsql.engine.estimated import Old, Sampled, Sketched
 from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import InvalidParameter, MissingDeclaration
@@ -58,7 +58,7 @@ def choose_bounding(
     if is_public(shape, counted, use_keys, tick):
         return Counted(counted, True, required(shape, counted, use_keys, tick), use_keys)
     if method in SKETCHES:
-        return _sketched(query, method, delta, database, use_keys)
+        return _sketched(query, method, database, use_keys)
     if method in SAMPLING:
         wanted = required(shape, counted, use_keys, tick)
         eta = Fraction(0) if method != "sampling" else _failure(delta, method)
@@ -99,9 +99,7 @@ def _old(query: JoinQuery, method: str, database: Database, use_keys: bool) -> O
     return Old(method, wanted, use_keys)
 
 
-def _sketched(
-    query: JoinQuery, method: str, delta: Fraction, database: Database, use_keys: bool
-) -> Sketched:
+def _sketched(query: JoinQuery, method: str, database: Database, use_keys: bool) -> Sketched:
     from dpsql.core.sketching import promise
     from dpsql.statistics.sketches import load, shifts
 
@@ -119,8 +117,5 @@ def _sketched(
             f"the method {method} needs a sketch of this very join",
             hint="Its owner builds one: SELECT dp.create_sketch('<statement>').",
         )
-    eta = delta / 2 if delta else Fraction(1, 10**9)
-    promised = promise(query.shape(), estimator, stored.sketch.estimators, stored.sketch.rows, eta)
-    if promised.label == PROVED and promised.eta:
-        _failure(delta, method)
+    promised = promise(query.shape(), estimator, stored.sketch.estimators, stored.sketch.rows)
     return Sketched(method, promised, use_keys)

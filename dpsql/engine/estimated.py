@@ -84,18 +84,18 @@ class Sketched:
     promise: Promise
     use_keys: bool = True
     constant: bool = False
+    eta: Fraction = Fraction(0)
     alpha: float = 0.0
     boundaries: frozenset[Boundary] = frozenset()
 
     @property
     def label(self) -> str:
-        """What the estimator promises for this shape and so many estimators."""
-        return self.promise.label
+        """``proved`` if the bound cannot fail.
 
-    @property
-    def eta(self) -> Fraction:
-        """Probability over the secret seeds that the bound fails."""
-        return self.promise.eta if self.label == PROVED else Fraction(0)
+        One that may, if only for some seeds, is proved for one question to them and not for
+        many (docs/proofs/sketch.md, section 5).
+        """
+        return PROVED if self.promise.label == PROVED and not self.promise.eta else HEURISTIC
 
     @property
     def identity(self) -> str:

@@ -33,7 +33,13 @@ _NOT_NULL = """a.attnotnull and not exists (select from pg_constraint v
 _RELATION = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
   coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
-  case when p.kind <> 'view' then dp.relation_problem(c.oid) end as problem,
+  case when p.kind <> 'view' then coalesce(dp.relation_problem(c.oid),
+            case when not has_schema_privilege('dp_executor', n.oid, 'USAGE')
+                   or not has_table_privilege('dp_executor', c.oid, 'SELECT')
+                 then format('role dp_executor may not read it (to mend by'
+                             ' GRANT USAGE ON SCHEMA %I TO dp_executor;'
+                             ' GRANT SELECT ON %s TO dp_executor)', n.nspname, c.oid::regclass)
+            end) end as problem,
   (select json_agg(json_build_array(a.attname, a.atttypid::int8,
             format_type(a.atttypid, a.atttypmod), {_NOT_NULL}) order by a.attnum)
      from pg_attribute a

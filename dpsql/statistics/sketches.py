@@ -53,10 +53,7 @@ def store(
     database: Database,
 ) -> int:
     """Put a sketch in place of an older one of the same relations; return its number."""
-    database.execute(
-        "select pg_advisory_xact_lock('dp.sketch'::regclass::oid::int4, hashtext($1)) as locked",
-        [("text", name)],
-    )
+    # dp.begin_sketch has locked others out
     database.execute("delete from dp.sketch where identity = $1 returning id", [("text", name)])
     made = database.execute(
         "insert into dp.sketch (identity, query, estimators, rows, moments)"
@@ -174,7 +171,7 @@ def load(query: JoinQuery, database: Database) -> Stored:
 
 
 _SHIFTS = """
-select dp.statistics_shift(u.measurement, u.relation)::text as gained
+select dp.usable_shift(u.measurement, u.relation)::text as gained
   from unnest($1::int8[], $2::oid[]) with ordinality as u(measurement, relation, n) order by u.n
 """
 

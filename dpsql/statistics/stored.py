@@ -26,7 +26,7 @@ select s.measurement, s.relation::int8 as relation, s.kept, s.identity, s.value,
 """
 
 _SHIFTS = """
-select u.n, dp.statistics_shift(u.measurement, u.relation) as gained
+select u.n, dp.usable_shift(u.measurement, u.relation) as gained
   from unnest($1::int8[], $2::oid[]) with ordinality as u(measurement, relation, n) order by u.n
 """
 

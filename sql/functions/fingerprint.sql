@@ -1,6 +1,8 @@
 -- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
 -- their triggers, indexes, view definitions, types, collations and casts.  As of the caller's
--- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.
+-- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  What stands
+-- behind the '#' says where rows are read: parts and files, which the executor finds as of now.  It
+-- tells whether a reading is of one state; answers outlive it, as they outlive other changes of rows.
 create or replace function dp.fingerprint(objects oid[])
 returns text
 language plpgsql stable parallel unsafe security invoker
@@ -31,7 +33,17 @@ begin
   (select count(*) || ':' || max(k.oid::int8) from pg_cast k where k.oid >= 16384),
   -- what indexes, partitions and functions' owners forbid by now
   (select string_agg(c.oid || ':' || dp.relation_problem(c.oid), ',' order by c.oid)
-     from pg_class c where c.oid = any (objects))));
+     from pg_class c where c.oid = any (objects))
+  ) || '#' || (
+    with recursive part(oid) as (
+        select c.oid from pg_class as c where c.oid = any (objects)
+        union
+        select i.inhrelid from part join pg_inherits as i on i.inhparent = part.oid)
+    select concat_ws('|',
+        string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid),
+        (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)
+           from part join pg_inherits as i on i.inhparent = part.oid))
+      from part join pg_class as c on c.oid = part.oid));
 end
 $$;
 comment on function dp.fingerprint(oid[]) is 'internal: what plans and stored answers rely on';

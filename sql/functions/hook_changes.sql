@@ -24,7 +24,8 @@ comment on function dp.count_updates() is 'internal: counts updated rows and log
 alter function dp.count_inserts() owner to dp_executor;
 alter function dp.count_updates() owner to dp_executor;
 
--- Whether this transaction has inserted, updated or truncated rows of any of these relations itself.
+-- Whether this transaction has written any of these relations itself, or still does: it holds the lock
+-- of those that write.
 create or replace function dp.changed_here(relations oid[])
 returns boolean
 language c volatile strict parallel unsafe security invoker

@@ -95,8 +95,9 @@ begin
         raise exception using errcode = 'PD040', message = 'parameter "relation" must not be null';
     end if;
     perform dp.require_ownership(relation);
-    perform dp.drop_counting(relation);
+    -- in the order of dp.refresh_statistics
     lock table dp.measurement in share row exclusive mode;
+    perform dp.drop_counting(relation);
     delete from dp.statistic as s
      where s.relation = drop_statistics.relation
         or s.kept in (select k.id from dp.kept_query as k

@@ -20,6 +20,20 @@ comment on function dp.statistics_members(oid) is 'internal: a relation with its
 
 -- Whether a row has an identity that outlives updates: a primary key that holds for all members and
 -- whose old values every UPDATE logs.
+create or replace function dp.has_one_text(type_oid oid, modifier integer, collation_oid oid)
+returns boolean
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+return (type_oid in ('bool'::regtype, '"char"'::regtype, 'name'::regtype, 'int2'::regtype,
+                     'int4'::regtype, 'int8'::regtype, 'oid'::regtype, 'uuid'::regtype,
+                     'bytea'::regtype, 'text'::regtype, 'varchar'::regtype, 'date'::regtype,
+                     'time'::regtype, 'timestamp'::regtype, 'timestamptz'::regtype)
+        or type_oid = 'bpchar'::regtype and modifier > 0)
+   and not exists (select from pg_collation as l
+                    where l.oid = collation_oid and not l.collisdeterministic);
+comment on function dp.has_one_text(oid, integer, oid) is
+    'internal: whether equal values of a column have equal texts under the settings of dp.count_updates';
+
 create or replace function dp.statistics_keyed(relation oid)
 returns boolean
 language plpgsql stable parallel safe security invoker
@@ -32,10 +46,11 @@ begin
                select from pg_index as i join pg_class as c on c.oid = i.indrelid
                 where i.indrelid = relation and i.indisprimary and i.indimmediate
                   and i.indisvalid and i.indisready
-                  -- writing a key of somebody's type as text would run his code
+                  -- equal keys need equal texts (docs/proofs/stale.md, "Shift"), and writing
+                  -- a key of somebody's type as text would run his code
                   and not exists (select from pg_attribute as a
                                    where a.attrelid = i.indrelid and a.attnum = any (i.indkey::int2[])
-                                     and a.atttypid >= 16384)
+                                     and not dp.has_one_text(a.atttypid, a.atttypmod, a.attcollation))
                   and (c.relkind = 'p' or cardinality(members) = 1))
        and not exists (
                select from pg_trigger as t
@@ -105,7 +120,8 @@ comment on function dp.statistics_collected(oid) is
 
 -- All that must stay as it is for statistics to be used: storage, members, columns, unique keys,
 -- triggers.  What changes rows without firing a trigger changes one of these: a swapped partition,
--- ALTER ... USING and every other new file, a trigger that was disabled and enabled again.
+-- ALTER ... USING and every other new file, a trigger that was disabled and enabled again, rows
+-- written through a parent that a member had for a while (having or leaving one updates its columns).
 -- NULL where nothing may be used.
 create or replace function dp.statistics_fingerprint(relation oid)
 returns text
@@ -123,7 +139,7 @@ begin
            from pg_class as c where c.oid = any (members)),
         (select string_agg(format('%s:%s:%s', i.inhrelid, i.inhparent, i.xmin), ',' order by i.inhrelid, i.inhparent)
            from pg_inherits as i where i.inhparent = any (members)),
-        (select string_agg(format('%s:%s:%I:%s:%s:%s', a.attrelid, a.attnum, a.attname, a.atttypid,
+        (select string_agg(format('%s:%s:%s:%I:%s:%s:%s', a.attrelid, a.attnum, a.xmin, a.attname, a.atttypid,
                                   a.atttypmod, a.attcollation), ',' order by a.attrelid, a.attnum)
            from pg_attribute as a
           where a.attrelid = any (members) and a.attnum > 0 and not a.attisdropped),

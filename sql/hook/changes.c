@@ -39,6 +39,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "compat.h"
 #include "dpsql.h"
 
 PG_FUNCTION_INFO_V1(dpsql_count_changes);
@@ -374,7 +375,10 @@ dpsql_count_changes(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* dp.changed_here(relations oid[]) */
+/*
+ * dp.changed_here(relations oid[]): whoever writes a relation holds this lock to
+ * the end of the transaction, also while the server does not count for us.
+ */
 Datum
 dpsql_changed_here(PG_FUNCTION_ARGS)
 {
@@ -386,13 +390,12 @@ dpsql_changed_here(PG_FUNCTION_ARGS)
 					  &oids, &nulls, &count);
 	for (int i = 0; i < count; i++)
 	{
-		int64		inserted;
-		int64		updated;
+		LOCKTAG		tag;
 
 		if (nulls[i])
 			continue;
-		count_live(DatumGetObjectId(oids[i]), &inserted, &updated);
-		if (inserted || updated)
+		SET_LOCKTAG_RELATION(tag, MyDatabaseId, DatumGetObjectId(oids[i]));
+		if (holds_lock(&tag, RowExclusiveLock))
 			PG_RETURN_BOOL(true);
 	}
 	PG_RETURN_BOOL(false);

@@ -14,6 +14,7 @@
 #include "nodes/parsenodes.h"
 #include "nodes/primnodes.h"
 #include "parser/parse_relation.h"
+#include "storage/lock.h"
 #include "utils/acl.h"
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
@@ -115,6 +116,17 @@ compat_sqlvalue(SQLValueFunction *value)
 			return "current_schema";
 	}
 	return "unknown";
+}
+
+/* 17 can ask for stronger locks as well. */
+static inline bool
+holds_lock(const LOCKTAG *tag, LOCKMODE mode)
+{
+#if PG_VERSION_NUM >= 170000
+	return LockHeldByMe(tag, mode, false);
+#else
+	return LockHeldByMe(tag, mode);
+#endif
 }
 
 #endif							/* DPSQL_COMPAT_H */

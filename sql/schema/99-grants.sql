@@ -145,7 +145,10 @@ grant select on dp.change, dp.changed_key, dp.kept_query, dp.measurement, dp.mea
     dp.statistic to dp_executor;
 grant execute on function
     dp.statistics_members(oid),
+    dp.has_one_text(oid, integer, oid),
     dp.statistics_keyed(oid),
+    dp.usable_shift(bigint, oid),
+    dp.changed_here(oid[]),
     dp.statistics_problem(oid),
     dp.statistics_collected(oid),
     dp.statistics_fingerprint(oid),

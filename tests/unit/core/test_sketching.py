@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -89,7 +90,7 @@ def test_means_are_proved_for_triangles_and_not_for_long_paths() -> None:
     assert promise(path(5), "mean", 100_000, 1).label == HEURISTIC
     assert promise(cycle(4), "mean", 100_000, 1).label == HEURISTIC
     eta = 1e-9
-    needed = 2 * 4 * math.exp(4) * math.log(3 / eta) / 0.25
+    needed = 2 * 4 * math.exp(4) * math.log(1 / eta) / 0.25
     assert promise(cycle(3), "mean", math.ceil(needed * 1.0001), 1).label == PROVED
     assert promise(cycle(3), "mean", math.floor(needed * 0.9999), 1).label == HEURISTIC
 
@@ -97,6 +98,31 @@ def test_means_are_proved_for_triangles_and_not_for_long_paths() -> None:
 def test_a_median_of_rows_needs_fewer_estimators_a_row() -> None:
     assert promise(cycle(3), "mean", 25_000, 1).label == HEURISTIC
     assert promise(cycle(3), "mean", 25_000, 5).label == PROVED
+
+
+@pytest.mark.parametrize(("occurrences", "rows"), [(3, 5), (4, 5), (5, 7)])
+def test_a_median_may_fail_for_other_sets_in_every_row(occurrences: int, rows: int) -> None:
+    """Exactly: each row fails for each set alone, with the probability that its tau leaves."""
+    shape = Shape(
+        tuple(frozenset({i, (i + 1) % occurrences}) for i in range(occurrences)), (0,) * occurrences
+    )
+    eta, estimators = Fraction(1, 10**4), 10**9
+    sets = 2**occurrences - 1
+    tau = float(promise(shape, "mean", estimators, rows, eta).tau)
+    spread = max(
+        2.0 ** sum(len(f & rest) == 1 for f in joints)
+        * math.exp(4.0 * sum(f <= rest for f in joints))
+        for joints in [[frozenset(f.occurrences) for f in sketching.families(shape)]]
+        for size in range(occurrences)
+        for rest in map(frozenset, itertools.combinations(range(occurrences), size))
+    )
+    one = sets * math.exp(-(tau**2) * estimators / (2 * spread))
+    low = sum(
+        math.comb(rows, k) * one**k * (1 - one) ** (rows - k)
+        for k in range(rows // 2 + 1, rows + 1)
+    )
+    assert low <= float(eta) * 1.01
+    assert low > float(eta) / 10, "not wastefully far below"
 
 
 def test_parameters_are_checked() -> None:
