@@ -49,14 +49,21 @@ def pooled(two: Any) -> Iterator[Any]:
 
 def test_the_charge_comes_before_reading_and_stays_when_reading_fails(shop: Any) -> None:
     with shop.connect(user="alice") as alice:
-        alice.execute(COUNT + " where c_id > 3")
-        shop.sql("revoke select on client from dp_executor")
+        alice.execute(COUNT)
+        shop.sql(
+            "grant usage on schema public to alice;"
+            "revoke usage on schema public from public, dp_executor"
+        )
+        unheard = refusal(alice, COUNT + " where c_id > 3")
+        assert unheard.sqlstate == "PD012"
+        assert "GRANT USAGE ON SCHEMA public TO dp_executor" in str(unheard)
+        alice.execute("set dp.fresh = on")  # a plan that is known: nobody looks at schemas again
         error = refusal(alice, COUNT)
         assert error.sqlstate == "PD900"
         assert "client" not in str(error)
         rows = alice.execute("select state, epsilon from dp.ledger order by id").fetchall()
         assert rows == [("answered", 1), ("failed", 1)]
-        shop.sql("grant select on client to dp_executor")
+        shop.sql("grant usage on schema public to dp_executor")
         alice.execute(COUNT)
     assert spent(shop) == 3
 
