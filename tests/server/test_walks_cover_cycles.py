@@ -14,7 +14,7 @@ import pytest
 
 from dpsql.core.sampling import Estimate, chernoff_high
 from dpsql.statistics import certified
-from dpsql.statistics.walks import Report
+from dpsql.statistics.walks import Report, Runner
 from tests.server import test_walks_cover as cover
 from tests.server.test_walks_cover import ETA, Edges, failures, session, walking, zipf
 
@@ -51,7 +51,7 @@ def steep(generator: random.Random, rows: int) -> Edges:
 
 def even(generator: random.Random, rows: int) -> Edges:
     """No skew at all: hundreds of groups of nearly one size."""
-    return [(generator.randrange(20), generator.randrange(20)) for _ in range(rows)]
+    return [(generator.randrange(12), generator.randrange(12)) for _ in range(rows)]
 
 
 def empty(generator: random.Random, _rows: int) -> Edges:
@@ -60,7 +60,7 @@ def empty(generator: random.Random, _rows: int) -> Edges:
 
 
 #: Rows of each table; few where paths are long, lest exact counts take all the time.
-ROWS = {"Q5": 600, "Q7": 60}
+ROWS = {"Q5": 300, "Q7": 60}
 CASES = [(name, data) for name in ROWS for data in (hub, steep, empty)] + [("Q5", even)]
 
 
@@ -88,9 +88,11 @@ def test_coverage_on_cycles(
         return found
 
     monkeypatch.setattr(certified, "refutes", counted)
+    if name == "Q5":  # else so few walks are allowed that nearly all is counted
+        monkeypatch.setattr(Runner, "allowance", lambda *_: 50_000)
     assert failed_runs(session, monkeypatch, name, data) <= MOST_FAILURES
     print(f"refuted {refuted}")  # noqa: T201
-    if data in (steep, even):
+    if (name, data) in (("Q7", steep), ("Q5", even)):  # hundreds
         assert refuted > 0, "walks alone had starts leave"
 
 
