@@ -143,10 +143,13 @@ class PermissionDenied(DpsqlError):
 
 
 class ReleaseFailed(DpsqlError):
-    """Anything unexpected after protected data was touched; no detail for the caller."""
+    """Anything unexpected after protected data was touched; no detail for the caller.
+
+    The door puts before the hint whether anything was charged.
+    """
 
     sqlstate = "PD900"
-    default_hint = "The cost was charged. The server log names the cause for the administrator."
+    default_hint = "The server log names the cause for the administrator."
 
 
 class InternalError(DpsqlError):

@@ -158,7 +158,7 @@ def _confirm_counted(prepared: Prepared, services: Services) -> None:
     except DeclarationsChanged:
         raise ReleaseFailed(
             "a relation or a declaration of the question changed while it was answered",
-            hint="The cost was charged. Ask again when the change is done.",
+            hint="Ask again when the change is done.",
         ) from None
 
 

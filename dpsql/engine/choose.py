@@ -94,18 +94,25 @@ def _old(query: JoinQuery, method: str, database: Database, use_keys: bool) -> O
     from dpsql.statistics.stored import load
 
     wanted = required(query.shape(), numbering(query), method, use_keys, database.tick)
-    if load(query, wanted, database) is None:
-        return None
-    return Old(method, wanted, use_keys)
+    stored = load(query, wanted, database)
+    return None if stored is None else Old(method, stored, use_keys)
 
 
 def _sketched(query: JoinQuery, method: str, database: Database, use_keys: bool) -> Sketched:
     from dpsql.core.sketching import promise
+    from dpsql.statistics.sketch_parts import hopeless
     from dpsql.statistics.sketches import load, shifts
 
     estimator = SKETCHES[method]
-    stored = load(query, database)
-    if shifts(stored, query, database) is None:
+    try:
+        stored = load(query, database)
+    except MissingDeclaration as error:
+        reason = hopeless(query, estimator)
+        if reason is not None:  # nobody should be sent to build one
+            error.hint = f"A sketch would be hopeless: {reason}. Use another dp.method."
+        raise
+    gained = shifts(stored, query, database)
+    if gained is None:
         raise MissingDeclaration(
             "the changes of a sketched relation are not counted",
             detail="Nobody would know by how many rows it differs from its sketch by now.",
@@ -118,4 +125,4 @@ def _sketched(query: JoinQuery, method: str, database: Database, use_keys: bool)
             hint="Its owner builds one: SELECT dp.create_sketch('<statement>').",
         )
     promised = promise(query.shape(), estimator, stored.sketch.estimators, stored.sketch.rows)
-    return Sketched(method, promised, use_keys)
+    return Sketched(method, promised, stored, gained, use_keys)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import HEURISTIC, PROVED
-from dpsql.errors import ReleaseFailed
 from dpsql.model import Boundary, Counts, JoinQuery
 
 if TYPE_CHECKING:
     from dpsql.core.sketching import Promise
     from dpsql.core.smooth import SmoothBound
     from dpsql.engine.services import Services
+    from dpsql.statistics import sketches, stored
 
 #: Failure probability of intervals on which no guarantee rests.
 _HEURISTIC_FAILURE = 1e-6
@@ -77,11 +77,14 @@ class Sampled:
 class Sketched:
     """Sketching sensitivity from what was stored of each relation, whatever the data is by now.
 
+    It was read when the question was priced, in the snapshot of the answer.
     ``sketch`` uses the exact norms, ``sketch_published`` the paper's mean over estimators.
     """
 
     method: str
     promise: Promise
+    stored: sketches.Stored = field(repr=False)  # secret
+    shifts: tuple[int, ...] = field(repr=False)
     use_keys: bool = True
     constant: bool = False
     eta: Fraction = Fraction(0)
@@ -108,18 +111,13 @@ class Sketched:
         """Bound by sketches and by how much their relations gained since."""
         from dpsql.core.sketching import bound
         from dpsql.core.stale import share
-        from dpsql.statistics.sketches import load, shifts
 
-        stored = load(query, services.database)
-        gained = shifts(stored, query, services.database)
-        if gained is None:
-            raise _gone()
         return bound(
             query.shape(),
-            stored.sketch,
+            self.stored.sketch,
             share(beta),
             self.promise,
-            shifts=gained,
+            shifts=self.shifts,
             use_keys=self.use_keys,
             tick=services.database.tick,
         )
@@ -127,10 +125,13 @@ class Sketched:
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """Residual or elastic sensitivity from stored statistics and the changes since."""
+    """Residual or elastic sensitivity from stored statistics and the changes since.
+
+    They were read when the question was priced, in the snapshot of the answer.
+    """
 
     method: str
-    wanted: frozenset[Boundary]
+    stored: stored.Stored = field(repr=False)  # secret
     use_keys: bool = True
     label: str = PROVED
     constant: bool = False
@@ -148,26 +149,14 @@ class Old:
     ) -> SmoothBound:
         """Bound by what was stored and by how much every relation gained since."""
         from dpsql.core.stale import bound, numbering
-        from dpsql.statistics.stored import load
 
-        stored = load(query, self.wanted, services.database)
-        if stored is None:
-            raise _gone()
         return bound(
             query.shape(),
             numbering(query),
-            stored.values,
-            stored.shifts,
+            self.stored.values,
+            self.stored.shifts,
             beta,
             self.method,
             self.use_keys,
             services.database.tick,
         )
-
-
-def _gone() -> ReleaseFailed:
-    """Return the error for what was there when the question was priced."""
-    return ReleaseFailed(
-        "stored statistics of the question became useless while it was answered",
-        hint="The cost was charged. Ask again, or SET dp.statistics = live.",
-    )

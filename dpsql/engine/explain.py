@@ -40,8 +40,9 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         ("cost rho", _decimal(quote.zcdp.rho)),
         ("groups", _groups(quote)),
     ]
-    if settings.method in ("sketch", "sketch_published") and quote.reads_private:
-        rows.insert(4, ("sketch", _why_sketch(quote)))
+    sketch = _why_sketch(quote, settings)
+    if sketch is not None:
+        rows.insert(4, ("sketch", sketch))
     if question.redundant:
         redundant = f"{', '.join(question.redundant)}: foreign keys say that they change nothing"
         rows.insert(2, ("redundant joins", redundant))
@@ -96,17 +97,21 @@ def _is_old(quote: Quote) -> bool:
     return any(isinstance(a.bounding, Old) for a in quote.aggregates)
 
 
-def _why_sketch(quote: Quote) -> str:
-    """Say whether sketches suit the question, from public facts."""
+def _why_sketch(quote: Quote, settings: Settings) -> str | None:
+    """Say whether sketches suit the question, from public facts, where one is or could be asked."""
     from dpsql.engine.choose import SKETCHES
     from dpsql.statistics.sketch_parts import hopeless
 
+    asked = settings.method in SKETCHES
+    if not quote.reads_private or not (asked or settings.method == "auto"):
+        return None
     for aggregate in quote.aggregates:
-        estimator = SKETCHES.get(aggregate.bounding.method)
-        reason = hopeless(aggregate.query, estimator) if estimator else None
+        if aggregate.bounding.constant or len(aggregate.query.occurrences) < 2:
+            continue
+        reason = hopeless(aggregate.query, SKETCHES.get(settings.method, SKETCHES["sketch"]))
         if reason is not None:
-            return f"hopeless: {reason}"
-    return "nothing public speaks against it"
+            return f"hopeless: {reason}" + ("" if asked else "; dp.method = auto avoids it")
+    return "nothing public speaks against it" if asked else None
 
 
 def _why_mechanism(quote: Quote, settings: Settings) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.errors import NotAnswerable
+from dpsql.errors import NotAnswerable, UnsupportedConstruct
 from dpsql.model import Question
 
 if TYPE_CHECKING:
@@ -81,6 +81,19 @@ def prepare(
             services.plans.pop(next(iter(services.plans)))
         services.plans[key] = prepared
     return prepared
+
+
+def require_built_in(types: Sequence[int], what: str) -> None:
+    """Refuse a text that is kept to be read again and names a type that is not built in.
+
+    Reading a literal runs code of its type, as whoever reads it later, and the name could mean
+    another type by then.
+    """
+    if any(int(oid) >= FIRST_OWN for oid in types):
+        raise UnsupportedConstruct(
+            f"{what} that uses a type which is not built in",
+            hint="Leave out conditions and columns of such types: filters do not matter here.",
+        )
 
 
 def _check_collations(question: Question, services: Services) -> None:

@@ -6,13 +6,14 @@ it is only stored, for answers to come (PRIVACY.md section 4, "Stale statistics"
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engine.prepare import FIRST_OWN
+from dpsql.engine.prepare import require_built_in
 from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import DpsqlError, InternalError, PermissionDenied, UnsupportedConstruct
-from dpsql.model import Boundary, JoinQuery, Question
+from dpsql.model import Boundary, JoinQuery, Question, Relation
 
 if TYPE_CHECKING:
     from dpsql.engine.request import Role
@@ -41,14 +42,51 @@ def measure(
     list of dict
         ``kept`` (the question's id, ``None`` for frequencies), ``kind``, ``identity``, ``value``.
         A question that cannot be analysed any more has none.
-    """
-    from dpsql.statistics.frequencies import frequencies
 
+    Raises
+    ------
+    DeclarationsChanged
+        When one of the relations or its declaration changed meanwhile.
+    """
     _show_phase(relation, _FREQUENCIES, services)
     schema, name = _name(relation, services)
     found = services.catalog.relation(schema, name)
     if found is None:
         raise InternalError("a relation that is refreshed is not declared")
+    oids = {relation, *(int(oid) for question in questions for oid in question["relations"])}
+    with unchanged(sorted(oids), services):
+        return _measure(relation, found, questions, services)
+
+
+@contextmanager
+def unchanged(oids: Sequence[int], services: Services, token: str | None = None) -> Iterator[None]:
+    """Refuse what was counted if anything was swapped under a name meanwhile, as for answers.
+
+    ``token`` is the fingerprint of ``oids`` when their names were looked up, by default the one
+    of this statement's snapshot.  A name that led nowhere while counting is the same refusal.
+
+    Raises
+    ------
+    DeclarationsChanged
+        When a relation or a declaration has changed.
+    """
+    token = services.catalog.fingerprint(oids) if token is None else token
+    services.catalog.confirm(oids, token)
+    try:
+        yield
+    except DpsqlError:
+        raise
+    except Exception:
+        services.catalog.confirm(oids, token)
+        raise
+    services.catalog.confirm(oids, token)
+
+
+def _measure(
+    relation: int, found: Relation, questions: Sequence[dict[str, Any]], services: Services
+) -> list[dict[str, Any]]:
+    from dpsql.statistics.frequencies import frequencies
+
     services.database.before_reading([relation])
     rows: list[dict[str, Any]] = [
         {"kept": None, "kind": "frequency", "identity": identity, "value": str(value)}
@@ -77,7 +115,7 @@ def relations(text: str, role: Role, services: Services) -> list[int]:
     from dpsql.statistics.stored import identity
 
     analysis = services.catalog.analyze(text)
-    require_own_types(analysis["types"], "statistics cannot be kept of a question")
+    require_built_in(analysis["types"], "statistics cannot be kept of a question")
     question = _question(analysis, services)
     queries = _private(question)
     if not queries:
@@ -125,19 +163,6 @@ def _boundaries(question: dict[str, Any], services: Services) -> dict[str, int]:
             if name is not None:
                 found[name] = counts[boundary]
     return found
-
-
-def require_own_types(types: Sequence[int], what: str) -> None:
-    """Refuse a text that is kept to be read again and names a type that is not built in.
-
-    Reading a literal runs code of its type, as whoever reads it later, and the name could mean
-    another type by then.
-    """
-    if any(int(oid) >= FIRST_OWN for oid in types):
-        raise UnsupportedConstruct(
-            f"{what} that uses a type which is not built in",
-            hint="Leave out conditions and columns of such types: filters do not matter here.",
-        )
 
 
 def _question(analysis: Mapping[str, Any], services: Services) -> Question:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dpsql.engine.prepare import Prepared, prepare
-from dpsql.engine.refresh import require_own_types
+from dpsql.engine.prepare import Prepared, prepare, require_built_in
+from dpsql.engine.refresh import unchanged
 from dpsql.engine.request import Role
-from dpsql.errors import NotAnswerable, PermissionDenied
+from dpsql.errors import DeclarationsChanged, NotAnswerable, PermissionDenied
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -32,8 +32,24 @@ def create(
     """
     prepared = prepare(text, None, services)
     _require_owner(prepared, role, services)
-    require_own_types(services.catalog.types_among(prepared.relations), "a sketch of a question")
+    require_built_in(services.catalog.types_among(prepared.relations), "a sketch of a question")
     _build(prepared, text, services, secret, estimators, rows)
+    _warn_if_hopeless(prepared, services)
+
+
+def _warn_if_hopeless(prepared: Prepared, services: Services) -> None:
+    """Tell the owner what ``dp.explain`` will tell of the sketch; public facts."""
+    from dpsql.statistics.sketch_parts import hopeless
+
+    for query in prepared.question.aggregates:
+        reason = hopeless(query)
+        if reason is not None:
+            services.warn(
+                "the sketch is hopeless",
+                f"In this join {reason}.",
+                "Use dp.method = auto for such questions; dp.drop_sketch deletes the sketch.",
+            )
+            return
 
 
 def _require_owner(prepared: Prepared, role: Role, services: Services) -> None:
@@ -62,15 +78,15 @@ def _build(
                 detail="The sensitivity of a count over one relation is 1.",
                 hint="Name a statement that joins relations.",
             )
-        build(
-            query,
-            text,
-            services.database,
-            estimators=estimators,
-            rows=rows,
-            secret=secret,
-        )
-    services.catalog.confirm(prepared.relations, prepared.fingerprint)
+        with unchanged(prepared.relations, services, prepared.fingerprint):
+            build(
+                query,
+                text,
+                services.database,
+                estimators=estimators,
+                rows=rows,
+                secret=secret,
+            )
 
 
 def rotate(role: Role, services: Services, secret: Secret) -> int:
@@ -91,6 +107,8 @@ def rotate(role: Role, services: Services, secret: Secret) -> int:
             prepared = prepare(sketch.query, None, services)
             _require_owner(prepared, role, services)
             _build(prepared, sketch.query, services, secret, sketch.estimators, sketch.rows)
+        except DeclarationsChanged:  # what was built is of nobody knows what
+            raise
         except (NotAnswerable, PermissionDenied):
             continue
         done.add(sketch.query)

@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import os
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
 from dpsql.errors import BY_SQLSTATE, DpsqlError, InternalError, ReleaseFailed
+
+if TYPE_CHECKING:
+    from dpsql.server.session import Session
 
 __all__ = ["__version__", "call"]
 
@@ -55,6 +58,8 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
     try:
         return getattr(handlers, handler)(plpy, session, **arguments)
     except DpsqlError as error:
+        if isinstance(error, ReleaseFailed):
+            _tell_charge(error, charged=session.charged)
         raised = _as_plpy_error(plpy, error)
     except Exception as error:  # noqa: BLE001 - the one door
         if sqlstate(error) in _PASS:
@@ -63,17 +68,31 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
             # the library's own refusal of a statement, which is about names and types only
             raise _plain(plpy, error, sqlstate(error)) from None
         _log(plpy, error, error_text=not session.touched)
-        ours = ReleaseFailed if session.touched else InternalError
-        raised = _as_plpy_error(
-            plpy,
-            ours(
-                "the answer could not be computed"
-                if ours is ReleaseFailed
-                else "dpsql failed before reading protected data",
-                hint=ours.default_hint or "Nothing was charged. The server log names the place.",
-            ),
-        )
+        raised = _as_plpy_error(plpy, _unexpected(session))
     raise raised from None
+
+
+def _unexpected(session: Session) -> DpsqlError:
+    """Return the error that stands for one whose text nobody may see."""
+    if not session.touched:
+        return InternalError(
+            "dpsql failed before reading protected data",
+            hint="Nothing was charged. The server log names the place.",
+        )
+    # what owners do with their own rows (sketches, statistics) costs nothing and answers nothing
+    error = ReleaseFailed(
+        "the answer could not be computed"
+        if session.charged
+        else "the protected rows could not be counted"
+    )
+    _tell_charge(error, charged=session.charged)
+    return error
+
+
+def _tell_charge(error: ReleaseFailed, *, charged: bool) -> None:
+    """Put before the hint whether the call cost anything."""
+    cost = "The cost was charged." if charged else "Nothing was charged."
+    error.hint = f"{cost} {error.hint}"
 
 
 def _plain(plpy: Any, error: Exception, state: str) -> Exception:

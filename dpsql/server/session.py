@@ -26,14 +26,15 @@ class Session:
     plans: dict[str, Any] = field(default_factory=dict)
     statements: dict[str, Any] = field(default_factory=dict)
     store: LedgerStore | None = None
-    # Whether this call charged the role or may have read protected rows.
+    # Whether this call may have read protected rows, and whether it charged the role.
     touched: bool = False
+    charged: bool = False
 
     def services(self, plpy: Any) -> Services:
         """Wire the ports for one call."""
         from dpsql.core.rng import SystemNoise
 
-        self.touched = False
+        self.touched = self.charged = False
         database = SpiDatabase(plpy, self.statements)
         return Services(
             database=database,
@@ -72,9 +73,9 @@ class _Ledger:
     def open(self, charge: Charge) -> Hit | Charged:
         opened = self._store().open(charge)
         if isinstance(opened, Charged):
-            self._session.touched = True
+            self._session.touched = self._session.charged = True
             return opened
-        self._session.touched = opened.charged
+        self._session.touched = self._session.charged = opened.charged
         return self._told(opened)
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:

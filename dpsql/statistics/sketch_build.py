@@ -63,7 +63,10 @@ def build(
     limit = _memory(estimators * rows, most, len(wanted), database)
     seeds = [secret(SEED_BYTES) for _ in families(shape)]
     relations = sorted({part.relation.oid for part in wanted})
-    database.execute("select dp.begin_sketch($1) as begun", [("oid[]", relations)])
+    database.execute(
+        "select dp.begin_measuring($1, 'sketches cannot be built') as begun",
+        [("oid[]", relations)],
+    )
     database.before_reading(relations)
     counted = []
     for i, part in enumerate(wanted):

@@ -10,6 +10,12 @@ from dpsql.errors import NotAnswerable
 from dpsql.model import AttributeUse, JoinQuery, Relation, quote_identifier
 from dpsql.query.counting_sql import value_sql
 
+#: More values than a sketch usually has estimators: a norm may be 300 times the largest frequency.
+HUGE_DOMAIN = 100_000
+
+# Types whose values hardly ever repeat, whatever the data.
+_HARDLY_REPEAT = frozenset({"uuid", "timestamp without time zone", "timestamp with time zone"})
+
 #: Norms are kept for every set of columns that is held fixed.
 MAX_COLUMNS = 6
 
@@ -145,7 +151,8 @@ def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
     """Say why sketches are of no use for a query, from public facts; ``None`` if they may be.
 
     The norm over a column is at least the root of the number of rows where its values hardly
-    repeat, and elastic sensitivity has a factor near 1 there.
+    repeat, and elastic sensitivity has a factor near 1 there.  Keys, what refers to them, declared
+    domains and types tell; whatever was counted does not.
     """
     shape = query.shape()
     single = (k for o in query.occurrences for k in query.identifying_keys(o) if len(k) == 1)
@@ -163,6 +170,9 @@ def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
                 )
             if use.attribute in referred or (use.column,) in foreign:
                 return f"{place} refers to a key: its domain grows with the data"
+            huge = _huge_domain(occurrence.relation, use.column)
+            if huge is not None:
+                return f"{place} {huge}"
     if len(query.occurrences) > MAX_OCCURRENCES:
         return f"the join has more than {MAX_OCCURRENCES} relations"
     if not families(shape):
@@ -173,4 +183,16 @@ def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
                 text_sql(part, number, "")
     except NotAnswerable as error:
         return error.message
+    return None
+
+
+def _huge_domain(relation: Relation, column: str) -> str | None:
+    """Say that a column may have too many values; what was declared goes before its type."""
+    for domain in relation.domains:
+        if domain.column == column:
+            number = len(domain.values)
+            return f"has a declared domain of {number} values" if number > HUGE_DOMAIN else None
+    for known in relation.columns:
+        if known.name == column and _family(known.type_name) in _HARDLY_REPEAT:
+            return f"is of type {known.type_name}, whose values hardly repeat"
     return None

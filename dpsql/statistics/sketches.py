@@ -22,13 +22,10 @@ from dpsql.statistics.sketch_parts import Part, identity, parts
 class Stored:
     """A sketch as it was found.
 
-    ``snapshots`` and ``taken_at`` are by occurrence, texts of ``pg_snapshot`` and
-    ``timestamptz``; changes since are counted from ``measurements`` on, see ``shifts``.
+    Changes since are counted from ``measurements`` on, one of each occurrence; see ``shifts``.
     """
 
     sketch: Sketch
-    snapshots: tuple[str, ...]
-    taken_at: tuple[str, ...]
     measurements: tuple[int | None, ...]
 
 
@@ -53,7 +50,7 @@ def store(
     database: Database,
 ) -> int:
     """Put a sketch in place of an older one of the same relations; return its number."""
-    # dp.begin_sketch has locked others out
+    # dp.begin_measuring has locked others out
     database.execute("delete from dp.sketch where identity = $1 returning id", [("text", name)])
     made = database.execute(
         "insert into dp.sketch (identity, query, estimators, rows, moments)"
@@ -112,8 +109,7 @@ def store_counters(
 # What is read of a part: by these names in `_Loaded`.
 _FOUND = """
        s.estimators::int8 * s.rows as total, c.squares::text as squares,
-       c.norms::text[] as norms, c.snapshot::text as snapshot, c.taken_at::text as taken_at,
-       c.measurement,
+       c.norms::text[] as norms, c.measurement,
        c.fingerprint is not distinct from dp.sketch_fingerprint(c.relation, c.columns) as valid
   from dp.sketch as s
   join dp.sketch_counter as c on c.sketch = s.id
@@ -162,12 +158,7 @@ def load(query: JoinQuery, database: Database) -> Stored:
         squares=tuple(f.squares for f in found),
         moments=moments,
     )
-    return Stored(
-        sketch,
-        tuple(f.snapshot for f in found),
-        tuple(f.taken_at for f in found),
-        tuple(f.measurement for f in found),
-    )
+    return Stored(sketch, tuple(f.measurement for f in found))
 
 
 _SHIFTS = """
@@ -194,8 +185,6 @@ class _Loaded:
     total: int
     squares: int
     norms: dict[frozenset[int], int]
-    snapshot: str
-    taken_at: str
     measurement: int | None
 
 
@@ -226,15 +215,13 @@ def _load_part(part: Part, database: Database) -> _Loaded:
 
 
 def _loaded(part: Part, row: tuple[object, ...]) -> _Loaded:
-    total, squares, norms, snapshot, taken_at, measurement, _ = row
+    total, squares, norms, measurement, _ = row
     by_fixed = {
         frozenset(a for k, a in enumerate(part.attributes) if fixed >> k & 1): int(str(norm))
         for fixed, norm in enumerate(cast("list[object]", norms))
     }
     since = None if measurement is None else int(str(measurement))
-    return _Loaded(
-        int(str(total)), int(str(squares)), by_fixed, str(snapshot), str(taken_at), since
-    )
+    return _Loaded(int(str(total)), int(str(squares)), by_fixed, since)
 
 
 def _moments(flat: object, size: int) -> tuple[tuple[int, ...], ...] | None:

@@ -27,11 +27,7 @@ begin
     end if;
     return (
         with recursive part(oid) as (
-            select relation
-            union
-            select i.inhrelid
-              from part as p
-              join pg_catalog.pg_inherits as i on i.inhparent = p.oid
+            select unnest(dp.statistics_members(relation))
         ), planned(class, object) as (
             select 'pg_class'::regclass::oid, p.oid from part as p
             union all

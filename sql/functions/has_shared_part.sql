@@ -11,17 +11,11 @@ begin
         return false;
     end if;
     return exists (
-        with recursive part(oid) as (
-            select i.inhrelid from pg_catalog.pg_inherits as i where i.inhparent = relation
-            union
-            select i.inhrelid
-              from part as p
-              join pg_catalog.pg_inherits as i on i.inhparent = p.oid
-        )
         select
-          from part as p
-         where exists (select from dp.policy as own where own.relation = p.oid and own.kind <> 'withdrawn')
-            or (select count(*) from pg_catalog.pg_inherits as i where i.inhrelid = p.oid) > 1);
+          from unnest(dp.statistics_members(relation)) as p(oid)
+         where p.oid <> relation
+           and (exists (select from dp.policy as own where own.relation = p.oid and own.kind <> 'withdrawn')
+             or (select count(*) from pg_catalog.pg_inherits as i where i.inhrelid = p.oid) > 1));
 end
 $$;
 comment on function dp.has_shared_part(oid) is 'internal: whether rows of a relation belong to another declared one too';

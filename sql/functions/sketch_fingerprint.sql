@@ -12,13 +12,9 @@ declare
     used text;
     number bigint;
 begin
-    with recursive part(oid) as (
-        select c.oid from pg_catalog.pg_class as c where c.oid = relation
-        union
-        select i.inhrelid from part join pg_catalog.pg_inherits as i on i.inhparent = part.oid)
     select string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid), bool_or(c.relkind = 'f')
       into files, foreign_part
-      from part join pg_catalog.pg_class as c on c.oid = part.oid;
+      from pg_catalog.pg_class as c where c.oid = any (dp.statistics_members(relation));
     select string_agg(concat_ws(':', a.attnum, a.atttypid, a.atttypmod, a.attcollation), ','
                       order by u.n),
            count(*)

@@ -56,28 +56,20 @@ language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    locked oid[];
     read_too oid[];
     questions jsonb;
     taken timestamptz;
 begin
     perform dp.require_statistics(relation);
-    if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception using
-            errcode = 'PD040',
-            message = 'statistics cannot be refreshed in this transaction',
-            detail = format('It is %s: its snapshot may be older than those of other refreshes.',
-                            upper(current_setting('transaction_isolation'))),
-            hint = 'Refresh in a transaction that is READ COMMITTED.';
-    end if;
     perform pg_try_advisory_xact_lock_shared(dp.refresh_phase(relation, 1));
-    lock table dp.measurement in share row exclusive mode;
-    -- Whatever would change what counts as a change of these waits until we are done.
-    for read_too in
-        select k.relations from dp.kept_query as k where relation = any (k.relations)
-    loop
-        perform dp.lock_declared(read_too);
-    end loop;
-    perform dp.lock_declared(array[relation::oid]);
+    -- Whatever would change what counts as a change of these waits until we are done; a question
+    -- that somebody keeps while we wait is left to the next refresh.
+    locked := array(select relation::oid
+                    union
+                    select unnest(k.relations) from dp.kept_query as k
+                     where relation = any (k.relations));
+    perform dp.begin_measuring(locked, 'statistics cannot be refreshed');
     if dp.statistics_fingerprint(relation) is null then
         raise exception using
             errcode = 'PD040',
@@ -88,7 +80,7 @@ begin
     select coalesce(jsonb_agg(jsonb_build_object('id', k.id, 'relations', k.relations::bigint[], 'role', k.kept_by::bigint)), '[]')
       into questions
       from dp.kept_query as k
-     where relation = any (k.relations)
+     where relation = any (k.relations) and k.relations <@ locked
        and (select bool_and(dp.statistics_fingerprint(r.oid) is not null)
               from unnest(k.relations) as r(oid));
     select array_agg(distinct r.oid) into read_too
@@ -96,14 +88,6 @@ begin
             union
             select unnest(k.relations)
               from dp.kept_query as k join jsonb_array_elements(questions) as q on (q ->> 'id')::integer = k.id) as r;
-    if dp.changed_here(array(select unnest(dp.statistics_members(r)) from unnest(read_too) as r))
-       or exists (select from dp.change as c
-                   where c.transaction = pg_current_xact_id_if_assigned()) then
-        raise exception using
-            errcode = 'PD040',
-            message = 'statistics cannot be refreshed in a transaction that changed the rows itself',
-            hint = 'Commit the changes first.';
-    end if;
     -- One statement is one snapshot: of the data, of the catalogue and of the changes.
     with found as materialized (
         select f.kept, f.kind, f.identity, f.value

@@ -36,16 +36,16 @@ comment on function dp.statistics_shift(bigint, oid) is
     'internal: rows that a relation gained since a measurement; NULL: not to be used';
 
 -- The rows of the view dp.statistics: those of relations that the caller owns.  "changes" are rows
--- gained since, at least; NULL: not used any more, until the next refresh.  Security definer on
--- purpose: reads tables of ours.
+-- gained since, at least; NULL: not used any more, until the next refresh.  A sketch has one row: no
+-- counter or norm of it is shown.  Security definer on purpose: reads tables of ours.
 create or replace function dp.owned_statistics()
 returns table (
     kind text, relations text[], identity text, value numeric, taken_at timestamptz, changes numeric,
-    kept_question text)
+    kept_question text, estimators bigint)
 language sql stable parallel restricted security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select s.kind, o.relations, s.identity, s.value, m.taken_at, o.changes, k.query
+    select s.kind, o.relations, s.identity, s.value, m.taken_at, o.changes, k.query, null::bigint
       from dp.statistic as s
       join dp.measurement as m on m.id = s.measurement
       left join dp.kept_query as k on k.id = s.kept
@@ -56,6 +56,27 @@ as $$
              from (select u.relation, dp.statistics_shift(s.measurement, u.relation) as gained
                      from unnest(coalesce(k.relations, array[s.relation])) as u(relation)) as r
              left join pg_class as c on c.oid = r.relation) as o on o.own
+     where dp.caller_administers()
+    union all
+    select 'sketch', o.relations, s.identity, null, o.taken_at, o.changes, s.query,
+           s.estimators::bigint * s.rows
+      from dp.sketch as s
+      join lateral (
+           select array_agg(r.relation::regclass::text order by r.relation) as relations,
+                  min(r.taken_at) as taken_at,
+                  case when bool_and(r.valid) then sum(r.gained) end as changes,
+                  bool_and(coalesce(pg_has_role(dp.caller(), t.relowner, 'usage'), false)) as own
+             from (select c.relation::oid as relation, min(c.taken_at) as taken_at,
+                          max(g.gained) as gained,
+                          bool_and(g.gained is not null and coalesce(
+                              c.fingerprint = dp.sketch_fingerprint(c.relation, c.columns), false))
+                              as valid
+                     from dp.sketch_counter as c
+                    cross join lateral (
+                          select dp.statistics_shift(c.measurement, c.relation) as gained) as g
+                    where c.sketch = s.id
+                    group by c.relation) as r
+             left join pg_class as t on t.oid = r.relation) as o on o.own
      where dp.caller_administers()
 $$;
 comment on function dp.owned_statistics() is 'internal: dp.statistics';

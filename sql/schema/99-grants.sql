@@ -17,6 +17,7 @@ grant execute on function
     dp.caller(),
     dp.caller_administers(),
     dp.relation_problem(oid),
+    dp.statistics_members(oid),
     dp.has_shared_part(oid),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
@@ -114,7 +115,8 @@ grant insert, select (sketch, family) on dp.sketch_family to dp_executor;
 grant select, insert on dp.sketch_counter to dp_executor;
 grant select on dp.sketches to dp_owner;
 grant execute on function dp.sketch_fingerprint(oid, text[]) to dp_owner, dp_executor;
-grant execute on function dp.begin_sketch(oid[]), dp.measure_sketch(oid, pg_snapshot, text) to dp_executor;
+grant execute on function dp.begin_measuring(oid[], text), dp.measure_sketch(oid, pg_snapshot, text)
+    to dp_executor;
 grant execute on function
     dp.create_sketch(text, integer, integer),
     dp.create_sketch_of(text, integer, integer, text),
@@ -144,7 +146,6 @@ grant insert on dp.change, dp.changed_key to dp_executor;
 grant select on dp.change, dp.changed_key, dp.kept_query, dp.measurement, dp.measured_relation,
     dp.statistic to dp_executor;
 grant execute on function
-    dp.statistics_members(oid),
     dp.has_one_text(oid, integer, oid),
     dp.statistics_keyed(oid),
     dp.usable_shift(bigint, oid),
