@@ -57,6 +57,7 @@ def sensitivity(
         bounding = choose_bounding(
             query, asked, settings.delta, services.database, use_keys=use_keys
         )
+        services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
         counts = count(query, bounding.boundaries, services.database, answer=False)
         found = max(found, bounding.smooth(query, counts, beta, services).value)
     services.catalog.confirm(prepared.relations, prepared.fingerprint)
