@@ -216,7 +216,7 @@ def test_the_bodies_behind_the_doors_are_closed(shop: Any) -> None:
 
 
 def test_a_failure_after_the_charge_tells_nothing(shop: Any) -> None:
-    shop.sql("revoke select on client from dp_executor")
+    shop.sql("revoke execute on function dp.lock_reads(oid[]) from dp_executor")
     error = refusal(shop, "select dp_count(*) from client where c_kind = 'a'")
     assert error.sqlstate == "PD900"
     assert error.diag.message_primary == "the answer could not be computed"
