@@ -125,7 +125,7 @@ class Scripted:
     ) -> list[tuple[object, ...]]:
         first = parameters[0][1]
         assert isinstance(first, list)
-        if "statistics_shift" in sql:
+        if "usable_shift" in sql:
             oids = parameters[1][1]
             assert isinstance(oids, list)
             return [
