@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from dpsql.core.polynomial import Polynomial, Powers, add_term
 from dpsql.core.residual import determined, subsets
@@ -173,12 +173,12 @@ def _mean_error(shape: Shape, estimators: int, rows: int, eta: Fraction) -> Frac
     """
     if len(shape.attributes) > MAX_OCCURRENCES:
         return Fraction(1)
-    changes = [c for r in range(shape.private_count) for c in _changed(shape, r)]
-    sets = max((len(_changed(shape, r)) for r in range(shape.private_count)), default=1)
+    changes = [_changed(shape, r) for r in range(shape.private_count)]
+    sets = max(map(len, changes), default=1)
     failing = rows // 2 + 1
     each = math.log(float(eta) / math.comb(rows, failing)) / failing - math.log(sets)
     spread = 0.0
-    for changed in changes:
+    for changed in chain.from_iterable(changes):
         ends = [sum(i not in changed for i in f.occurrences) for f in families(shape)]
         spread = max(spread, 2.0 ** ends.count(1) * math.exp(4.0 * ends.count(2)))
     return _round_up(-2.0 * spread * each / estimators)
