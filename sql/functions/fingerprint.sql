@@ -7,8 +7,20 @@ create or replace function dp.fingerprint(objects oid[])
 returns text
 language plpgsql stable parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
+declare
+    parts oid[] := objects;
 begin
+    if exists (select from pg_inherits i where i.inhparent = any (objects)) then
+        parts := array(
+            with recursive part(oid) as (
+                select unnest(objects)
+                union
+                select i.inhrelid from part join pg_inherits as i on i.inhparent = part.oid)
+            select p.oid from part as p);
+    end if;
     return (select concat_ws('|', (select version from dp.catalog_version),
   (select string_agg(c.oid || ':' || c.xmin || ':' || c.relrowsecurity || ':' || n.nspname || '.' || c.relname, ',' order by c.oid)
      from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any (objects)),
@@ -34,16 +46,11 @@ begin
   -- what indexes, partitions and functions' owners forbid by now
   (select string_agg(c.oid || ':' || dp.relation_problem(c.oid), ',' order by c.oid)
      from pg_class c where c.oid = any (objects))
-  ) || '#' || (
-    with recursive part(oid) as (
-        select c.oid from pg_class as c where c.oid = any (objects)
-        union
-        select i.inhrelid from part join pg_inherits as i on i.inhparent = part.oid)
-    select concat_ws('|',
-        string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid),
-        (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)
-           from part join pg_inherits as i on i.inhparent = part.oid))
-      from part join pg_class as c on c.oid = part.oid));
+  ) || '#' || concat_ws('|',
+  (select string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid)
+     from pg_class c where c.oid = any (parts)),
+  (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)
+     from pg_inherits i where i.inhparent = any (parts))));
 end
 $$;
 comment on function dp.fingerprint(oid[]) is 'internal: what plans and stored answers rely on';

@@ -9,20 +9,21 @@ returns text
 language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 set jit = off
+set plan_cache_mode = force_generic_plan
 as $$
+declare
+    trusted oid[] := array(select r.oid from pg_catalog.pg_roles as r
+                            where r.rolsuper or r.rolname = 'dp_executor');
 begin
     -- the usual database: nobody but superusers brought any code
-    if not exists (
-        select
-          from (select f.proowner from pg_catalog.pg_proc as f where f.oid >= 16384
-                union all
-                select o.oprowner from pg_catalog.pg_operator as o where o.oid >= 16384
-                union all
-                select o.opcowner from pg_catalog.pg_opclass as o where o.oid >= 16384
-                union all
-                select o.opfowner from pg_catalog.pg_opfamily as o where o.oid >= 16384) as code(owner)
-          join pg_catalog.pg_roles as r on r.oid = code.owner
-         where not r.rolsuper and r.rolname <> 'dp_executor') then
+    if not exists (select from pg_catalog.pg_proc as f
+                    where f.oid >= 16384 and f.proowner <> all (trusted))
+       and not exists (select from pg_catalog.pg_operator as o
+                        where o.oid >= 16384 and o.oprowner <> all (trusted))
+       and not exists (select from pg_catalog.pg_opclass as o
+                        where o.oid >= 16384 and o.opcowner <> all (trusted))
+       and not exists (select from pg_catalog.pg_opfamily as o
+                        where o.oid >= 16384 and o.opfowner <> all (trusted)) then
         return null;
     end if;
     return (

@@ -6,19 +6,25 @@ returns table (spend_id bigint, payload text, taken_at timestamptz)
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    found_answer dp.answer;
 begin
     if not dp.ledger_in_place() then
         return;
     end if;
-    return query
-    select a.spend, a.payload, a.taken_at
+    select a.* into found_answer
       from dp.answer_text as t
       join dp.answer as a on a.key = t.key
       join dp.principal as p on p.role_oid = ledger_peek.role_oid
       join dp.role_budget as b on b.principal = p.id
      where t.text_key = ledger_peek.text_key
-       and exists (select from dp.spend as s where s.source = a.spend and s.principal = p.id)
-       and dp.ledger_answer_valid(a);
+       and exists (select from dp.spend as s where s.source = a.spend and s.principal = p.id);
+    if found and dp.ledger_answer_valid(found_answer) then
+        spend_id := found_answer.spend;
+        payload := found_answer.payload;
+        taken_at := found_answer.taken_at;
+        return next;
+    end if;
 end
 $$;
 comment on function dp.ledger_peek(oid, bytea) is 'internal: stored answer for an exact text';

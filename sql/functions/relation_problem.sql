@@ -4,9 +4,13 @@
 -- (PRIVACY.md section 1): parts of a relation are covered by their parent only.
 create or replace function dp.relation_problem(relation oid)
 returns text
-language sql stable parallel safe security invoker
+language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
+begin
+    return (
     select case
                when c.relnamespace in (select n.oid from pg_catalog.pg_namespace as n
                                         where n.nspname in ('pg_catalog', 'information_schema',
@@ -20,7 +24,8 @@ as $$
                when exists (select from pg_catalog.pg_inherits as i where i.inhrelid = c.oid)
                    then 'it inherits from another table'
                when c.relrowsecurity then 'it has row-level security'
-               when exists (select from pg_catalog.pg_class as part
+               when c.relkind = 'p'
+                and exists (select from pg_catalog.pg_class as part
                              where part.relrowsecurity
                                and part.oid in (select t.relid
                                                   from pg_catalog.pg_partition_tree(c.oid) as t))
@@ -30,6 +35,7 @@ as $$
                else dp.foreign_code(c.oid)
            end
       from pg_catalog.pg_class as c
-     where c.oid = relation
+     where c.oid = relation);
+end
 $$;
 comment on function dp.relation_problem(oid) is 'why a relation cannot be declared, or NULL';
