@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -14,6 +16,16 @@ from bench.queries import R6
 
 _ROOT = Path(__file__).resolve().parent.parent
 _TPCH = _ROOT / "demo" / "tpch"
+_NETWORK = _ROOT / "demo" / "facebook"
+
+_FOREIGN_KEYS = {
+    "nation": ("n_regionkey",),
+    "supplier": ("s_nationkey",),
+    "partsupp": ("ps_suppkey",),
+    "customer": ("c_nationkey",),
+    "orders": ("o_custkey",),
+    "lineitem": ("l_partkey, l_suppkey", "l_suppkey"),
+}
 
 
 def superuser() -> str:
@@ -46,23 +58,73 @@ def prepare_r6(dsn: str) -> None:
         )
 
 
-def prepare_tpch(dsn: str, database: str, scale: float) -> None:
-    """Make the database unless it is there, complete; install the extension that was built last."""
+def prepare_tpch(dsn: str, database: str, scale: float, *, indexed: bool = False) -> None:
+    """Make the database unless it is there, complete; install the extension that was built last.
+
+    ``indexed``: with an index for every foreign key, as random walks want them.
+    """
     where = make_conninfo(dsn, dbname=database)
+    _make(dsn, database, lambda: _load_tpch(where, scale, indexed=indexed))
+    _install(where, (_TPCH / "protect.sql").read_text())
+
+
+def prepare_network(dsn: str) -> str:
+    """Make the ego-network with its triangles, every join column indexed; return where it is.
+
+    ``near2`` to ``near5`` are public copies of ``edge2`` to ``edge5``: a question that joins them
+    with the private ``edge1`` has one boundary of theirs for its sensitivity.
+    """
+    database = "bench_walks_network"
+    where = make_conninfo(dsn, dbname=database)
+    _make(dsn, database, lambda: _load_network(where))
+    _install(
+        where,
+        "select dp.protect(format('edge%s', i)::regclass) from generate_series(1, 5) as i;"
+        "select dp.declare_public(format('near%s', i)::regclass) from generate_series(2, 5) as i;"
+        "select dp.protect('r6')",
+    )
+    return where
+
+
+def _make(dsn: str, database: str, load: Callable[[], None]) -> None:
+    """Create and fill a database, or leave it alone when it is complete."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         sql = "select shobj_description(oid, 'pg_database') from pg_database where datname = %s"
         if connection.execute(sql, [database]).fetchone() != ("complete",):
             connection.execute(f'drop database if exists "{database}" with (force)')
             connection.execute(f'create database "{database}"')
-            _load_tpch(where, scale)
+            load()
             connection.execute(f"comment on database \"{database}\" is 'complete'")
+
+
+def _install(where: str, declarations: str) -> None:
     with psycopg.connect(where, autocommit=True) as connection:
         connection.execute("drop extension if exists dpsql cascade")
         connection.execute("create extension dpsql cascade")
-        connection.execute((_TPCH / "protect.sql").read_text())
+        connection.execute(declarations)
 
 
-def _load_tpch(dsn: str, scale: float) -> None:
+def _load_network(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute((_NETWORK / "tables.sql").read_text())
+        for i in range(1, 6):
+            copy = f"copy edge{i} from stdin (format csv, delimiter '|')"
+            path = _ROOT / "demo" / "data" / f"edge{i}.csv.gz"
+            with gzip.open(path) as file, connection.cursor().copy(copy) as sink:
+                while block := file.read(1 << 20):
+                    sink.write(block)
+        connection.execute((_NETWORK / "keys.sql").read_text())
+        connection.execute(R6)
+        for i in range(2, 6):
+            connection.execute(f"create table near{i} as table edge{i}")
+            for column in (f"edge{i}_from", f"edge{i}_to"):
+                connection.execute(f"create index on near{i} ({column})")
+        for columns in ("a, b", "b, c", "c, a"):
+            connection.execute(f"create index on r6 ({columns})")
+        connection.execute("vacuum analyze")
+
+
+def _load_tpch(dsn: str, scale: float, *, indexed: bool) -> None:
     from dpsql.client.tpch import generate
 
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -75,4 +137,8 @@ def _load_tpch(dsn: str, scale: float) -> None:
                         sink.write(block)
                 path.unlink()
         connection.execute((_TPCH / "keys.sql").read_text())
+        if indexed:
+            for table, columns in _FOREIGN_KEYS.items():
+                for column in columns:
+                    connection.execute(f"create index on {table} ({column})")
         connection.execute("vacuum analyze")

@@ -9,12 +9,16 @@ from typing import Any
 
 Row = dict[str, Any]
 
+_RATED = ("Q1", "Q4")
+
 STYLE = {
     "elastic": ("#7f7f7f", "s"),
     "residual": ("#1f77b4", "o"),
     "sampling": ("#2ca02c", "^"),
     "sampling_published": ("#ff7f0e", "v"),
+    "sampling_published_filtered": ("#d62728", "1"),
     "sampling_estimate": ("#bcbd22", "<"),
+    "sampling_estimate_filtered": ("#17becf", ">"),
     "sketch": ("#9467bd", "D"),
     "sketch_published": ("#e377c2", "d"),
 }
@@ -43,14 +47,17 @@ def draw(rows: list[Row], folder: Path) -> None:
         series="mechanism",
     )
     _bars(parts["time"], folder / "time.svg")
-    for mechanism in ("laplace", "cauchy"):
-        chosen = [r for r in parts["rate"] if r["mechanism"] == mechanism]
+    for mechanism in ("laplace", "cauchy", "calibrated"):
+        chosen = [r for r in parts["rate"] if r["mechanism"] == mechanism and r["query"] in _RATED]
         _panels(chosen, "rate", folder / f"rate-{mechanism}.svg", "sampling rate", "median error")
     chosen = [r for r in parts["rate"] if r["mechanism"] == "laplace"]
     name = folder / "rate-sensitivity.svg"
     _panels(chosen, "rate", name, "sampling rate", "sensitivity", value="sensitivity")
+    name = folder / "rate-group.svg"
+    _panels(parts["group"], "rate", name, "sampling rate", "largest group", value="sensitivity")
     scaled = [r | {"scale": float(r["data"].split()[-1])} for r in parts["scale"]]
     _panels(scaled, "scale", folder / "scale.svg", "scale factor", "median error")
+    _panels(scaled, "scale", folder / "scale-time.svg", "scale factor", "ms", value="ms")
 
 
 def _panels(
@@ -69,10 +76,14 @@ def _panels(
     queries = sorted({row["query"] for row in rows})
     if not queries:
         return
+    across = min(len(queries), 4)
+    down = -(-len(queries) // across)
     figure, axes = plt.subplots(
-        1, len(queries), figsize=(2.6 * len(queries) + 1, 3.2), squeeze=False
+        down, across, figsize=(2.6 * across + 1.5, 2.6 * down + 0.9), squeeze=False
     )
-    for axis, query in zip(axes[0], queries, strict=True):
+    for axis in axes.flat[len(queries) :]:
+        axis.set_visible(False)
+    for axis, query in zip(axes.flat, queries, strict=False):
         mine = [row for row in rows if row["query"] == query]
         if value == "median_error" and mine[0].get("truth"):
             axis.axhspan(0.5, mine[0]["truth"], color="#dddddd", zorder=0, label="true answer")
@@ -86,8 +97,9 @@ def _panels(
             elif points:
                 axis.plot(*zip(*points, strict=True), color=colour, marker=marker, label=name, ms=4)
         axis.set(title=query, xlabel=x_label, xscale="log", yscale="log")
-    axes[0][0].set_ylabel(y_label)
-    _finish(figure, axes[0], path)
+    for row in axes:
+        row[0].set_ylabel(y_label)
+    _finish(figure, axes.flat, path)
 
 
 def _bars(rows: list[Row], path: Path) -> None:
@@ -101,9 +113,9 @@ def _bars(rows: list[Row], path: Path) -> None:
     methods = list(STYLE)
     for n, method in enumerate(methods):
         ms = {row["query"]: row["ms"] for row in rows if row["method"] == method}
-        at = [i + (n - len(methods) / 2) * 0.12 for i, q in enumerate(queries) if ms.get(q)]
+        at = [i + (n - len(methods) / 2) * 0.09 for i, q in enumerate(queries) if ms.get(q)]
         heights = [ms[q] for q in queries if ms.get(q)]
-        axis.bar(at, heights, width=0.11, color=STYLE[method][0], label=method)
+        axis.bar(at, heights, width=0.08, color=STYLE[method][0], label=method)
     axis.set(yscale="log", ylabel="ms")
     axis.set_xticks(range(len(queries)), queries)
     _finish(figure, [axis], path)
@@ -115,6 +127,7 @@ def _finish(figure: Any, axes: Any, path: Path) -> None:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     legend: Callable[..., Any] = figure.legend
-    figure.tight_layout(rect=(0, 0, 1, 0.88))
-    legend(handles.values(), handles.keys(), loc="upper center", ncols=6, frameon=False)
+    room = 0.55 / figure.get_size_inches()[1]
+    figure.tight_layout(rect=(0, 0, 1, 1 - room))
+    legend(handles.values(), handles.keys(), loc="upper center", ncols=5, frameon=False)
     figure.savefig(path, metadata={"Date": None})

@@ -30,10 +30,13 @@ def create(
     PermissionDenied
         When the role does not own all relations.
     """
+    from dpsql.statistics.sketches import compact
+
     prepared = prepare(text, None, services)
     _require_owner(prepared, role, services)
     require_built_in(services.catalog.types_among(prepared.relations), "a sketch of a question")
     _build(prepared, text, services, secret, estimators, rows)
+    compact(services.database)
     _warn_if_hopeless(prepared, services)
 
 
@@ -94,8 +97,9 @@ def rotate(role: Role, services: Services, secret: Secret) -> int:
 
     What cannot be built any more, because a relation was dropped or altered, is deleted.
     """
-    from dpsql.statistics.sketches import delete, listed
+    from dpsql.statistics.sketches import begin, compact, delete, listed
 
+    begin(services.database)
     done: set[str] = set()
     for sketch in listed(services.database):
         if not services.catalog.owns(role.oid, sketch.relations):
@@ -112,4 +116,5 @@ def rotate(role: Role, services: Services, secret: Secret) -> int:
         except (NotAnswerable, PermissionDenied):
             continue
         done.add(sketch.query)
+    compact(services.database)
     return len(done)

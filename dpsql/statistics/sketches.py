@@ -266,3 +266,18 @@ def listed(database: Database) -> list[Listed]:
 def delete(number: int, database: Database) -> None:
     """Delete a sketch with its counters and its seeds."""
     database.execute("delete from dp.sketch where id = $1 returning id", [("int8", number)])
+
+
+def begin(database: Database) -> None:
+    """Wait for whoever measures; nobody else does until the transaction ends.
+
+    Before the first sketch is deleted: who builds one deletes its predecessor after this.
+    """
+    database.execute(
+        "select dp.begin_measuring($1, 'sketches cannot be built') as begun", [("oid[]", [])]
+    )
+
+
+def compact(database: Database) -> None:
+    """Forget what only deleted sketches had to count, and add up the changes that are left."""
+    database.execute("select dp.compact_changes() as compacted")

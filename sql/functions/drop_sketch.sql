@@ -10,6 +10,9 @@ declare
     found_relation regclass;
 begin
     perform dp.require_administrator();
+    if sketch is null then
+        raise exception using errcode = 'PD040', message = 'parameter "sketch" must not be null';
+    end if;
     perform 1 from dp.sketch as s where s.id = drop_sketch.sketch;
     if not found then
         raise exception using
@@ -26,7 +29,10 @@ begin
     loop
         perform dp.require_ownership(found_relation);
     end loop;
+    -- before any row of it, in the order of whoever builds one
+    lock table dp.measurement in share row exclusive mode;
     delete from dp.sketch as s where s.id = drop_sketch.sketch;
+    perform dp.compact_changes();
 end
 $$;
 comment on function dp.drop_sketch(bigint) is 'forget a sketch with its counters and seeds';

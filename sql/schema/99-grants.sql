@@ -115,7 +115,8 @@ grant insert, select (sketch, family) on dp.sketch_family to dp_executor;
 grant select, insert on dp.sketch_counter to dp_executor;
 grant select on dp.sketches to dp_owner;
 grant execute on function dp.sketch_fingerprint(oid, text[]) to dp_owner, dp_executor;
-grant execute on function dp.begin_measuring(oid[], text), dp.measure_sketch(oid, pg_snapshot, text)
+grant execute on function dp.begin_measuring(oid[], text), dp.measure_sketch(oid, pg_snapshot, text),
+    dp.compact_changes()
     to dp_executor;
 grant execute on function
     dp.create_sketch(text, integer, integer),

@@ -1,5 +1,6 @@
 -- What long commands of members of dp_owner are doing: the phase only, no number of rows.  Shown by
--- the advisory locks of dp.refresh_phase, which end with the command however it ends.
+-- the advisory locks of dp.refresh_phase, which end with the command however it ends.  Anybody may
+-- take such a lock, so those of sessions that could not refresh the relation do not count.
 create or replace view dp.progress with (security_barrier) as
 select l.pid,
        'refresh' as command,
@@ -16,5 +17,7 @@ select l.pid,
    and l.classid::bigint between 1685082881 and 1685082884
    and pg_catalog.pg_has_role(dp.caller(), c.relowner, 'usage')
    and dp.caller_administers()
+   and exists (select from pg_catalog.pg_stat_activity as a
+                where a.pid = l.pid and pg_catalog.pg_has_role(a.usesysid, c.relowner, 'member'))
  group by l.pid, c.oid;
 comment on view dp.progress is 'phases of running refreshes, for owners';

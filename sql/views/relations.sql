@@ -7,6 +7,8 @@ select n.nspname as schema_name,
        p.privacy_unit,
        p.declared_by,
        p.declared_at,
+       case p.kind when 'protected' then r.answer_lifetime end as answer_lifetime,
+       case p.kind when 'protected' then r.heuristic end as heuristic_allowed,
        case when p.kind <> 'view' then dp.relation_problem(c.oid) end as problem
   from dp.policy as p
   join pg_catalog.pg_class as c on c.oid = p.relation

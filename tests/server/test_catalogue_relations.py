@@ -75,6 +75,17 @@ def test_partitioned_and_quoted_relations_are_declared(owner: Any) -> None:
     assert sorted(rows) == [("parent", "protected", None), ('Ünï "quoted"', "protected", None)]
 
 
+def test_what_an_owner_allowed_is_shown_beside_the_relation(owner: Any) -> None:
+    shown = "select answer_lifetime::text, heuristic_allowed from dp.relations"
+    owner.execute("select dp.protect('plain')")
+    assert owner.execute(shown).fetchall() == [(None, False)]
+    owner.execute("select dp.set_answer_lifetime('plain', '2 days'), dp.allow_heuristic('plain')")
+    assert owner.execute(shown).fetchall() == [("2 days", True)]
+    owner.execute("select dp.unprotect('plain')")
+    owner.execute("select dp.declare_public('plain')")
+    assert owner.execute(shown).fetchall() == [(None, None)]
+
+
 def test_a_declared_relation_whose_rows_become_guarded_shows_its_problem(owner: Any) -> None:
     owner.execute("select dp.protect('plain')")
     owner.execute("alter table plain enable row level security")

@@ -90,3 +90,30 @@ def test_restored_ledger_charges_only_after_acknowledgement_and_remembers(server
         assert copy.sql("select count(*), count(distinct id) from dp.spend") == [(2, 2)]
     finally:
         server.drop_database(copy)
+
+
+@pytest.mark.parametrize("form", ["c", "p"])
+def test_statistics_are_derived_and_begin_anew_in_what_is_restored(server, protected, form):
+    def owner(database, statements: str):
+        return database.sql("set role owner1; " + statements)
+
+    collect = "select dp.collect_statistics('t'); select dp.refresh_statistics('t')"
+    found = "select count(*) from dp.statistics where 'public.t' = any (relations) and changes is not null"
+    owner(protected, collect)
+    owner(protected, "insert into t values (100, 'x')")
+    (taken,) = owner(protected, found)[0]
+    assert taken > 0
+    copy = dump_and_restore(server, protected, form)
+    try:
+        assert owner(copy, found) == [(0,)]
+        copy.sql("select dp.acknowledge_restore('a copy')")
+        owner(copy, "insert into t values (101, 'x')")
+        owner(copy, collect)
+        owner(copy, "insert into t values (102, 'x')")
+        assert owner(copy, found) == [(taken,)]
+        changes = (
+            "select distinct changes::int from dp.statistics where 'public.t' = any (relations)"
+        )
+        assert owner(copy, changes) == [(1,)]
+    finally:
+        server.drop_database(copy)

@@ -478,17 +478,6 @@ def test_a_schedule_is_a_job_of_the_caller_that_refreshes(stats: Collector) -> N
         stats.owner.execute("select dp.unschedule_refresh('client')")
 
 
-def test_statistics_are_not_dumped_and_what_is_restored_can_begin_anew(stats: Collector) -> None:
-    stats.collect("client")
-    dumped = stats.admin.execute(
-        "select c.oid::regclass::text from pg_extension e, unnest(e.extconfig) c(oid)"
-        " where e.extname = 'dpsql'"
-    ).fetchall()
-    assert not {"dp.statistic", "dp.change", "dp.changed_key", "dp.measurement"} & {
-        r[0] for r in dumped
-    }
-
-
 def test_wanted_covers_every_method_of_the_all_changing_shape(stats: Collector) -> None:
     query = stats.query(WIDE)
     shape, numbers = query.shape(), stale.numbering(query)
