@@ -10,11 +10,36 @@ language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 set jit = off
 set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
-    trusted oid[] := array(select r.oid from pg_catalog.pg_roles as r
-                            where r.rolsuper or r.rolname = 'dp_executor');
+    trusted oid[];
+    parts oid[] := dp.statistics_members(relation);
+    kinds constant oid[] := array['pg_proc'::regclass, 'pg_operator'::regclass, 'pg_opclass'::regclass,
+                                  'pg_opfamily'::regclass, 'pg_type'::regclass];
 begin
+    -- the usual relation: nothing of it depends on anything that is not built in
+    if not exists (select from pg_catalog.pg_depend as d
+                    where d.classid = 'pg_class'::regclass
+                      and d.objid = any (parts || array(select i.indexrelid from pg_catalog.pg_index as i
+                                                         where i.indrelid = any (parts)))
+                      and d.objsubid = 0 and d.refobjid >= 16384 and d.refclassid = any (kinds))
+       and not exists (select from pg_catalog.pg_depend as d
+                        where d.classid = 'pg_constraint'::regclass
+                          and d.objid = any (array(select k.oid from pg_catalog.pg_constraint as k
+                                                    where k.conrelid = any (parts)))
+                          and d.refobjid >= 16384 and d.refclassid = any (kinds))
+       and not exists (select from pg_catalog.pg_depend as d
+                        where d.classid = 'pg_statistic_ext'::regclass
+                          and d.objid = any (array(select s.oid from pg_catalog.pg_statistic_ext as s
+                                                    where s.stxrelid = any (parts)))
+                          and d.refobjid >= 16384 and d.refclassid = any (kinds))
+       and not exists (select from pg_catalog.pg_attribute as a
+                        where a.attrelid = any (parts) and a.attgenerated = 'v') then
+        return null;
+    end if;
+    trusted := array(select r.oid from pg_catalog.pg_roles as r
+                      where r.rolsuper or r.rolname = 'dp_executor');
     -- the usual database: nobody but superusers brought any code
     if not exists (select from pg_catalog.pg_proc as f
                     where f.oid >= 16384 and f.proowner <> all (trusted))
@@ -28,7 +53,7 @@ begin
     end if;
     return (
         with recursive part(oid) as (
-            select unnest(dp.statistics_members(relation))
+            select unnest(parts)
         ), planned(class, object) as (
             select 'pg_class'::regclass::oid, p.oid from part as p
             union all
