@@ -71,7 +71,12 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
       and coalesce((to_jsonb(f) ->> 'conenforced')::boolean, true)
       and c.relkind = 'r' and not c.relhassubclass
       and not exists (select from pg_trigger t where t.tgconstraint = f.oid
-                        and t.tgenabled not in ('O', 'A'))) as foreign_keys,
+                        and t.tgenabled not in ('O', 'A'))
+      and not exists (select from pg_class r
+            cross join lateral unnest(dp.statistics_members(r.oid)) as u(oid)
+            join pg_trigger t on t.tgrelid = u.oid
+            where r.oid = f.confrelid and r.relkind = 'p' and t.tgconstraint <> 0
+              and t.tgenabled not in ('O', 'A'))) as foreign_keys,
   (select json_agg(json_build_array(d.column_name,
             (select json_agg(m.member order by m.ordinal)
                from dp.domain_members(d.relation, d.column_name) m)) order by d.column_name)

@@ -1,8 +1,9 @@
 -- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
 -- their triggers, indexes, view definitions, types, collations and casts.  As of the caller's
 -- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  What stands
--- behind the '#' says where rows are read: parts and files, which the executor finds as of now.  It
--- tells whether a reading is of one state; answers outlive it, as they outlive other changes of rows.
+-- behind the '#' says where rows are read: parts and files, which the executor finds as of now, whether
+-- their triggers keep what foreign keys say, and whether they may be read.  It tells whether a reading
+-- is of one state; answers outlive it, as they outlive other changes of rows.
 create or replace function dp.fingerprint(objects oid[])
 returns text
 language plpgsql stable parallel unsafe security invoker
@@ -50,7 +51,12 @@ begin
   (select string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid)
      from pg_class c where c.oid = any (parts)),
   (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)
-     from pg_inherits i where i.inhparent = any (parts))));
+     from pg_inherits i where i.inhparent = any (parts)),
+  (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
+     from pg_trigger t where t.tgrelid = any (parts)),
+  (select string_agg(n.oid || ':' || has_schema_privilege('dp_executor', n.oid, 'usage'), ',' order by n.oid)
+     from pg_namespace n
+    where n.oid in (select c.relnamespace from pg_class c where c.oid = any (objects)))));
 end
 $$;
 comment on function dp.fingerprint(oid[]) is 'internal: what plans and stored answers rely on';

@@ -10,11 +10,12 @@ begin
     return (
     select case when c.uncounted then null
                 when r.keyed then c.inserted + (
-                    select count(distinct k.key)
-                      from dp.changed_key as k
-                     where k.relation = any (r.members)
-                       and (k.transaction = m.transaction
-                            or not pg_visible_in_snapshot(k.transaction, m.snapshot)))
+                    select count(*)
+                      from (select distinct k.key
+                              from dp.changed_key as k
+                             where k.relation = any (r.members)
+                               and (k.transaction = m.transaction
+                                    or not pg_visible_in_snapshot(k.transaction, m.snapshot))) as k)
                 else c.inserted + c.updated
            end
       from dp.measured_relation as r

@@ -261,6 +261,8 @@ call_python(FunctionCallInfo fcinfo, List **rows)
 static Datum
 answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement, List **rows)
 {
+	BufferUsage used = pgBufferUsage;
+	WalUsage	written = pgWalUsage;
 	FmgrInfo   *called = fcinfo->flinfo;
 	FmgrInfo   *volatile python = python_function(fcinfo);
 	MemoryContext context = CurrentMemoryContext;
@@ -272,8 +274,6 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		.role = role_at_door(),
 	};
 	volatile Datum result = (Datum) 0;
-	BufferUsage used = pgBufferUsage;
-	WalUsage	written = pgWalUsage;
 	int			nest_level = hide_traces();
 
 	current_caller = &caller;

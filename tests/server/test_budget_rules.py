@@ -57,13 +57,17 @@ def test_the_charge_comes_before_reading_and_stays_when_reading_fails(shop: Any)
         unheard = refusal(alice, COUNT + " where c_id > 3")
         assert unheard.sqlstate == "PD012"
         assert "GRANT USAGE ON SCHEMA public TO dp_executor" in str(unheard)
-        alice.execute("set dp.fresh = on")  # a plan that is known: nobody looks at schemas again
+        alice.execute("set dp.fresh = on")
+        known = refusal(alice, COUNT)  # a plan that is kept
+        assert known.sqlstate == "PD012"
+        shop.sql("grant usage on schema public to dp_executor")
+        shop.sql("revoke execute on function dp.lock_reads(oid[]) from dp_executor")
         error = refusal(alice, COUNT)
         assert error.sqlstate == "PD900"
         assert "client" not in str(error)
         rows = alice.execute("select state, epsilon from dp.ledger order by id").fetchall()
         assert rows == [("answered", 1), ("failed", 1)]
-        shop.sql("grant usage on schema public to dp_executor")
+        shop.sql("grant execute on function dp.lock_reads(oid[]) to dp_executor")
         alice.execute(COUNT)
     assert spent(shop) == 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
 SHIFTS = """
@@ -113,3 +114,24 @@ def test_changes_of_a_dropped_relation_go_with_its_sketch(owner: Any) -> None:
     for table in ("change", "changed_key", "measured_relation", "statistic"):
         assert owner.execute(left.format(table), [oid]).fetchone() == (0,), table
     assert owner.execute("select count(*) from dp.sketch").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize(
+    "command", ["drop_statistics('u')", "drop_sketch(sketch) from dp.sketches"]
+)
+def test_who_does_not_see_the_newest_measurement_forgets_nothing(
+    owner: Any, database: Any, level: str, command: str
+) -> None:
+    sketch(owner)
+    with database.connect(autocommit=False) as refresh, database.connect() as old:
+        refresh.execute("select dp.refresh_statistics('t')")
+        write(owner, 100, 40)
+        old.execute(f"begin isolation level {level}; select 1 from pg_class limit 1")
+        refresh.commit()
+        assert shifts(owner)[-1] == 40
+        with pytest.raises(psycopg.Error) as caught:
+            old.execute(f"select dp.{command}")
+        assert caught.value.sqlstate == "PD040"
+        assert caught.value.diag.message_hint == "Use a transaction that is READ COMMITTED."
+    assert shifts(owner)[-1] == 40

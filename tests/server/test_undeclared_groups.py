@@ -159,6 +159,26 @@ def test_explain_names_the_joins_that_foreign_keys_make_needless(shop: Any) -> N
     assert "redundant joins" not in rows
 
 
+def test_a_foreign_key_holds_only_while_every_partitions_triggers_do(shop: Any) -> None:
+    shop.sql(
+        "create table cu (id int primary key) partition by range (id);"
+        "create table cu1 partition of cu for values from (0) to (100) partition by range (id);"
+        "create table cu11 partition of cu1 for values from (0) to (100);"
+        "create table od (id int not null references cu); select dp.protect('od'), dp.protect('cu')"
+    )
+    asked = "select item from dp.explain('select dp_count(*) from od join cu using (id)')"
+    with shop.connect(user="alice") as alice:
+
+        def holds() -> bool:
+            return ("redundant joins",) in alice.execute(asked).fetchall()
+
+        assert holds()
+        shop.sql("alter table cu11 disable trigger all")
+        assert not holds()
+        shop.sql("alter table cu11 enable trigger all")
+        assert holds()
+
+
 def test_a_refused_relation_is_named_as_its_owner_would_declare_it(shop: Any) -> None:
     shop.sql('create table "Größe" (a int)')
     with shop.connect(user="alice") as alice, pytest.raises(psycopg.Error) as caught:
