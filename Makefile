@@ -19,7 +19,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
 .PHONY: help packages venv up down dsn demo test check lint format unit stat server-test \
-	bench core-suite build clean
+	bench core-suite cron-suite build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -78,6 +78,10 @@ bench: ## make bench NAME=joins runs bench/joins.py on the private cluster
 
 core-suite: build ## PostgreSQL's own regression suite with the library loaded (slow)
 	sql/hook/core_suite.sh
+
+cron-suite: venv ## Schedules that pg_cron runs; installs it (slow)
+	@scripts/bootstrap.sh packages cron
+	$(PYTEST) --server-floor 28 tests/slow/cron_suite.py
 
 clean: down ## Remove .dpsql/ and caches
 	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi

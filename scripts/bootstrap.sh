@@ -2,7 +2,7 @@
 # Prepare this machine and this clone; every step is skipped when its result is already there.
 #
 #   scripts/bootstrap.sh home            make .dpsql (see below), print its real path
-#   scripts/bootstrap.sh packages        install the missing Debian packages
+#   scripts/bootstrap.sh packages [cron] install the missing Debian packages; cron: pg_cron too
 #   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras
 #   scripts/bootstrap.sh major           print the PostgreSQL major that is used
 #
@@ -81,6 +81,7 @@ major() {
     esac
 }
 
+# missing_packages <major> [cron]
 missing_packages() {
     pg=/usr/lib/postgresql/$1
     [ -x "$pg/bin/postgres" ] || echo "postgresql-$1"
@@ -90,16 +91,21 @@ missing_packages() {
     [ -e /usr/include/stdio.h ] || echo libc6-dev
     [ -x /usr/bin/make ] || echo make
     $python -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+    [ "${2:-}" != cron ] || [ -e "$pg/lib/pg_cron.so" ] || echo "postgresql-$1-cron"
 }
 
 packages() {
+    case "${1:-}" in
+    "" | cron) extra=${1:-} ;;
+    *) fail "unknown packages: $1" "ask for none or for cron" ;;
+    esac
     sudo=
     if [ "$(id -u)" != 0 ]; then
         if command -v sudo >/dev/null; then sudo=sudo; else sudo=none; fi
     fi
     if ! command -v apt-get >/dev/null; then
         version=$(major)
-        missing=$(missing_packages "$version" | tr '\n' ' ')
+        missing=$(missing_packages "$version" "$extra" | tr '\n' ' ')
         [ -z "$missing" ] || fail "this machine has no apt-get, and lacks: $missing" \
             "install PostgreSQL $version with PL/Python 3 and its server headers below /usr/lib/postgresql/$version, gcc, make and Python's venv module"
         return
@@ -109,7 +115,7 @@ packages() {
         apt-cache show postgresql >/dev/null 2>&1 || $sudo apt-get -q update
     fi
     version=$(major)
-    missing=$(missing_packages "$version" | tr '\n' ' ')
+    missing=$(missing_packages "$version" "$extra" | tr '\n' ' ')
     [ -n "$missing" ] || return 0
     [ "$sudo" != none ] || fail "these packages are missing: $missing" \
         "run as root: apt-get update && apt-get install $missing"
@@ -142,7 +148,7 @@ packages() {
     fi
     [ $status = 0 ] || fail "apt-get could not install: $missing" \
         "install them by hand, then run the command again"
-    missing=$(missing_packages "$version" | tr '\n' ' ')
+    missing=$(missing_packages "$version" "$extra" | tr '\n' ' ')
     [ -z "$missing" ] || fail "still missing after the installation: $missing" "install them by hand"
 }
 
@@ -175,7 +181,7 @@ venv() {
 }
 
 case "${1:-}" in
-home | major | packages) "$1" ;;
-venv) shift && venv "$@" ;;
-*) fail "usage: $0 home|major|packages|venv EXTRA..." ;;
+home | major) "$1" ;;
+packages | venv) "$@" ;;
+*) fail "usage: $0 home|major|packages [cron]|venv EXTRA..." ;;
 esac

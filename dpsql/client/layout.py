@@ -16,6 +16,7 @@ several clones do not meet.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -161,6 +162,8 @@ def _uid(user: str) -> int:
 def make_tree(layout: Layout) -> None:
     """Make or refresh the private PostgreSQL tree.
 
+    Extensions that were installed since it was made are linked, those that are gone are not.
+
     Raises
     ------
     SetupError
@@ -178,9 +181,11 @@ def make_tree(layout: Layout) -> None:
             raise SetupError(f"{path} is missing; run `make packages`")
     release = run([system["bin"] / "postgres", "--version"])
     stamp = layout.home / "pg" / "release"
-    if stamp.exists() and stamp.read_text() == release and layout.bin.exists():
-        return
     tree = layout.home / "pg"
+    if stamp.exists() and stamp.read_text() == release and layout.bin.exists():
+        _link_files(system["lib"], tree / "lib/postgresql" / version / "lib")
+        _link_files(system["share"], tree / "share/postgresql" / version)
+        return
     new = layout.home / f"pg.{os.getpid()}"
     shutil.rmtree(new, ignore_errors=True)
     shutil.copytree(system["bin"], new / "lib/postgresql" / version / "bin")
@@ -195,13 +200,20 @@ def make_tree(layout: Layout) -> None:
 
 
 def _link_files(source: Path, target: Path) -> None:
-    """Repeat a folder tree as real folders with links to its files, without dpsql's own."""
+    """Repeat a folder tree as real folders with links to its files, without dpsql's own.
+
+    What is there stays, but for links to files that are gone.
+    """
     for folder, _, files in os.walk(source):
         here = target / Path(folder).relative_to(source)
         here.mkdir(parents=True, exist_ok=True)
         for name in files:
             if not name.startswith("dpsql"):
-                (here / name).symlink_to(Path(folder) / name)
+                with contextlib.suppress(FileExistsError):
+                    (here / name).symlink_to(Path(folder) / name)
+    for link in target.rglob("*"):
+        if link.is_symlink() and not link.exists():
+            link.unlink(missing_ok=True)
 
 
 def site_packages() -> Path:

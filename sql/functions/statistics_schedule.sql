@@ -18,7 +18,7 @@ begin
     else
         for i in 1 .. 5 loop
             foreach part in array string_to_array(fields[i], ',') loop
-                bounds := regexp_match(part, '^(?:\*|(\d{1,2})(?:-(\d{1,2}))?)(?:/(\d{1,2}))?$');
+                bounds := regexp_match(part, '^(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)(?:/([0-9]{1,2}))?$');
                 if bounds is null
                    or bounds[1]::integer not between lows[i] and highs[i]
                    or bounds[2]::integer not between bounds[1]::integer and highs[i]
@@ -77,8 +77,15 @@ begin
     perform dp.check_refresh(relation);
     perform dp.require_cron_text(schedule);
     perform dp.require_cron();
+    if not (select r.rolcanlogin from pg_roles as r where r.rolname = current_user) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('role %I cannot log in, so pg_cron could not refresh as it', current_user),
+            hint = 'Schedule as a role that may log in and is a member of this one and of dp_owner.';
+    end if;
+    -- pg_cron knows no other white space than blanks and tabs
     execute 'select cron.schedule($1, $2, $3)'
-      using format('dpsql refresh %s', relation::oid), btrim(schedule),
+      using format('dpsql refresh %s', relation::oid), regexp_replace(btrim(schedule), '\s+', ' ', 'g'),
             format('select dp.refresh_statistics(%s::oid::regclass)', relation::oid);
 end
 $$;

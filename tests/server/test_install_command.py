@@ -103,3 +103,17 @@ def test_a_block_replaces_its_former_self_and_comes_first():
     assert with_block("# new first line\n" + once, hba_block()) == hba_block() + (
         "# new first line\n" + theirs
     )
+
+
+def test_the_tree_follows_extensions_that_come_and_go(foreign):
+    layout, _ = foreign
+    folder = layout.home / "pg/share/postgresql" / str(layout.major) / "extension"
+    own = folder / "dpsql.control"
+    had = own.exists()
+    came, gone = folder / "plpgsql.control", folder / "gone.control"
+    came.unlink()
+    gone.symlink_to("/usr/share/postgresql/gone.control")
+    make_tree(layout)
+    assert came.exists()
+    assert not gone.is_symlink()
+    assert own.exists() == had
