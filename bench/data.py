@@ -69,18 +69,13 @@ def prepare_tpch(dsn: str, database: str, scale: float, *, indexed: bool = False
 
 
 def prepare_network(dsn: str) -> str:
-    """Make the ego-network with its triangles, every join column indexed; return where it is.
-
-    ``near2`` to ``near5`` are public copies of ``edge2`` to ``edge5``: a question that joins them
-    with the private ``edge1`` has one boundary of theirs for its sensitivity.
-    """
+    """Make the ego-network with its triangles, every join column indexed; return where it is."""
     database = "bench_walks_network"
     where = make_conninfo(dsn, dbname=database)
     _make(dsn, database, lambda: _load_network(where))
     _install(
         where,
         "select dp.protect(format('edge%s', i)::regclass) from generate_series(1, 5) as i;"
-        "select dp.declare_public(format('near%s', i)::regclass) from generate_series(2, 5) as i;"
         "select dp.protect('r6')",
     )
     return where
@@ -115,10 +110,6 @@ def _load_network(dsn: str) -> None:
                     sink.write(block)
         connection.execute((_NETWORK / "keys.sql").read_text())
         connection.execute(R6)
-        for i in range(2, 6):
-            connection.execute(f"create table near{i} as table edge{i}")
-            for column in (f"edge{i}_from", f"edge{i}_to"):
-                connection.execute(f"create index on near{i} ({column})")
         for columns in ("a, b", "b, c", "c, a"):
             connection.execute(f"create index on r6 ({columns})")
         connection.execute("vacuum analyze")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -21,20 +21,38 @@ from dpsql.core.rng import SystemNoise
 Row = dict[str, Any]
 Connection = psycopg.Connection[Any]
 
-#: What a method is called here: dp.sensitivity's name, and whether dp.sampling_filter is on.
+
+@dataclass(frozen=True)
+class Method:
+    """How a method is asked for: dp.sensitivity's name, settings, and whether keys may help.
+
+    The paper's methods know no keys; statistics are live, but for sketches, and for elastic
+    sensitivity where the paper computes maximum frequencies beforehand, too.
+    """
+
+    name: str
+    filtered: bool = False
+    keys: bool = False
+    statistics: str = "live"
+
+
 METHODS = {
-    "elastic": ("elastic", False),
-    "residual": ("residual", False),
-    "sampling": ("sampling", False),
-    "sampling_published": ("sampling_published", False),
-    "sampling_published_filtered": ("sampling_published", True),
-    "sampling_estimate": ("sampling_estimate", False),
-    "sampling_estimate_filtered": ("sampling_estimate", True),
-    "sketch": ("sketch", False),
-    "sketch_published": ("sketch_published", False),
+    "elastic": Method("elastic"),
+    "elastic_stored": Method("elastic", statistics="stored"),
+    "residual": Method("residual"),
+    "residual_keys": Method("residual", keys=True),
+    "sampling": Method("sampling"),
+    "sampling_published": Method("sampling_published"),
+    "sampling_published_filtered": Method("sampling_published", filtered=True),
+    "sampling_estimate": Method("sampling_estimate"),
+    "sampling_estimate_filtered": Method("sampling_estimate", filtered=True),
+    "sketch": Method("sketch"),
+    "sketch_published": Method("sketch_published"),
 }
 SAMPLING = tuple(label for label in METHODS if label.startswith("sampling"))
 ESTIMATORS = 100_000
+#: Of Q8, whose relation of six million rows has three keys; norms do not depend on it.
+FEW_ESTIMATORS = 1_000
 DELTA = Fraction(1, 10**7)
 #: Answers whose noise gives a median.
 DRAWS = 201
@@ -82,16 +100,25 @@ class Mechanism:
         return float(scale) * sensitivity, error
 
 
-def mechanisms(epsilon: float, private: int) -> Iterator[Mechanism]:
-    """Yield the three mechanisms, and the Laplace formula as published."""
+def laplaces(epsilon: float, private: int, labels: Iterable[str]) -> dict[str, Mechanism]:
+    """Return our Laplace mechanism for each method."""
+    return {label: next(mechanisms(epsilon, private, label)) for label in labels}
+
+
+def mechanisms(epsilon: float, private: int, label: str = "residual") -> Iterator[Mechanism]:
+    """Yield the three mechanisms, and the Laplace formula as published.
+
+    ``sampling`` may fail, and pays half of delta for it.
+    """
     exact = Fraction(str(epsilon))
-    ours = laplace.plan_smooth(exact, DELTA)
+    delta = DELTA / 2 if label == "sampling" else DELTA
+    ours = laplace.plan_smooth(exact, delta)
     yield Mechanism("laplace", ours.beta, ours)
-    beta = epsilon / (2 * math.log(2 / float(DELTA)))
+    beta = epsilon / (2 * math.log(2 / float(delta)))
     yield Mechanism("laplace_published", beta, None, 2 / epsilon)
     pure = cauchy.plan(exact)
     yield Mechanism("cauchy", pure.beta, pure)
-    drawn = calibrated.plan(exact, DELTA, private - 1)
+    drawn = calibrated.plan(exact, delta, private - 1)
     yield Mechanism("calibrated", drawn.beta, drawn)
 
 
@@ -113,15 +140,17 @@ def targets(wanted: list[str], scale: str) -> list[Target]:
 
 
 def _sketch(target: Target) -> None:
-    """Build sketches of a target's relations, where they can be built."""
+    """Take statistics of a target's relations, and build sketches where they can be built."""
+    estimators = FEW_ESTIMATORS if target.name == "Q8" else ESTIMATORS
     with target.connect() as connection:
         for relation in target.query[0].split(", "):
             connection.execute("select dp.collect_statistics(%s::regclass)", [relation])
+            connection.execute("select dp.refresh_statistics(%s::regclass)", [relation])
         start = time.perf_counter()
         try:
             connection.execute("set maintenance_work_mem = '1GB'")
             text = statement(target.query, "dp_count(*)")
-            connection.execute("select dp.create_sketch(%s, %s)", [text, ESTIMATORS])
+            connection.execute("select dp.create_sketch(%s, %s)", [text, estimators])
         except psycopg.Error as error:
             print(f"{target.name}: no sketch: {error.diag.message_primary}", flush=True)
         else:
@@ -131,12 +160,16 @@ def _sketch(target: Target) -> None:
 
 def ask(connection: Connection, target: Target, label: str, beta: float) -> Row:
     """Return the smooth sensitivity and the milliseconds that it took, or why there is none."""
-    method, filtered = METHODS[label]
-    connection.execute(f"set dp.sampling_filter = {filtered}")
-    call = "select dp.sensitivity(%s, method => %s, beta => %s)"
+    method = METHODS[label]
+    connection.execute(
+        f"set dp.sampling_filter = {method.filtered}; set dp.statistics = {method.statistics};"
+        f" set dp.delta = {float(DELTA)}"
+    )
+    call = "select dp.sensitivity(%s, method => %s, beta => %s, use_keys => %s)"
+    text = statement(target.query, "dp_count(*)")
     start = time.perf_counter()
     try:
-        found = connection.execute(call, [statement(target.query, "dp_count(*)"), method, beta])
+        found = connection.execute(call, [text, method.name, beta, method.keys])
         row = found.fetchone()
     except psycopg.errors.QueryCanceled:
         return {"sensitivity": None, "ms": None, "why": f"more than {MOST_SECONDS} s"}
@@ -147,29 +180,30 @@ def ask(connection: Connection, target: Target, label: str, beta: float) -> Row:
 
 
 def medians(
-    connection: Connection, target: Target, labels: tuple[str, ...], beta: float, rounds: int
+    connection: Connection, target: Target, betas: dict[str, float], rounds: int
 ) -> dict[str, Row]:
     """Ask each method ``rounds`` times, in turn, after a first time; medians of both figures.
 
     A method that has no answer, or has taken `ENOUGH_SECONDS`, is not asked again.
     """
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[Row]] = {label: [] for label in betas}
     for number in range(rounds + 1):  # the first one warms up
-        for label in labels:
-            before = rows.setdefault(label, [])
-            spent = sum(row["ms"] or math.inf for row in before) / 1e3
+        for label, beta in betas.items():
+            spent = sum(row["ms"] or math.inf for row in rows[label]) / 1e3
             if number == 0 or spent < ENOUGH_SECONDS:
-                before.append(ask(connection, target, label, beta))
-    found = {}
-    for label, asked in rows.items():
-        kept = asked[1:] or asked
-        if any(row["ms"] is None for row in kept):
-            found[label] = kept[0]
-            continue
-        found[label] = {
-            name: statistics.median(row[name] for row in kept) for name in ("sensitivity", "ms")
-        } | {"rounds": len(kept)}
-    return found
+                rows[label].append(ask(connection, target, label, beta))
+    return {label: middle(asked[1:] or asked) for label, asked in rows.items()}
+
+
+def middle(asked: list[Row]) -> Row:
+    """Return the medians of repeated measurements, or the first that failed."""
+    failed = [row for row in asked if row["ms"] is None]
+    if failed:
+        return failed[0]
+    names = [name for name in ("sensitivity", "ms", "walks") if name in asked[0]]
+    return {name: statistics.median(row[name] for row in asked) for name in names} | {
+        "rounds": len(asked)
+    }
 
 
 def report(

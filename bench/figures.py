@@ -13,7 +13,9 @@ _RATED = ("Q1", "Q4")
 
 STYLE = {
     "elastic": ("#7f7f7f", "s"),
+    "elastic_stored": ("#c7c7c7", "s"),
     "residual": ("#1f77b4", "o"),
+    "residual_keys": ("#aec7e8", "o"),
     "sampling": ("#2ca02c", "^"),
     "sampling_published": ("#ff7f0e", "v"),
     "sampling_published_filtered": ("#d62728", "1"),
@@ -57,7 +59,14 @@ def draw(rows: list[Row], folder: Path) -> None:
     _panels(parts["group"], "rate", name, "sampling rate", "largest group", value="sensitivity")
     scaled = [r | {"scale": float(r["data"].split()[-1])} for r in parts["scale"]]
     _panels(scaled, "scale", folder / "scale.svg", "scale factor", "median error")
-    _panels(scaled, "scale", folder / "scale-time.svg", "scale factor", "ms", value="ms")
+    _panels(
+        scaled,
+        "scale",
+        folder / "scale-time.svg",
+        "scale factor",
+        "ms of the sensitivity",
+        value="ms",
+    )
 
 
 def _panels(
@@ -86,7 +95,9 @@ def _panels(
     for axis, query in zip(axes.flat, queries, strict=False):
         mine = [row for row in rows if row["query"] == query]
         if value == "median_error" and mine[0].get("truth"):
-            axis.axhspan(0.5, mine[0]["truth"], color="#dddddd", zorder=0, label="true answer")
+            truth = sorted({(row[x], row["truth"]) for row in mine})
+            shade = {"color": "#dddddd", "zorder": 0, "label": "true answer"}
+            axis.fill_between([at for at, _ in truth], [n for _, n in truth], 0.5, **shade)
         for name in dict.fromkeys(row[series] for row in mine):
             colour, marker = STYLE.get(name, (None, "."))
             points = [(row[x], row[value]) for row in mine if row[series] == name]
@@ -113,10 +124,10 @@ def _bars(rows: list[Row], path: Path) -> None:
     methods = list(STYLE)
     for n, method in enumerate(methods):
         ms = {row["query"]: row["ms"] for row in rows if row["method"] == method}
-        at = [i + (n - len(methods) / 2) * 0.09 for i, q in enumerate(queries) if ms.get(q)]
+        at = [i + (n - len(methods) / 2) * 0.08 for i, q in enumerate(queries) if ms.get(q)]
         heights = [ms[q] for q in queries if ms.get(q)]
-        axis.bar(at, heights, width=0.08, color=STYLE[method][0], label=method)
-    axis.set(yscale="log", ylabel="ms")
+        axis.bar(at, heights, width=0.07, color=STYLE[method][0], label=method)
+    axis.set(yscale="log", ylabel="ms of the sensitivity")
     axis.set_xticks(range(len(queries)), queries)
     _finish(figure, [axis], path)
 

@@ -100,8 +100,8 @@ def _measure(
     shown = f"stopped after {LIMIT_S} s" if None in raw else f"{result['raw_ms']:.0f} ms"
     print(
         f"{name}  {data:14} raw {shown:>20}  cold {result['cold_ms']:>8.0f} ms"
-        f"  warm {result['warm_ms']:>8.0f} ms (live {result['warm_live_ms']:.0f})  peak {peak:>5.0f} MB"
-        f" (raw {'?' if raw_peak is None else format(raw_peak, '.0f')})",
+        f"  warm {result['warm_ms']:>8.0f} ms (live {result['warm_live_ms']:.0f})"
+        f"  peak {peak:>5.0f} MB (raw {'?' if raw_peak is None else format(raw_peak, '.0f')})",
         flush=True,
     )
     return result

@@ -5,7 +5,8 @@
 Writes SVG figures and, last, one JSON line.
 ``noise_scale`` is the scale of the noise that a mechanism adds at this sensitivity (of
 ``calibrated``, which draws it, the median), ``median_error`` the median of the absolute noise,
-``ms`` the time of the sensitivity alone; ``null`` where a method refuses, which ``why`` explains.
+``ms`` the time of the sensitivity alone (the paper's includes the answer); ``null`` where a method
+refuses, which ``why`` explains.
 ``--draw FILE`` draws the figures of a JSON line that was kept.
 """
 
@@ -22,14 +23,17 @@ from bench.evaluation import (
     Row,
     Target,
     ask,
+    laplaces,
     mechanisms,
     medians,
+    middle,
     private,
     report,
     targets,
     truth,
 )
 from bench.queries import TPCH
+from bench.walking import estimated, largest
 
 EPSILONS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3)
@@ -38,12 +42,9 @@ RATE = 1e-4
 #: The figures of rates are about these; of the other queries, three rates under one mechanism.
 RATED = ("Q1", "Q4")
 FEW_RATES = (1e-5, 1e-4, 1e-3)
-#: Part ``group``: the largest group of this residual query is the sensitivity at a large beta.
-GROUP = (
-    "edge1, near2, near3, near4, near5",
-    "edge1_to = edge2_from and edge2_to = edge3_from and edge3_to = edge4_from "
-    "and edge4_to = edge5_from",
-)
+#: A method that takes longer is not asked for every epsilon and mechanism.
+SLOW_MS = 10_000
+NOT_AGAIN: Row = {"sensitivity": None, "ms": None, "why": f"takes more than {SLOW_MS // 1000} s"}
 
 
 def main() -> None:
@@ -93,74 +94,85 @@ def _epsilon(target: Target) -> Iterator[Row]:
     with target.connect() as connection:
         connection.execute(f"set dp.sampling_rate = {RATE}")
         answer = {"truth": truth(connection, target)}
-        refused: dict[str, Row] = {}
-        for epsilon in EPSILONS:
-            for mechanism in mechanisms(epsilon, private(connection, target)):
-                for label in METHODS:
-                    if label.endswith("filtered") or (
-                        label in SAMPLING and mechanism.name == "laplace_published"
-                    ):
+        number = private(connection, target)
+        given_up: dict[str, Row] = {}
+        for label in METHODS:
+            if label.endswith(("filtered", "_stored")):
+                continue
+            for epsilon in EPSILONS:
+                for mechanism in mechanisms(epsilon, number, label):
+                    if label in SAMPLING and mechanism.name == "laplace_published":
                         continue  # every point of sampling is a run of its own
-                    asked = refused.get(label) or ask(connection, target, label, mechanism.beta)
+                    asked = given_up.get(label) or ask(connection, target, label, mechanism.beta)
                     if asked["ms"] is None:
-                        refused[label] = asked
+                        given_up[label] = asked
+                    elif asked["ms"] > SLOW_MS:
+                        given_up[label] = NOT_AGAIN
                     yield report("epsilon", target, epsilon, label, mechanism, asked) | answer
         print(f"{target.name}: noise against epsilon done", flush=True)
 
 
 def _time(target: Target, rounds: int) -> Iterator[Row]:
-    """Time per query (figure 8)."""
+    """Time of the sensitivity per query (figure 8)."""
     with target.connect() as connection:
         connection.execute(f"set dp.sampling_rate = {RATE}")
-        mechanism = next(mechanisms(0.8, private(connection, target)))
-        found = medians(connection, target, tuple(METHODS), mechanism.beta, rounds)
+        chosen = laplaces(0.8, private(connection, target), METHODS)
+        betas = {label: mechanism.beta for label, mechanism in chosen.items()}
+        found = medians(connection, target, betas, rounds)
     for label, asked in found.items():
         print(f"{target.name} {label:27} {asked['ms']} ms", flush=True)
-        yield report("time", target, 0.8, label, mechanism, asked)
+        yield report("time", target, 0.8, label, chosen[label], asked)
 
 
 def _rate(target: Target, rounds: int) -> Iterator[Row]:
     """Sensitivity, noise and time against the sampling rate at epsilon 6.4 (figures 9 and 11)."""
     rated = target.name in RATED
+    names = ("laplace", "cauchy", "calibrated") if rated else ("laplace",)
+    labels = ("elastic", "residual", *SAMPLING)
     with target.connect() as connection:
-        for mechanism in mechanisms(6.4, private(connection, target)):
-            if mechanism.name == "laplace_published" or not (rated or mechanism.name == "laplace"):
-                continue
-            for label, asked in medians(
-                connection, target, ("elastic", "residual"), mechanism.beta, rounds
-            ).items():
-                yield report("rate", target, 6.4, label, mechanism, asked) | {"rate": None}
+        number = private(connection, target)
+        for name in names:
+            chosen = {
+                label: next(m for m in mechanisms(6.4, number, label) if m.name == name)
+                for label in labels
+            }
+            betas = {label: mechanism.beta for label, mechanism in chosen.items()}
+            counted = {label: betas[label] for label in ("elastic", "residual")}
+            for label, asked in medians(connection, target, counted, rounds).items():
+                yield report("rate", target, 6.4, label, chosen[label], asked) | {"rate": None}
             for rate in RATES if rated else FEW_RATES:
                 connection.execute(f"set dp.sampling_rate = {rate}")
-                found = medians(connection, target, SAMPLING, mechanism.beta, rounds)
-                for label, asked in found.items():
-                    yield report("rate", target, 6.4, label, mechanism, asked) | {"rate": rate}
+                walked = {label: betas[label] for label in SAMPLING}
+                for label, asked in medians(connection, target, walked, rounds).items():
+                    yield report("rate", target, 6.4, label, chosen[label], asked) | {"rate": rate}
     print(f"{target.name}: sampling rates done", flush=True)
 
 
-def _group(path: Target, rounds: int) -> Iterator[Row]:
+def _group(target: Target, rounds: int) -> Iterator[Row]:
     """Estimate the largest group of one residual query against the rate (figure 10)."""
-    target = Target("edge2 to edge5", path.data, path.dsn, GROUP)
-    mechanism = next(mechanisms(6.4, 1))
-    large = 100.0
+    row = {"part": "group", "query": "edge2 to edge5", "data": target.data}
     with target.connect() as connection:
-        for label, asked in medians(connection, target, ("residual",), large, 1).items():
-            yield report("group", target, 6.4, label, mechanism, asked) | {"rate": None}
+        yield row | {"method": "residual", "rate": None} | largest(connection)
         for rate in RATES:
-            connection.execute(f"set dp.sampling_rate = {rate}")
-            for label, asked in medians(connection, target, SAMPLING, large, rounds).items():
-                yield report("group", target, 6.4, label, mechanism, asked) | {"rate": rate}
+            for label in SAMPLING:
+                method = METHODS[label]
+                asked = [
+                    estimated(connection, method.name, rate, method.filtered) for _ in range(rounds)
+                ]
+                yield row | {"method": label, "rate": rate} | middle(asked)
+    print("largest group: sampling rates done", flush=True)
 
 
 def _scale(target: Target, rounds: int) -> Iterator[Row]:
     """Noise and time against the scale of the data (figures 7 and 12)."""
     with target.connect() as connection:
         connection.execute(f"set dp.sampling_rate = {RATE}")
-        mechanism = next(mechanisms(0.8, private(connection, target)))
+        chosen = laplaces(0.8, private(connection, target), METHODS)
         answer = {"truth": truth(connection, target)}
-        found = medians(connection, target, tuple(METHODS), mechanism.beta, rounds)
+        betas = {label: mechanism.beta for label, mechanism in chosen.items()}
+        found = medians(connection, target, betas, rounds)
     for label, asked in found.items():
-        yield report("scale", target, 0.8, label, mechanism, asked) | answer
+        yield report("scale", target, 0.8, label, chosen[label], asked) | answer
     print(f"{target.name} at {target.data}: done", flush=True)
 
 

@@ -108,7 +108,7 @@ def _settle(
 ) -> Estimate:
     """Walk from the live groups of one boundary until its walks are used up."""
     own = from_groups(runner.query, tally.chain, tally.stretch, tallies)
-    left = runner.allowance(rate, tally.join)
+    left = runner.allowance(rate, tally.join, least=1)
     live = tally.candidates
     if tally.spread is not None:
         live = _pairs(runner, tally, live, max(1, left // 4))

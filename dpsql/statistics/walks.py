@@ -23,7 +23,8 @@ from dpsql.statistics.walk_sql import Key, forward_sql, groups_sql, walk_paramet
 
 #: Walks of a first look at a chain, from rows of its first relation.
 PILOT = 2048
-#: Walks that a boundary may use, whatever the rate says.
+#: Walks that a boundary may use, whatever the rate says; the published method takes the rate at
+#: its word from one walk on.
 LEAST_WALKS = 1024
 MOST_WALKS = 200_000
 #: Groups that come back from one stretch of walks.
@@ -216,6 +217,6 @@ class Runner:
         wanted = [stretch.boundary for stretch in chain.stretches]
         return make_chain(self.query, chain.order, (), wanted)
 
-    def allowance(self, rate: float, join: float) -> int:
-        """Return how many walks a boundary may use."""
-        return int(min(MOST_WALKS, max(LEAST_WALKS, rate * join)))
+    def allowance(self, rate: float, join: float, least: int = LEAST_WALKS) -> int:
+        """Return how many walks a boundary may use, ``least`` however small the rate is."""
+        return int(min(MOST_WALKS, max(least, rate * join)))

@@ -147,6 +147,7 @@ def test_no_number_of_a_walk_comes_twice() -> None:
 def test_allowances() -> None:
     runner = Runner(CYCLE, Recorder(), bytes(16), Sizes.guess(CYCLE), lambda: None)
     assert runner.allowance(1e-9, 10.0) == LEAST_WALKS
+    assert runner.allowance(1e-9, 10.0, least=1) == 1
     assert runner.allowance(1.0, 1e30) == MOST_WALKS
     assert runner.allowance(1e-3, 5e6) == 5000
 
