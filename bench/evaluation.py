@@ -58,7 +58,7 @@ DELTA = Fraction(1, 10**7)
 DRAWS = 201
 #: A call that takes longer is stopped and reported so; a method is not asked again after this.
 MOST_SECONDS = 300
-ENOUGH_SECONDS = 30
+ENOUGH_SECONDS = 12
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def draw(rows: list[Row], folder: Path) -> None:
         series="mechanism",
     )
     _bars(parts["time"], folder / "time.svg")
-    for mechanism in ("laplace", "cauchy", "calibrated"):
+    for mechanism in ("laplace", "cauchy"):
         chosen = [r for r in parts["rate"] if r["mechanism"] == mechanism and r["query"] in _RATED]
         _panels(chosen, "rate", folder / f"rate-{mechanism}.svg", "sampling rate", "median error")
     chosen = [r for r in parts["rate"] if r["mechanism"] == "laplace"]

@@ -1,8 +1,8 @@
 """The evaluation of "Sensitivity estimation for differentially private query processing", again.
 
 ``python -m bench.sensitivity [--parts epsilon,time,rate,group,scale] [--sf 0.1]
-[--scales 0.01,0.1,1] [--queries Q1,Q4] [--rounds 5]``, on the cluster that ``make up`` started.
-Writes SVG figures and, last, one JSON line.
+[--scales 0.01,0.1,1] [--queries Q1,Q4] [--rounds 5] [--repeat 5]``, on the cluster
+that ``make up`` started.  Writes SVG figures and, last, one JSON line.
 ``noise_scale`` is the scale of the noise that a mechanism adds at this sensitivity (of
 ``calibrated``, which draws it, the median), ``median_error`` the median of the absolute noise,
 ``ms`` the time of the sensitivity alone (the paper's includes the answer); ``null`` where a method
@@ -54,7 +54,8 @@ def main() -> None:
     parser.add_argument("--sf", default="0.1", help="TPC-H scale factor of all parts but scale")
     parser.add_argument("--scales", default="0.01,0.05,0.1,0.5,1", help="those of part scale")
     parser.add_argument("--queries", default="Q1,Q2,Q3,Q4,Q5,Q6,Q7,Q8")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="of part time")
+    parser.add_argument("--repeat", type=int, default=5, help="measurements of the other parts")
     parser.add_argument("--figures", type=Path, default=Path("docs/figures"))
     parser.add_argument("--draw", type=Path, metavar="FILE")
     arguments = parser.parse_args()
@@ -80,13 +81,13 @@ def _measure(arguments: argparse.Namespace) -> Iterator[Row]:
             if "time" in parts:
                 yield from _time(target, arguments.rounds)
             if "rate" in parts:
-                yield from _rate(target, arguments.rounds)
+                yield from _rate(target, arguments.repeat)
             if "group" in parts and target.name == "Q4":
-                yield from _group(target, arguments.rounds)
+                yield from _group(target, arguments.repeat)
     if "scale" in parts:
         for scale in arguments.scales.split(","):
             for target in targets([n for n in wanted if n in TPCH], scale):
-                yield from _scale(target, arguments.rounds)
+                yield from _scale(target, arguments.repeat)
 
 
 def _epsilon(target: Target) -> Iterator[Row]:
@@ -127,7 +128,7 @@ def _time(target: Target, rounds: int) -> Iterator[Row]:
 def _rate(target: Target, rounds: int) -> Iterator[Row]:
     """Sensitivity, noise and time against the sampling rate at epsilon 6.4 (figures 9 and 11)."""
     rated = target.name in RATED
-    names = ("laplace", "cauchy", "calibrated") if rated else ("laplace",)
+    names = ("laplace", "cauchy") if rated else ("laplace",)
     labels = ("elastic", "residual", *SAMPLING)
     with target.connect() as connection:
         number = private(connection, target)

@@ -115,7 +115,7 @@ def _settle(
     groups = len(live)
     rounds = 1 + max(0, math.ceil(math.log(max(1, groups) / _FINALISTS, _CUT)))
     for number in range(rounds):
-        budget = left // (rounds - number)
+        budget = max(1, left // (rounds - number))
         live = live[:budget]
         walks = max(1, budget // len(live))
         for stretch, report in zip(

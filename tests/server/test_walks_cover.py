@@ -216,6 +216,31 @@ def test_as_it_runs_it_is_exact_or_close(session: Any, name: str, data: str) -> 
     assert holds(true, found, 0.01)
 
 
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("data", DATA)
+def test_as_the_server_runs_it_it_is_exact(session: Any, name: str, data: str) -> None:
+    """Alpha is 0 there: nothing but the largest group itself, but for 1e-12 a run."""
+    generator = random.Random(data)
+    query = QUERIES[name]
+    wanted = required(query.shape())
+    fill(session, [DATA[data](generator) for _ in range(5)])
+    true = count(query, wanted, SnapshotDatabase(session), answer=False).boundaries
+    found = walk(session, query, wanted, eta=1e-12, alpha=0.0, rate=0.5)
+    assert {b: e.value for b, e in found.items()} == true
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("name", QUERIES)
+def test_the_least_rate_is_at_least_one_walk(session: Any, name: str, filtered: bool) -> None:
+    query = QUERIES[name]
+    wanted = required(query.shape())
+    fill(session, [network(random.Random(name)) for _ in range(5)])
+    for rate in (1e-300, 1e-9, 1e-4):
+        found = walk(session, query, wanted, published=True, filtered=filtered, rate=rate)
+        assert set(found) == set(wanted)
+        assert all(e.exact or e.walks > 0 for e in found.values())
+
+
 @pytest.mark.parametrize("published", [False, True])
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("name", QUERIES)
