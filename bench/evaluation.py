@@ -182,17 +182,18 @@ def ask(connection: Connection, target: Target, label: str, beta: float) -> Row:
 def medians(
     connection: Connection, target: Target, betas: dict[str, float], rounds: int
 ) -> dict[str, Row]:
-    """Ask each method ``rounds`` times, in turn, after a first time; medians of both figures.
+    """Ask each method ``rounds`` times, in turn; medians of both figures.
 
     A method that has no answer, or has taken `ENOUGH_SECONDS`, is not asked again.
     """
     rows: dict[str, list[Row]] = {label: [] for label in betas}
-    for number in range(rounds + 1):  # the first one warms up
+    ask(connection, target, "residual", betas.get("residual", 0.1))  # warms up
+    for _ in range(rounds):
         for label, beta in betas.items():
             spent = sum(row["ms"] or math.inf for row in rows[label]) / 1e3
-            if number == 0 or spent < ENOUGH_SECONDS:
+            if spent < ENOUGH_SECONDS:
                 rows[label].append(ask(connection, target, label, beta))
-    return {label: middle(asked[1:] or asked) for label, asked in rows.items()}
+    return {label: middle(asked) for label, asked in rows.items()}
 
 
 def middle(asked: list[Row]) -> Row:

@@ -42,6 +42,8 @@ RATE = 1e-4
 #: The figures of rates are about these; of the other queries, three rates under one mechanism.
 RATED = ("Q1", "Q4")
 FEW_RATES = (1e-5, 1e-4, 1e-3)
+#: Of sampling, under the mechanisms that are not Laplace's.
+FEW_EPSILONS = (0.1, 0.8, 6.4)
 #: A method that takes longer is not asked for every epsilon and mechanism.
 SLOW_MS = 10_000
 NOT_AGAIN: Row = {"sensitivity": None, "ms": None, "why": f"takes more than {SLOW_MS // 1000} s"}
@@ -102,8 +104,8 @@ def _epsilon(target: Target) -> Iterator[Row]:
                 continue
             for epsilon in EPSILONS:
                 for mechanism in mechanisms(epsilon, number, label):
-                    if label in SAMPLING and mechanism.name == "laplace_published":
-                        continue  # every point of sampling is a run of its own
+                    if label in SAMPLING and not _walks(mechanism.name, epsilon):
+                        continue
                     asked = given_up.get(label) or ask(connection, target, label, mechanism.beta)
                     if asked["ms"] is None:
                         given_up[label] = asked
@@ -111,6 +113,13 @@ def _epsilon(target: Target) -> Iterator[Row]:
                         given_up[label] = NOT_AGAIN
                     yield report("epsilon", target, epsilon, label, mechanism, asked) | answer
         print(f"{target.name}: noise against epsilon done", flush=True)
+
+
+def _walks(mechanism: str, epsilon: float) -> bool:
+    """Whether sampling is measured here: each of its points is a run of its own."""
+    return mechanism == "laplace" or (
+        mechanism in ("cauchy", "calibrated") and epsilon in FEW_EPSILONS
+    )
 
 
 def _time(target: Target, rounds: int) -> Iterator[Row]:
@@ -141,7 +150,7 @@ def _rate(target: Target, rounds: int) -> Iterator[Row]:
             counted = {label: betas[label] for label in ("elastic", "residual")}
             for label, asked in medians(connection, target, counted, rounds).items():
                 yield report("rate", target, 6.4, label, chosen[label], asked) | {"rate": None}
-            for rate in RATES if rated else FEW_RATES:
+            for rate in RATES if rated and name == "laplace" else FEW_RATES:
                 connection.execute(f"set dp.sampling_rate = {rate}")
                 walked = {label: betas[label] for label in SAMPLING}
                 for label, asked in medians(connection, target, walked, rounds).items():
