@@ -148,7 +148,9 @@ class SpiCatalog:
     @property
     def time_zone(self) -> str:
         """The caller's TimeZone; what depends on it is folded when a statement is analysed."""
-        return str(self._database.execute("select current_setting('timezone') as zone")[0][0])
+        # with a parameter: such statements are prepared once
+        sql = "select current_setting('timezone') as zone where $1 = 1"
+        return str(self._database.execute(sql, (("int4", 1),))[0][0])
 
     def relation(self, schema: str, name: str) -> Relation | None:
         """Return a protected or public relation, ``None`` if nobody declared it.
