@@ -31,7 +31,9 @@ def draw(rows: list[Row], folder: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams.update({"svg.hashsalt": "dpsql", "font.size": 9, "axes.grid": True})
+    mpl.rcParams.update(
+        {"svg.hashsalt": "dpsql", "svg.fonttype": "none", "font.size": 9, "axes.grid": True}
+    )
     folder.mkdir(parents=True, exist_ok=True)
     parts: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -138,7 +140,8 @@ def _finish(figure: Any, axes: Any, path: Path) -> None:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     legend: Callable[..., Any] = figure.legend
-    room = 0.55 / figure.get_size_inches()[1]
+    columns = max(1, int(figure.get_size_inches()[0] // 2.2))
+    room = (0.25 + 0.2 * -(-len(handles) // columns)) / figure.get_size_inches()[1]
     figure.tight_layout(rect=(0, 0, 1, 1 - room))
-    legend(handles.values(), handles.keys(), loc="upper center", ncols=5, frameon=False)
-    figure.savefig(path, metadata={"Date": None})
+    legend(handles.values(), handles.keys(), loc="upper center", ncols=columns, frameon=False)
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
