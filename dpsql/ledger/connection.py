@@ -31,6 +31,9 @@ SETTINGS = {
     "client_min_messages": "error",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
+    # every lookup is by a key, and planning it again costs more than it does
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
     "timezone": "UTC",
     "datestyle": "ISO,MDY",
     "standard_conforming_strings": "on",
