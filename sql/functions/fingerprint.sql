@@ -15,12 +15,7 @@ declare
     parts oid[] := objects;
 begin
     if exists (select from pg_inherits i where i.inhparent = any (objects)) then
-        parts := array(
-            with recursive part(oid) as (
-                select unnest(objects)
-                union
-                select i.inhrelid from part join pg_inherits as i on i.inhparent = part.oid)
-            select p.oid from part as p);
+        parts := array(select distinct unnest(dp.statistics_members(o)) from unnest(objects) as o);
     end if;
     return (select concat_ws('|', (select version from dp.catalog_version),
   (select string_agg(c.oid || ':' || c.xmin || ':' || c.relrowsecurity || ':' || n.nspname || '.' || c.relname, ',' order by c.oid)

@@ -203,16 +203,23 @@ def test_mutants_are_caught(session: Any, monkeypatch: pytest.MonkeyPatch, mutan
     assert failed > MOST_FAILURES
 
 
-@pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("data", DATA)
-def test_as_it_runs_it_is_exact_or_close(session: Any, name: str, data: str) -> None:
-    """With nothing patched and a failure probability that never shows: 1e-12 a run."""
+def as_it_runs(
+    session: Any, name: str, data: str, alpha: float
+) -> tuple[dict[Boundary, int], dict[Boundary, Estimate]]:
+    """Count and walk with nothing patched, and a failure probability that never shows."""
     generator = random.Random(data)
     query = QUERIES[name]
     wanted = required(query.shape())
     fill(session, [DATA[data](generator) for _ in range(5)])
     true = count(query, wanted, SnapshotDatabase(session), answer=False).boundaries
-    found = walk(session, query, wanted, eta=1e-12, alpha=0.01, rate=0.5)
+    return true, walk(session, query, wanted, eta=1e-12, alpha=alpha, rate=0.5)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("data", DATA)
+def test_as_it_runs_it_is_exact_or_close(session: Any, name: str, data: str) -> None:
+    """But for 1e-12 a run."""
+    true, found = as_it_runs(session, name, data, alpha=0.01)
     assert holds(true, found, 0.01)
 
 
@@ -220,12 +227,7 @@ def test_as_it_runs_it_is_exact_or_close(session: Any, name: str, data: str) -> 
 @pytest.mark.parametrize("data", DATA)
 def test_as_the_server_runs_it_it_is_exact(session: Any, name: str, data: str) -> None:
     """Alpha is 0 there: nothing but the largest group itself, but for 1e-12 a run."""
-    generator = random.Random(data)
-    query = QUERIES[name]
-    wanted = required(query.shape())
-    fill(session, [DATA[data](generator) for _ in range(5)])
-    true = count(query, wanted, SnapshotDatabase(session), answer=False).boundaries
-    found = walk(session, query, wanted, eta=1e-12, alpha=0.0, rate=0.5)
+    true, found = as_it_runs(session, name, data, alpha=0.0)
     assert {b: e.value for b, e in found.items()} == true
 
 
