@@ -2,7 +2,8 @@
 
 ``python -m bench.latency [--rounds 20]``, on the cluster that ``make up`` started.  All are
 interleaved; prints a table and, last, one JSON line.  *commit* is one durable insert of a session
-that exists, which a charged answer cannot do without.
+that exists, which a charged answer cannot do without.  *repeated* is asked when the processes were
+idle or busy with the other questions, *repeated_again* directly after it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def main() -> None:
                     alice, f"select dp_count(*) from orders where o_orderkey > {k}"
                 ),
                 "repeated": lambda: _ask(alice, "select dp_count(*) from customer"),
+                "repeated_again": lambda: _ask(alice, "select dp_count(*) from customer"),
                 "new_session": lambda: _first(dsn),
                 "raw_session": lambda: _first(dsn, "count(*)", "postgres"),
             }
@@ -61,7 +63,7 @@ def main() -> None:
     medians = {name: round(statistics.median(values), 2) for name, values in times.items()}
     over = medians["new_count"] - medians["raw"] - medians["commit"]
     for name, value in medians.items():
-        print(f"{name:12} {value:>9.2f} ms")
+        print(f"{name:14} {value:>9.2f} ms")
     print(f"a new count takes {over:.2f} ms more than the plain one and a commit")
     print(
         json.dumps(

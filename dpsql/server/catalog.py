@@ -101,9 +101,9 @@ from unnest($2::oid[]) as u(oid) left join pg_class c on c.oid = u.oid
 """
 
 _MAY_NAME = """
-select coalesce(bool_and(c.oid is not null
-    and has_schema_privilege(dp.caller(), c.relnamespace, 'USAGE')), true) as may
-from unnest($1::oid[]) as u(oid) left join pg_class c on c.oid = u.oid
+select coalesce(bool_and(has_schema_privilege(dp.caller(), c.relnamespace, 'USAGE')), true)
+   and count(*) = cardinality($1) as may
+from pg_class c where c.oid = any ($1)
 """
 
 
@@ -312,7 +312,7 @@ class SpiCatalog:
 
     def may_name(self, oids: Sequence[int]) -> bool:
         """Tell whether the role in effect may use the schemas of these relations."""
-        return bool(self._database.execute(_MAY_NAME, (("oid[]", list(oids)),))[0][0])
+        return bool(self._database.execute(_MAY_NAME, (("oid[]", sorted(set(oids))),))[0][0])
 
     def owns(self, role: int, oids: Sequence[int]) -> bool:
         """Whether the role has the rights of the owner of each relation (superusers have)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dpsql.engine.request import Role, Settings
@@ -33,5 +34,10 @@ def read(database: SpiDatabase) -> tuple[Role, Settings]:
     """Return who asks and with which settings, as of now."""
     row = database.execute(_SQL, (("int4", 1),))[0]
     oid, name, *texts = row
-    texts_by_name = {n: None if t is None else str(t) for n, t in zip(_NAMES, texts, strict=True)}
-    return Role(int(str(oid)), str(name)), Settings.from_texts(texts_by_name)
+    return Role(int(str(oid)), str(name)), _settings(*(None if t is None else str(t) for t in texts))
+
+
+@lru_cache(maxsize=16)
+def _settings(*texts: str | None) -> Settings:
+    """Check them: a function of the texts alone, which most sessions never change."""
+    return Settings.from_texts(dict(zip(_NAMES, texts, strict=True)))

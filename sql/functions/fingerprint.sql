@@ -1,10 +1,11 @@
 -- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
 -- their triggers, indexes, view definitions, types, collations and casts.  As of the caller's
--- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  What stands
--- behind the '#' says where rows are read: parts and files, which the executor finds as of now, whether
--- their triggers keep what foreign keys say, and whether they may be read.  It tells whether a reading
--- is of one state; answers outlive it, as they outlive other changes of rows.
-create or replace function dp.fingerprint(objects oid[])
+-- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
+-- last token as long as no transaction ends.  What stands behind the '#' says where rows are read:
+-- parts and files, which the executor finds as of now, whether the parts' triggers keep what foreign
+-- keys say, and whether they may be read.  It tells whether a reading is of one state; answers outlive
+-- it, as they outlive other changes of rows.
+create or replace function dp.fingerprint_text(objects oid[])
 returns text
 language plpgsql stable parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
@@ -48,17 +49,24 @@ begin
   (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)
      from pg_inherits i where i.inhparent = any (parts)),
   (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
-     from pg_trigger t where t.tgrelid = any (parts)),
+     from pg_trigger t where t.tgrelid = any (parts) and t.tgrelid <> all (objects)),
   (select string_agg(n.oid || ':' || has_schema_privilege('dp_executor', n.oid, 'usage'), ',' order by n.oid)
      from pg_namespace n
     where n.oid in (select c.relnamespace from pg_class c where c.oid = any (objects)))));
 end
 $$;
-comment on function dp.fingerprint(oid[]) is 'internal: what plans and stored answers rely on';
+comment on function dp.fingerprint_text(oid[]) is 'internal: what plans and stored answers rely on';
+
+create or replace function dp.fingerprint(objects oid[])
+returns text
+language c stable strict parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'dpsql_fingerprint';
+comment on function dp.fingerprint(oid[]) is 'internal: dp.fingerprint_text, kept while no transaction ends';
 
 create or replace function dp.fingerprint_now(objects oid[])
 returns text
 language c stable strict parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_fingerprint_now';
-comment on function dp.fingerprint_now(oid[]) is 'internal: dp.fingerprint under the newest snapshot';
+comment on function dp.fingerprint_now(oid[]) is 'internal: dp.fingerprint_text under the newest snapshot';

@@ -15,6 +15,7 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "storage/predicate.h"
+#include "utils/memutils.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -24,6 +25,7 @@
 #include "dpsql.h"
 
 PG_FUNCTION_INFO_V1(dpsql_caller);
+PG_FUNCTION_INFO_V1(dpsql_fingerprint);
 PG_FUNCTION_INFO_V1(dpsql_fingerprint_now);
 PG_FUNCTION_INFO_V1(dpsql_lock_reads);
 
@@ -34,40 +36,136 @@ dpsql_caller(PG_FUNCTION_ARGS)
 	PG_RETURN_OID(asking_role());
 }
 
+/* A token with all that it is a function of, while no transaction ended. */
+static struct
+{
+	char	   *text;			/* NULL: none is kept */
+	Oid		   *objects;
+	int			count;
+	TransactionId xmin;
+	TransactionId xmax;
+	TransactionId *running;		/* in progress: transactions, then subtransactions */
+	uint32		xcnt;
+	int32		subxcnt;
+} kept;
+
 /*
- * dp.fingerprint_now(objects oid[]): dp.fingerprint under a snapshot taken now,
- * also where the transaction keeps an older one.
+ * Whether a snapshot shows all that was committed when the kept token was
+ * read, and nothing else.  Each transaction that has ended since, and had
+ * changed anything, has left the ones in progress or has moved xmax; so what
+ * is read as of now (privileges, partitions) is the same, too.
  */
-Datum
-dpsql_fingerprint_now(PG_FUNCTION_ARGS)
+static bool
+same_state(Snapshot snapshot)
+{
+	return kept.text != NULL && !snapshot->takenDuringRecovery &&
+		snapshot->snapshot_type == SNAPSHOT_MVCC &&
+		!snapshot->suboverflowed &&
+		!TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
+		snapshot->xmin == kept.xmin && snapshot->xmax == kept.xmax &&
+		snapshot->xcnt == kept.xcnt && snapshot->subxcnt == kept.subxcnt &&
+		memcmp(snapshot->xip, kept.running, kept.xcnt * sizeof(TransactionId)) == 0 &&
+		memcmp(snapshot->subxip, kept.running + kept.xcnt,
+			   kept.subxcnt * sizeof(TransactionId)) == 0;
+}
+
+static void
+keep_token(Snapshot snapshot, const Oid *objects, int count, const char *text)
+{
+	MemoryContext context = MemoryContextSwitchTo(TopMemoryContext);
+	int			total = snapshot->xcnt + snapshot->subxcnt;
+
+	if (kept.text != NULL)
+	{
+		pfree(kept.text);
+		kept.text = NULL;
+		pfree(kept.objects);
+		pfree(kept.running);
+	}
+	/* what the transaction itself changed does not show in the snapshot */
+	if (snapshot->snapshot_type == SNAPSHOT_MVCC && !snapshot->suboverflowed &&
+		!snapshot->takenDuringRecovery && !TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	{
+		char	   *copy = pstrdup(text);
+
+		kept.objects = palloc((count + 1) * sizeof(Oid));
+		memcpy(kept.objects, objects, count * sizeof(Oid));
+		kept.running = palloc((total + 1) * sizeof(TransactionId));
+		memcpy(kept.running, snapshot->xip, snapshot->xcnt * sizeof(TransactionId));
+		memcpy(kept.running + snapshot->xcnt, snapshot->subxip,
+			   snapshot->subxcnt * sizeof(TransactionId));
+		kept.count = count;
+		kept.xmin = snapshot->xmin;
+		kept.xmax = snapshot->xmax;
+		kept.xcnt = snapshot->xcnt;
+		kept.subxcnt = snapshot->subxcnt;
+		kept.text = copy;
+	}
+	MemoryContextSwitchTo(context);
+}
+
+static Datum
+fingerprint(Datum objects, Snapshot snapshot)
 {
 	static SPIPlanPtr plan = NULL;
 	Oid			type = OIDARRAYOID;
-	Datum		objects = PG_GETARG_DATUM(0);
-	MemoryContext context = CurrentMemoryContext;
-	Snapshot	snapshot;
+	Datum	   *values;
+	bool	   *nulls;
+	int			count;
+	Oid		   *oids;
 	bool		isnull;
+	Datum		value;
 	text	   *token;
+	MemoryContext context = CurrentMemoryContext;
+
+	deconstruct_array(DatumGetArrayTypeP(objects), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
+					  &values, &nulls, &count);
+	oids = palloc((count + 1) * sizeof(Oid));
+	for (int i = 0; i < count; i++)
+		oids[i] = nulls[i] ? InvalidOid : DatumGetObjectId(values[i]);
+	if (same_state(snapshot) && kept.count == count &&
+		memcmp(oids, kept.objects, count * sizeof(Oid)) == 0)
+		return CStringGetTextDatum(kept.text);
 
 	SPI_connect();
 	if (plan == NULL)
 	{
-		plan = SPI_prepare("select dp.fingerprint($1)", 1, &type);
+		plan = SPI_prepare("select dp.fingerprint_text($1)", 1, &type);
 		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "dp.fingerprint cannot be prepared");
+			elog(ERROR, "dp.fingerprint_text cannot be prepared");
 	}
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	if (SPI_execute_snapshot(plan, &objects, NULL, snapshot, InvalidSnapshot, true, false, 1) !=
 		SPI_OK_SELECT || SPI_processed != 1)
-		elog(ERROR, "dp.fingerprint gave no answer");
-	objects = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+		elog(ERROR, "dp.fingerprint_text gave no answer");
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	if (isnull)
-		elog(ERROR, "dp.fingerprint gave no answer");
-	token = (text *) MemoryContextAlloc(context, VARSIZE_ANY(DatumGetPointer(objects)));
-	memcpy(token, DatumGetPointer(objects), VARSIZE_ANY(DatumGetPointer(objects)));
-	UnregisterSnapshot(snapshot);
+		elog(ERROR, "dp.fingerprint_text gave no answer");
+	token = (text *) MemoryContextAlloc(context, VARSIZE_ANY(DatumGetPointer(value)));
+	memcpy(token, DatumGetPointer(value), VARSIZE_ANY(DatumGetPointer(value)));
 	SPI_finish();
-	PG_RETURN_TEXT_P(token);
+	keep_token(snapshot, oids, count, text_to_cstring(token));
+	return PointerGetDatum(token);
+}
+
+/* dp.fingerprint(objects oid[]): as of the caller's snapshot */
+Datum
+dpsql_fingerprint(PG_FUNCTION_ARGS)
+{
+	return fingerprint(PG_GETARG_DATUM(0), GetActiveSnapshot());
+}
+
+/*
+ * dp.fingerprint_now(objects oid[]): as of a snapshot taken now, also where
+ * the transaction keeps an older one.
+ */
+Datum
+dpsql_fingerprint_now(PG_FUNCTION_ARGS)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Datum		token = fingerprint(PG_GETARG_DATUM(0), snapshot);
+
+	UnregisterSnapshot(snapshot);
+	return token;
 }
 
 static void

@@ -104,6 +104,7 @@ grant execute on function
     dp.lock_reads(oid[]),
     dp.fingerprint(oid[]),
     dp.fingerprint_now(oid[]),
+    dp.fingerprint_text(oid[]),
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any"),
     dp.draw(bytea, bigint, integer, bigint)

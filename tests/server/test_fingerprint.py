@@ -1,0 +1,109 @@
+"""The token of what a plan relies on is kept while no transaction ends, and no longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.server
+
+SET_UP = """
+create table fp (a int primary key);
+create table fq (a int primary key);
+"""
+TOKENS = """
+select dp.fingerprint(array[{0}::regclass::oid]), dp.fingerprint_now(array[{0}::regclass::oid]),
+       dp.fingerprint_text(array[{0}::regclass::oid])
+"""
+
+
+def tokens(connection: Any, relation: str = "fp") -> tuple[str, str, str]:
+    """Return the token of the statement's snapshot, of a new one, and one that is not kept."""
+    row: tuple[str, str, str] = connection.execute(TOKENS.format(f"'{relation}'")).fetchone()
+    return row
+
+
+@pytest.fixture
+def owner(database: Any) -> Any:
+    """Give the superuser a session, which alone may call the internal functions."""
+    database.sql(SET_UP)
+    with database.connect() as connection:
+        yield connection
+
+
+def test_equal_while_nothing_changes(owner: Any) -> None:
+    first = tokens(owner)
+    assert len(set(first)) == 1
+    assert tokens(owner) == first
+    assert tokens(owner, "fq")[0] != first[0]
+    assert tokens(owner) == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table fp add b int",
+        "create index on fp (a)",
+        "create function fp_f() returns trigger language plpgsql as 'begin return null; end';"
+        " create trigger t after insert on fp execute function fp_f()",
+        "alter table fp enable row level security",
+        "truncate fp",
+    ],
+)
+def test_a_change_of_another_session_shows_at_once(database: Any, owner: Any, change: str) -> None:
+    before = tokens(owner)
+    with database.connect() as other, other.transaction():
+        other.execute(change)
+        with pytest.raises(Exception, match="lock timeout"), owner.transaction():
+            owner.execute("set local lock_timeout = '50ms'")
+            owner.execute("lock table fp in access exclusive mode")
+    after = tokens(owner)
+    assert len(set(after)) == 1
+    assert after[0] != before[0]
+
+
+def test_a_change_of_ones_own_transaction_is_not_kept(owner: Any) -> None:
+    before = tokens(owner)
+    owner.execute("begin")
+    owner.execute("alter table fp add b int")
+    inside = tokens(owner)
+    assert len(set(inside)) == 1
+    assert inside[0] != before[0]
+    owner.execute("savepoint s")
+    owner.execute("create index on fp (b)")
+    assert tokens(owner)[2] == tokens(owner)[0] != inside[0]
+    owner.execute("rollback to s")
+    assert tokens(owner) == inside
+    owner.execute("rollback")
+    assert tokens(owner) == before
+
+
+def test_an_old_snapshot_keeps_its_token(database: Any, owner: Any) -> None:
+    before = tokens(owner)
+    owner.execute("begin isolation level repeatable read")
+    assert tokens(owner) == before
+    database.sql("alter table fp add b int")
+    old, now, text = tokens(owner)
+    assert old == text == before[0]
+    assert now != old
+    old, now, text = tokens(owner)
+    assert old == text == before[0]
+    assert now != old
+    owner.execute("commit")
+    assert set(tokens(owner)) == {now}
+
+
+def test_a_transaction_that_runs_and_commits_in_between(database: Any, owner: Any) -> None:
+    """Its number is smaller than the newest one: only the list of running ones changes."""
+    with database.connect() as slow:
+        slow.execute("begin")
+        slow.execute("alter table fq add b int")
+        database.sql("create table later (a int)")
+        before = tokens(owner, "fp")
+        assert tokens(owner, "fp") == before
+        slow.execute("alter table fp add b int")
+        slow.execute("commit")
+        after = tokens(owner, "fp")
+    assert len(set(after)) == 1
+    assert after[0] != before[0]
