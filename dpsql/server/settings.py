@@ -34,7 +34,8 @@ def read(database: SpiDatabase) -> tuple[Role, Settings]:
     """Return who asks and with which settings, as of now."""
     row = database.execute(_SQL, (("int4", 1),))[0]
     oid, name, *texts = row
-    return Role(int(str(oid)), str(name)), _settings(*(None if t is None else str(t) for t in texts))
+    settings = _settings(*(None if t is None else str(t) for t in texts))
+    return Role(int(str(oid)), str(name)), settings
 
 
 @lru_cache(maxsize=16)
