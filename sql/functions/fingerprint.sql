@@ -3,7 +3,7 @@
 -- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
 -- last token as long as no transaction ends.  What stands behind the '#' says where rows are read:
 -- parts and files, which the executor finds as of now, whether the parts' triggers keep what foreign
--- keys say, and whether they may be read.  It tells whether a reading is of one state; answers outlive
+-- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of one state; answers outlive
 -- it, as they outlive other changes of rows.
 create or replace function dp.fingerprint_text(objects oid[])
 returns text
@@ -49,10 +49,7 @@ begin
   (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)
      from pg_inherits i where i.inhparent = any (parts)),
   (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
-     from pg_trigger t where t.tgrelid = any (parts) and t.tgrelid <> all (objects)),
-  (select string_agg(n.oid || ':' || has_schema_privilege('dp_executor', n.oid, 'usage'), ',' order by n.oid)
-     from pg_namespace n
-    where n.oid in (select c.relnamespace from pg_class c where c.oid = any (objects)))));
+     from pg_trigger t where t.tgrelid = any (parts) and t.tgrelid <> all (objects))));
 end
 $$;
 comment on function dp.fingerprint_text(oid[]) is 'internal: what plans and stored answers rely on';

@@ -27,8 +27,7 @@ begin
                when c.relkind = 'p'
                 and exists (select from pg_catalog.pg_class as part
                              where part.relrowsecurity
-                               and part.oid in (select t.relid
-                                                  from pg_catalog.pg_partition_tree(c.oid) as t))
+                               and part.oid = any (dp.statistics_members(c.oid)))
                    then 'one of its partitions has row-level security'
                when dp.has_shared_part(c.oid)
                    then 'one of its children is declared itself or inherits from several tables'

@@ -10,6 +10,7 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "nodes/parsenodes.h"
 #include "nodes/primnodes.h"
@@ -56,6 +57,17 @@ compat_may_call(Oid function, Oid role)
 	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
 #else
 	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
+/* May the role use the schema? */
+static inline bool
+compat_may_use(Oid schema, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(NamespaceRelationId, schema, role, ACL_USAGE) == ACLCHECK_OK;
+#else
+	return pg_namespace_aclcheck(schema, role, ACL_USAGE) == ACLCHECK_OK;
 #endif
 }
 

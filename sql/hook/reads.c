@@ -16,12 +16,16 @@
 #include "fmgr.h"
 #include "storage/predicate.h"
 #include "utils/memutils.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/snapmgr.h"
 
+#include "compat.h"
 #include "dpsql.h"
 
 PG_FUNCTION_INFO_V1(dpsql_caller);
@@ -50,10 +54,10 @@ static struct
 } kept;
 
 /*
- * Whether a snapshot shows all that was committed when the kept token was
- * read, and nothing else.  Each transaction that has ended since, and had
- * changed anything, has left the ones in progress or has moved xmax; so what
- * is read as of now (privileges, partitions) is the same, too.
+ * Whether a snapshot shows all that the kept token's snapshot shows, and
+ * nothing else: each transaction that has ended since, and had changed
+ * anything, has left the ones in progress or has moved xmax.  That holds for
+ * what is read through the snapshot only, so nothing else is in what is kept.
  */
 static bool
 same_state(Snapshot snapshot)
@@ -104,20 +108,42 @@ keep_token(Snapshot snapshot, const Oid *objects, int count, const char *text)
 	MemoryContextSwitchTo(context);
 }
 
+/*
+ * What may have changed after an old snapshot, and takes away what it shows:
+ * whether dp_executor may use the schemas of the relations, as of now.
+ */
+static void
+append_privileges(StringInfo token, const Oid *oids, int count)
+{
+	Oid			executor;
+	Oid			last = InvalidOid;
+
+	AcceptInvalidationMessages();
+	executor = get_role_oid("dp_executor", true);
+	for (int i = 0; i < count; i++)
+	{
+		Oid			schema = OidIsValid(oids[i]) ? get_rel_namespace(oids[i]) : InvalidOid;
+
+		if (!OidIsValid(schema) || schema == last)
+			continue;
+		last = schema;
+		appendStringInfo(token, "|%u:%c", schema,
+						 OidIsValid(executor) && compat_may_use(schema, executor) ? 't' : 'f');
+	}
+}
+
 static Datum
 fingerprint(Datum objects, Snapshot snapshot)
 {
 	static SPIPlanPtr plan = NULL;
+	StringInfoData token;
 	Oid			type = OIDARRAYOID;
 	Datum	   *values;
 	bool	   *nulls;
 	int			count;
 	Oid		   *oids;
-	bool		isnull;
-	Datum		value;
-	text	   *token;
-	MemoryContext context = CurrentMemoryContext;
 
+	initStringInfo(&token);
 	deconstruct_array(DatumGetArrayTypeP(objects), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
 					  &values, &nulls, &count);
 	oids = palloc((count + 1) * sizeof(Oid));
@@ -125,26 +151,32 @@ fingerprint(Datum objects, Snapshot snapshot)
 		oids[i] = nulls[i] ? InvalidOid : DatumGetObjectId(values[i]);
 	if (same_state(snapshot) && kept.count == count &&
 		memcmp(oids, kept.objects, count * sizeof(Oid)) == 0)
-		return CStringGetTextDatum(kept.text);
-
-	SPI_connect();
-	if (plan == NULL)
+		appendStringInfoString(&token, kept.text);
+	else
 	{
-		plan = SPI_prepare("select dp.fingerprint_text($1)", 1, &type);
-		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "dp.fingerprint_text cannot be prepared");
+		char	   *text;
+
+		SPI_connect();
+		if (plan == NULL)
+		{
+			SPIPlanPtr	made = SPI_prepare("select dp.fingerprint_text($1)", 1, &type);
+
+			if (made == NULL || SPI_keepplan(made) != 0)
+				elog(ERROR, "dp.fingerprint_text cannot be prepared");
+			plan = made;
+		}
+		if (SPI_execute_snapshot(plan, &objects, NULL, snapshot, InvalidSnapshot, true, false,
+								 1) != SPI_OK_SELECT || SPI_processed != 1)
+			elog(ERROR, "dp.fingerprint_text gave no answer");
+		text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+		if (text == NULL)
+			elog(ERROR, "dp.fingerprint_text gave no answer");
+		appendStringInfoString(&token, text);	/* in the caller's memory */
+		keep_token(snapshot, oids, count, text);
+		SPI_finish();
 	}
-	if (SPI_execute_snapshot(plan, &objects, NULL, snapshot, InvalidSnapshot, true, false, 1) !=
-		SPI_OK_SELECT || SPI_processed != 1)
-		elog(ERROR, "dp.fingerprint_text gave no answer");
-	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	if (isnull)
-		elog(ERROR, "dp.fingerprint_text gave no answer");
-	token = (text *) MemoryContextAlloc(context, VARSIZE_ANY(DatumGetPointer(value)));
-	memcpy(token, DatumGetPointer(value), VARSIZE_ANY(DatumGetPointer(value)));
-	SPI_finish();
-	keep_token(snapshot, oids, count, text_to_cstring(token));
-	return PointerGetDatum(token);
+	append_privileges(&token, oids, count);
+	return PointerGetDatum(cstring_to_text_with_len(token.data, token.len));
 }
 
 /* dp.fingerprint(objects oid[]): as of the caller's snapshot */

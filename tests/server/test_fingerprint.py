@@ -15,6 +15,8 @@ create table fq (a int primary key);
 TOKENS = """
 select dp.fingerprint(array[{0}::regclass::oid]), dp.fingerprint_now(array[{0}::regclass::oid]),
        dp.fingerprint_text(array[{0}::regclass::oid])
+       || format('|%s:%s', n.oid, has_schema_privilege('dp_executor', n.oid, 'usage')::text::"char")
+  from pg_namespace n where n.nspname = 'public'
 """
 
 
@@ -105,3 +107,54 @@ def test_a_transaction_that_runs_and_commits_in_between(database: Any, owner: An
         after = tokens(owner, "fp")
     assert len(set(after)) == 1
     assert after[0] != before[0]
+
+
+def test_an_old_snapshot_shows_no_privilege_that_was_withdrawn(database: Any) -> None:
+    """A stored answer is not handed out when dp_executor may not read any more."""
+    database.sql(
+        "create schema ws; create table ws.t (a int); insert into ws.t values (1);"
+        " select dp.protect('ws.t'), dp.grant_budget('alice', 10); grant usage on schema ws to alice"
+    )
+    question = "select dp_count(*) from ws.t"
+    with database.connect(user="alice") as alice:
+        alice.execute("begin isolation level repeatable read")
+        first = alice.execute(question).fetchall()
+        assert alice.execute(question).fetchall() == first
+        database.sql("revoke usage on schema ws from dp_executor")
+        with pytest.raises(Exception, match="ws.t cannot be queried"):
+            alice.execute(question)
+
+
+def test_privileges_are_those_of_now_in_a_transaction_that_holds_locks(database: Any) -> None:
+    database.sql(
+        "create schema ws; create table ws.t (a int); grant usage on schema ws to dp_executor"
+    )
+    with database.connect() as owner:
+        owner.execute("begin")
+        before = tokens(owner, "ws.t")[1]
+        assert tokens(owner, "ws.t")[1] == before
+        database.sql("revoke usage on schema ws from dp_executor")
+        assert tokens(owner, "ws.t")[1] != before
+        owner.execute("commit")
+        after = tokens(owner, "ws.t")
+        assert after[0] == after[1] != before
+
+
+def test_partitions_that_come_and_go(database: Any, owner: Any) -> None:
+    database.sql(
+        "create table fr (a int) partition by range (a);"
+        " create table fr1 partition of fr for values from (0) to (10);"
+        " create table fr2 (a int); alter table fr2 enable row level security"
+    )
+    before = tokens(owner, "fr")
+    assert len(set(before)) == 1
+    for change in (
+        "alter table fr attach partition fr2 for values from (10) to (20)",
+        "alter table fr2 disable row level security",
+        "alter table fr detach partition fr1",
+    ):
+        database.sql(change)
+        after = tokens(owner, "fr")
+        assert len(set(after)) == 1
+        assert after != before
+        before = after
