@@ -121,7 +121,7 @@ def test_an_old_snapshot_shows_no_privilege_that_was_withdrawn(database: Any) ->
         first = alice.execute(question).fetchall()
         assert alice.execute(question).fetchall() == first
         database.sql("revoke usage on schema ws from dp_executor")
-        with pytest.raises(Exception, match="ws.t cannot be queried"):
+        with pytest.raises(Exception, match=r"ws\.t cannot be queried"):
             alice.execute(question)
 
 
