@@ -22,6 +22,7 @@ STYLE = {
     "sampling_estimate": ("#bcbd22", "<"),
     "sampling_estimate_filtered": ("#17becf", ">"),
     "sketch": ("#9467bd", "D"),
+    "sketch_keys": ("#c5b0d5", "D"),
     "sketch_published": ("#e377c2", "d"),
 }
 
