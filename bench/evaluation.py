@@ -26,9 +26,9 @@ Connection = psycopg.Connection[Any]
 class Method:
     """How a method is asked for: dp.sensitivity's name, settings, and whether keys may help.
 
-    The paper's methods know no keys (of which TPC-H has many: without them its joins have no
-    sketch, because foreign keys took relations out of the one that was built); statistics are live, but for sketches, and for elastic
-    sensitivity where the paper computes maximum frequencies beforehand, too.
+    The paper's methods know no keys.  TPC-H has many, and a sketch is built of what foreign keys
+    leave of a join, so that without them there is none.  Statistics are live, but for sketches,
+    and for elastic sensitivity where the paper computes maximum frequencies beforehand, too.
     """
 
     name: str
