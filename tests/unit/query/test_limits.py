@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
 from itertools import combinations
 
 import pytest
@@ -45,6 +47,15 @@ def largest(kind: str, *, private: int, total: int, alike: bool, keys: bool) -> 
         occurrences.append(Occurrence(i, relation, uses))
     numbered = tuple(Attribute(a, "integer", True) for a in range(len(attributes)))
     return JoinQuery(tuple(occurrences), numbered)
+
+
+@pytest.fixture(autouse=True)
+def _others_garbage() -> Iterator[None]:
+    """Keep what a whole run has left in memory out of the collector's pauses (0.2 s)."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("kind", ["cross", "chain", "cycle", "star", "clique", "one"])
