@@ -5,7 +5,8 @@ references, with nothing else said about T: no filter, no predicate, no group ke
 further attribute.  F is validated, enforced, immediate and K is a trusted key
 (:class:`dpsql.model.Relation`), so in every instance that satisfies the constraints each
 row of C whose F is not NULL meets exactly one row of T, and one whose F is NULL meets
-none.  Hence the query equals the one without T in which F IS NOT NULL filters C.
+none; provided that the join compares F and K as the constraint does.  Hence the query equals
+the one without T in which F IS NOT NULL filters C.
 
 Instances range over those that satisfy the constraints that a proof uses (PRIVACY.md
 section 1).  On all of them the two queries are the same function, so every mechanism for
@@ -16,9 +17,10 @@ row has the same answer.  T is therefore not among the roots that pay.
 
 from __future__ import annotations
 
-from dpsql.model import ForeignKey
+from dpsql.model import ForeignKey, Relation
 from dpsql.query.graph import AttributeClass, Graph, not_null, place
 from dpsql.query.ir import Expr
+from dpsql.query.types import INTEGERS, base
 
 
 def remove_foreign_key_joins(graph: Graph) -> None:
@@ -66,10 +68,28 @@ def _redundant(graph: Graph, target: int) -> tuple[int, ForeignKey] | None:
                 continue
             if not any(set(k) == set(joined) for k in relation.keys):
                 continue
-            pairs = zip(key.columns, key.target_columns, strict=True)
-            if all(column in _plain(joined[referenced], source) for column, referenced in pairs):
+            pairs = list(zip(key.columns, key.target_columns, strict=True))
+            if all(
+                column in _plain(joined[referenced], source)
+                and _compared_alike(graph.relations[source], column, relation, referenced)
+                for column, referenced in pairs
+            ):
                 return source, key
     return None
+
+
+def _compared_alike(child: Relation, column: str, parent: Relation, key: str) -> bool:
+    """Whether the join compares two columns as the foreign key does.
+
+    A text refers to a ``char(n)`` whatever its blanks are, but is joined to it with them.
+    """
+    types = {
+        base(c.type_name)
+        for relation, name in ((child, column), (parent, key))
+        for c in relation.columns
+        if c.name == name
+    }
+    return len(types) == 1 or types <= set(INTEGERS) or types <= {"text", "character varying"}
 
 
 def _remove(graph: Graph, target: int, found: tuple[int, ForeignKey]) -> None:
