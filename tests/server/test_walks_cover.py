@@ -1,9 +1,8 @@
 """The two-sided bound of sampled boundaries fails no more often than promised.
 
-Every case below asserts that walks decided searches: on tables this small the settings of the
-server would count everything.  Only the rest of a group that walks find themselves keeps a search
-from ending between two ends, so on cycles, whose boundaries all have one, walks refute starts and
-alpha does not matter.  Data without any result leave nothing to walk: ``test_walks_answers``.
+Every case asserts that walks decided searches: starts walk that the server's settings would count.
+Where walks find the rest of a group themselves a search cannot end between two ends: so it is with
+all boundaries of cycles, where walks refute starts and alpha does not matter.  Data without any result leave nothing to walk: ``test_walks_answers``.
 """
 
 from __future__ import annotations
