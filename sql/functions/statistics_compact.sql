@@ -4,11 +4,13 @@
 -- transactions: each is older or newer than a measurement as all of them are (docs/proofs/stale.md).
 -- While nobody measures, and in READ COMMITTED: an older snapshot does not show the newest measurements,
 -- and what only they have to count would be deleted.
+-- Without nested loops: after many writes the planner may still believe that there are few.
 -- Security definer on purpose: writes tables of ours, for sketches too.
 create or replace function dp.compact_changes()
 returns void
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
+set enable_nestloop = off
 as $$
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
