@@ -113,9 +113,10 @@ to dp_executor;
 -- Sketches.  Counters are built and read as dp_executor; nobody at all reads a seed.
 grant select, insert, delete on dp.sketch to dp_executor;
 grant insert, select (sketch, family) on dp.sketch_family to dp_executor;
-grant select, insert on dp.sketch_counter to dp_executor;
+grant select, insert, update (fingerprint, measurement) on dp.sketch_counter to dp_executor;
 grant select on dp.sketches to dp_owner;
-grant execute on function dp.sketch_fingerprint(oid, text[]) to dp_owner, dp_executor;
+grant execute on function dp.sketch_fingerprint(oid, text[]) to dp_executor;
+grant execute on function dp.sketch_usable(bigint) to dp_owner;
 grant execute on function dp.begin_measuring(oid[], text), dp.measure_sketch(oid, pg_snapshot, text),
     dp.compact_changes()
     to dp_executor;
