@@ -129,7 +129,7 @@ to dp_owner;
 
 -- Statistics.  Owners refresh and look; the executor, as which triggers count and questions are
 -- answered, writes changes and reads all.  Nobody else sees any of it.
-grant select on dp.statistics, dp.progress to dp_owner;
+grant select on dp.statistics, dp.kept_questions, dp.progress to dp_owner;
 grant execute on function
     dp.collect_statistics(regclass),
     dp.drop_statistics(regclass),
@@ -137,13 +137,15 @@ grant execute on function
     dp.keep_statistics(text),
     dp.keep_question(text, text),
     dp.unkeep_statistics(text),
+    dp.unkeep_statistics(integer),
     dp.unkeep_question(text),
     dp.schedule_refresh(regclass, text),
     dp.unschedule_refresh(regclass),
     dp.check_refresh(regclass),
     dp.require_cron_text(text),
     dp.require_cron(),
-    dp.owned_statistics()
+    dp.owned_statistics(),
+    dp.owned_questions()
 to dp_owner;
 grant insert on dp.change, dp.changed_key to dp_executor;
 grant select on dp.change, dp.changed_key, dp.kept_query, dp.measurement, dp.measured_relation,
