@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dpsql.engine.prepare import Prepared, prepare, require_built_in
-from dpsql.engine.refresh import unchanged
+from dpsql.engine.refresh import SKETCHING, show_phase, unchanged
 from dpsql.engine.request import Role
 from dpsql.errors import DeclarationsChanged, MissingDeclaration, NotAnswerable, PermissionDenied
 
@@ -82,6 +82,8 @@ def _build(
                 detail="The sensitivity of a count over one relation is 1.",
                 hint="Name a statement that joins relations.",
             )
+        for relation in {o.relation.oid for o in query.occurrences}:
+            show_phase(relation, SKETCHING, services)
         with unchanged(prepared.relations, services, prepared.fingerprint):
             build(
                 query,
