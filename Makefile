@@ -81,7 +81,7 @@ core-suite: build ## PostgreSQL's own regression suite with the library loaded (
 
 cron-suite: venv ## Schedules that pg_cron runs; installs it (slow)
 	@scripts/bootstrap.sh packages cron
-	$(PYTEST) --server-floor 28 tests/slow/cron_suite.py
+	$(PYTEST) --server-floor 29 tests/slow/cron_suite.py
 
 clean: down ## Remove .dpsql/ and caches
 	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi

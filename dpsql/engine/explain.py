@@ -85,7 +85,10 @@ def _why_method(quote: Quote, settings: Settings) -> str:
         return "nothing to protect"
     stored = ", from stored statistics" if _is_old(quote) else ""
     if settings.method != "auto":
-        return f"as dp.method says{stored}"
+        from dpsql.engine.choose import SAMPLING
+
+        slower = "; dp.method = auto is usually faster" if settings.method in SAMPLING else ""
+        return f"as dp.method says{stored}{slower}"
     if quote.method == "elastic":
         return f"the join is too wide for residual sensitivity{stored}"
     return f"the tightest bound that is proved{stored}"

@@ -39,11 +39,13 @@ def sensitivity(
     methods = [*(name for name in METHODS if name != "auto"), "sampling_estimate"]
     if method not in methods:
         raise InvalidParameter(
-            f'parameter "method" must be one of {", ".join(methods)}', detail=f"Got {method!r}."
+            f'parameter "method" must be one of {", ".join(methods)}',
+            detail=f"Got {'NULL' if method is None else repr(method)}.",
         )
     if beta is None or not 1e-4 <= beta <= 100:
         raise InvalidParameter(
-            'parameter "beta" must be between 0.0001 and 100', detail=f"Got {beta}."
+            'parameter "beta" must be between 0.0001 and 100',
+            detail=f"Got {'NULL' if beta is None else beta}.",
         )
     asked = replace(settings, method=method)
     prepared = prepare(text, None, services, use_keys=use_keys)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
 _FREQUENCIES, _BOUNDARIES = 2, 3
+SKETCHING = 5
 
 
 def measure(
@@ -48,7 +49,7 @@ def measure(
     DeclarationsChanged
         When one of the relations or its declaration changed meanwhile.
     """
-    _show_phase(relation, _FREQUENCIES, services)
+    show_phase(relation, _FREQUENCIES, services)
     schema, name = _name(relation, services)
     found = services.catalog.relation(schema, name)
     if found is None:
@@ -92,7 +93,7 @@ def _measure(
         {"kept": None, "kind": "frequency", "identity": identity, "value": str(value)}
         for identity, value in frequencies(found, services.database).items()
     ]
-    _show_phase(relation, _BOUNDARIES, services)
+    show_phase(relation, _BOUNDARIES, services)
     for question in questions:
         for identity, value in _boundaries(question, services).items():
             kept = int(question["id"])
@@ -183,7 +184,7 @@ def _private(question: Question) -> list[JoinQuery]:
     return [q for q in question.aggregates if q.shape().private_count]
 
 
-def _show_phase(relation: int, phase: int, services: Services) -> None:
+def show_phase(relation: int, phase: int, services: Services) -> None:
     """Show in ``dp.progress`` what is being done: the phase, nothing else."""
     services.database.execute(
         "select pg_try_advisory_xact_lock_shared(dp.refresh_phase($1, $2)) as shown",

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dpsql.engine.prepare import Prepared, prepare, require_built_in
-from dpsql.engine.refresh import unchanged
+from dpsql.engine.refresh import SKETCHING, show_phase, unchanged
 from dpsql.engine.request import Role
-from dpsql.errors import DeclarationsChanged, NotAnswerable, PermissionDenied
+from dpsql.errors import DeclarationsChanged, MissingDeclaration, NotAnswerable, PermissionDenied
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -37,6 +37,7 @@ def create(
     require_built_in(services.catalog.types_among(prepared.relations), "a sketch of a question")
     _build(prepared, text, services, secret, estimators, rows)
     compact(services.database)
+    _warn_if_uncounted(_uncounted(prepared, services), services)
     _warn_if_hopeless(prepared, services)
 
 
@@ -81,6 +82,8 @@ def _build(
                 detail="The sensitivity of a count over one relation is 1.",
                 hint="Name a statement that joins relations.",
             )
+        for relation in {o.relation.oid for o in query.occurrences}:
+            show_phase(relation, SKETCHING, services)
         with unchanged(prepared.relations, services, prepared.fingerprint):
             build(
                 query,
@@ -93,19 +96,21 @@ def _build(
 
 
 def rotate(role: Role, services: Services, secret: Secret) -> int:
-    """Build all sketches of the role's relations with new seeds; return how many there are now.
+    """Build all sketches of the role's relations with new seeds; return of how many statements.
 
-    What cannot be built any more, because a relation was dropped or altered, is deleted.
+    What cannot be built, because a relation was renamed, say, answers nothing any more and is kept
+    with a warning: a later rotation may build it.  What is of a dropped relation is deleted.
     """
-    from dpsql.statistics.sketches import begin, compact, delete, listed
+    from dpsql.statistics.sketches import begin, compact, delete, disable, listed
 
     begin(services.database)
     done: set[str] = set()
+    uncounted: set[str] = set()
     for sketch in listed(services.database):
         if not services.catalog.owns(role.oid, sketch.relations):
             continue
-        delete(sketch.number, services.database)
         if sketch.query in done:
+            delete(sketch.number, services.database)
             continue
         try:
             prepared = prepare(sketch.query, None, services)
@@ -113,8 +118,43 @@ def rotate(role: Role, services: Services, secret: Secret) -> int:
             _build(prepared, sketch.query, services, secret, sketch.estimators, sketch.rows)
         except DeclarationsChanged:  # what was built is of nobody knows what
             raise
-        except (NotAnswerable, PermissionDenied):
+        except (NotAnswerable, MissingDeclaration, PermissionDenied) as error:
+            # its old seeds answer nothing, even if all is altered back
+            disable(sketch.number, services.database)
+            services.warn(
+                f"sketch {sketch.number} could not be built anew",
+                f"{error.message[:1].upper()}{error.message[1:]}. The sketch is of: {sketch.query}",
+                "It answers nothing until a rotation builds it; dp.drop_sketch deletes it, as does"
+                " dropping one of its relations.",
+            )
             continue
+        delete(sketch.number, services.database)  # unless what was built took its place
         done.add(sketch.query)
+        uncounted |= _uncounted(prepared, services)
     compact(services.database)
+    _warn_if_uncounted(uncounted, services)
     return len(done)
+
+
+def _uncounted(prepared: Prepared, services: Services) -> set[str]:
+    """Name the relations whose changes are not counted: public facts."""
+    from dpsql.statistics.sketches import uncounted
+
+    used = {
+        o.relation.oid: o.relation.shown
+        for q in prepared.question.aggregates
+        for o in q.occurrences
+    }
+    return {used[oid] for oid in uncounted(sorted(used), services.database)}
+
+
+def _warn_if_uncounted(names: set[str], services: Services) -> None:
+    """Tell the owner that what was built answers nothing."""
+    if not names:
+        return
+    relations = f"relation{'s' if len(names) > 1 else ''} {', '.join(sorted(names))}"
+    services.warn(
+        f"no question can use the sketch while changes of {relations} are not counted",
+        "Nobody would know by how many rows the data differs from it.",
+        "SELECT dp.collect_statistics('<relation>') for each, then build the sketch again.",
+    )

@@ -90,7 +90,8 @@ def build(
 def _check(name: str, value: int | None, most: int) -> None:
     if value is None or not 1 <= value <= most:
         raise InvalidParameter(
-            f'parameter "{name}" must be between 1 and {most}', detail=f"Got {value}."
+            f'parameter "{name}" must be between 1 and {most}',
+            detail=f"Got {'NULL' if value is None else value}.",
         )
 
 

@@ -270,6 +270,25 @@ def delete(number: int, database: Database) -> None:
     database.execute("delete from dp.sketch where id = $1 returning id", [("int8", number)])
 
 
+def disable(number: int, database: Database) -> None:
+    """Make a sketch as useless as if its relations had been altered."""
+    database.execute(
+        "update dp.sketch_counter set fingerprint = '', measurement = null where sketch = $1"
+        " returning occurrence",
+        [("int8", number)],
+    )
+
+
+def uncounted(relations: Sequence[int], database: Database) -> list[int]:
+    """List the relations whose changes are not counted; public."""
+    rows = database.execute(
+        "select u.relation::int8 as relation from unnest($1::oid[]) as u(relation)"
+        " where dp.statistics_fingerprint(u.relation) is null",
+        [("oid[]", list(relations))],
+    )
+    return [int(str(row[0])) for row in rows]
+
+
 def begin(database: Database) -> None:
     """Wait for whoever measures; nobody else does until the transaction ends.
 

@@ -62,8 +62,8 @@ as 'MODULE_PATHNAME', 'dpsql_door_text';
 comment on function dp.create_sketch_of(text, integer, integer, text) is
     'builds sketches of the relations of a counting query, for owners';
 
--- Build the caller's sketches anew with new seeds; those that cannot be built any more go.
--- Returns how many there are now.
+-- Build the caller's sketches anew with new seeds; those that cannot be built answer nothing any more,
+-- and a warning names each.  Returns of how many statements there are sketches now that were built.
 create or replace function dp.rotate_sketch_seeds()
 returns bigint
 language c volatile parallel unsafe security invoker

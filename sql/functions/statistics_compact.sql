@@ -1,14 +1,16 @@
--- Internal: forgets statistics and sketches of dropped relations, measurements that nothing is of, and
+-- Internal: forgets statistics, sketches and kept questions of dropped relations, measurements that nothing is of, and
 -- changes that no measurement that is left has still to count; adds up those that the same measurements
 -- have to count, so that reading them costs what the number of measurements is.  A sum keeps one of its
 -- transactions: each is older or newer than a measurement as all of them are (docs/proofs/stale.md).
 -- While nobody measures, and in READ COMMITTED: an older snapshot does not show the newest measurements,
 -- and what only they have to count would be deleted.
+-- Without nested loops: after many writes the planner may still believe that there are few.
 -- Security definer on purpose: writes tables of ours, for sketches too.
 create or replace function dp.compact_changes()
 returns void
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
+set enable_nestloop = off
 as $$
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
@@ -23,12 +25,14 @@ begin
     delete from dp.sketch as s
      using dp.sketch_counter as c
      where c.sketch = s.id and not exists (select from pg_class as r where r.oid = c.relation);
+    delete from dp.kept_query as k  -- with their statistics
+     where not k.relations <@ array(select c.oid from pg_class as c);
     delete from dp.statistic as s
-     using (select t.measurement, t.relation, t.kept
-              from dp.statistic as t left join dp.kept_query as k on k.id = t.kept
-             where not coalesce(k.relations, array[t.relation]) <@ array(select c.oid from pg_class as c)
-             group by 1, 2, 3) as gone
-     where s.measurement = gone.measurement and (s.relation = gone.relation or s.kept = gone.kept);
+     using (select t.measurement, t.relation
+              from dp.statistic as t
+             where t.kept is null and not array[t.relation] <@ array(select c.oid from pg_class as c)
+             group by 1, 2) as gone
+     where s.measurement = gone.measurement and s.relation = gone.relation;
     delete from dp.measured_relation as r
      where not exists (
            select from dp.statistic as s left join dp.kept_query as k on k.id = s.kept

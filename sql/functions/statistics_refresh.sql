@@ -1,5 +1,5 @@
 -- The key of an advisory lock that shows, at once and until the transaction ends, which phase a
--- refresh of a relation is in.  It locks nobody out: taken in shared mode, if it can be had.
+-- refresh of a relation is in, or that sketches of it are built.  It locks nobody out: taken in shared mode, if it can be had.
 create or replace function dp.refresh_phase(relation oid, phase integer)
 returns bigint
 language sql immutable parallel safe security invoker

@@ -13,7 +13,10 @@ declare
     bounds text[];
     problem text;
 begin
-    if schedule is null or cardinality(fields) <> 5 then
+    if schedule is null then
+        raise exception using errcode = 'PD040', message = 'parameter "schedule" must not be null';
+    end if;
+    if cardinality(fields) <> 5 then
         problem := 'It must have five fields.';
     else
         for i in 1 .. 5 loop
@@ -33,7 +36,7 @@ begin
     if problem is not null then
         raise exception using
             errcode = 'PD040',
-            message = format('%L is not a schedule', coalesce(schedule, 'null')),
+            message = format('%L is not a schedule', schedule),
             detail = problem,
             hint = 'Write minute, hour, day, month and weekday, as in ''*/15 * * * *'' for every quarter of an hour.';
     end if;

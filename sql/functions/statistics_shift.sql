@@ -1,10 +1,14 @@
 -- Rows that a relation gained since a measurement, at least (docs/proofs/stale.md); secret.  NULL
 -- where the measurement cannot be used any more, which follows from public facts and from statements
--- that could not be counted.  Read in the caller's snapshot, like the data.
+-- that could not be counted.  Read in the caller's snapshot, like the data; from the oldest transaction
+-- on that the measurement may not have seen, by an index alone, which skips rows that were added up
+-- long before anybody vacuums them.
 create or replace function dp.statistics_shift(measurement bigint, relation oid)
 returns numeric
 language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 begin
     return (
@@ -14,6 +18,7 @@ begin
                       from (select distinct k.key
                               from dp.changed_key as k
                              where k.relation = any (r.members)
+                               and k.transaction >= least(m.transaction, pg_snapshot_xmin(m.snapshot))
                                and (k.transaction = m.transaction
                                     or not pg_visible_in_snapshot(k.transaction, m.snapshot))) as k)
                 else c.inserted + c.updated
@@ -26,6 +31,7 @@ begin
                   coalesce(sum(c.updated), 0) as updated
              from dp.change as c
             where c.relation = any (r.members)
+              and c.transaction >= least(m.transaction, pg_snapshot_xmin(m.snapshot))
               and (c.transaction = m.transaction
                    or not pg_visible_in_snapshot(c.transaction, m.snapshot))) as c
      where r.measurement = statistics_shift.measurement
@@ -46,6 +52,9 @@ returns table (
 language sql stable parallel restricted security definer
 set search_path = pg_catalog, pg_temp
 as $$
+    with gained as materialized (
+        select r.measurement, r.relation, dp.statistics_shift(r.measurement, r.relation) as gained
+          from dp.measured_relation as r)
     select s.kind, o.relations, s.identity, s.value, m.taken_at, o.changes, k.query, null::bigint
       from dp.statistic as s
       join dp.measurement as m on m.id = s.measurement
@@ -54,8 +63,10 @@ as $$
            select array_agg(r.relation::regclass::text order by r.relation) as relations,
                   case when bool_or(r.gained is null) then null else sum(r.gained) end as changes,
                   bool_and(coalesce(pg_has_role(dp.caller(), c.relowner, 'usage'), false)) as own
-             from (select u.relation, dp.statistics_shift(s.measurement, u.relation) as gained
-                     from unnest(coalesce(k.relations, array[s.relation])) as u(relation)) as r
+             from (select u.relation, g.gained
+                     from unnest(coalesce(k.relations, array[s.relation])) as u(relation)
+                     left join gained as g
+                            on g.measurement = s.measurement and g.relation = u.relation) as r
              left join pg_class as c on c.oid = r.relation) as o on o.own
      where dp.caller_administers()
     union all
@@ -73,8 +84,8 @@ as $$
                               c.fingerprint = dp.sketch_fingerprint(c.relation, c.columns), false))
                               as valid
                      from dp.sketch_counter as c
-                    cross join lateral (
-                          select dp.statistics_shift(c.measurement, c.relation) as gained) as g
+                     left join gained as g
+                            on g.measurement = c.measurement and g.relation = c.relation
                     where c.sketch = s.id
                     group by c.relation) as r
              left join pg_class as t on t.oid = r.relation) as o on o.own

@@ -164,8 +164,10 @@ bind_parameter(ParseState *pstate, ParamRef *reference)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_PARAMETER),
 				 errmsg("there is no parameter $%d", number),
+				 parameters->values ?
 				 errhint("Give a value for each parameter after the statement:"
-						 " SELECT * FROM dp.explain($$ ... $$, 'value of $1', ...)."),
+						 " SELECT * FROM dp.explain($$ ... $$, 'value of $1', ...).") :
+				 errhint("Write the value itself in the place of $%d.", number),
 				 parser_errposition(pstate, reference->location)));
 	text = parameters->values[number - 1];
 	if (!parameters->typed)

@@ -13,15 +13,24 @@ create table dp.change (
 comment on table dp.change is
     'rows inserted and updated, appended by the triggers of dp.collect_statistics; "uncounted" says '
     'that nothing older can be trusted';
-create index change_relation on dp.change (relation);
+-- Readers look from the oldest transaction on that a measurement may not have seen.
+create index change_relation on dp.change (relation, transaction);
 
 create table dp.changed_key (
     relation oid not null,
     transaction xid8 not null default pg_catalog.pg_current_xact_id(),
-    key text not null
+    key text collate "C" not null
 );
 comment on table dp.changed_key is 'primary keys of updated rows, as they were before';
-create index changed_key_relation on dp.changed_key (relation);
+create index changed_key_relation on dp.changed_key (relation, transaction);
+
+-- Every refresh deletes what it adds up: vacuum by what is dead, not by what part of a table that is.
+alter table dp.change set (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 2000);
+alter table dp.changed_key set (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 2000);
 
 create table dp.kept_query (
     id integer generated always as identity primary key,

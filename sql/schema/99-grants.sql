@@ -113,9 +113,10 @@ to dp_executor;
 -- Sketches.  Counters are built and read as dp_executor; nobody at all reads a seed.
 grant select, insert, delete on dp.sketch to dp_executor;
 grant insert, select (sketch, family) on dp.sketch_family to dp_executor;
-grant select, insert on dp.sketch_counter to dp_executor;
+grant select, insert, update (fingerprint, measurement) on dp.sketch_counter to dp_executor;
 grant select on dp.sketches to dp_owner;
-grant execute on function dp.sketch_fingerprint(oid, text[]) to dp_owner, dp_executor;
+grant execute on function dp.sketch_fingerprint(oid, text[]) to dp_executor;
+grant execute on function dp.sketch_usable(bigint) to dp_owner;
 grant execute on function dp.begin_measuring(oid[], text), dp.measure_sketch(oid, pg_snapshot, text),
     dp.compact_changes()
     to dp_executor;
@@ -128,7 +129,7 @@ to dp_owner;
 
 -- Statistics.  Owners refresh and look; the executor, as which triggers count and questions are
 -- answered, writes changes and reads all.  Nobody else sees any of it.
-grant select on dp.statistics, dp.progress to dp_owner;
+grant select on dp.statistics, dp.kept_questions, dp.progress to dp_owner;
 grant execute on function
     dp.collect_statistics(regclass),
     dp.drop_statistics(regclass),
@@ -136,13 +137,15 @@ grant execute on function
     dp.keep_statistics(text),
     dp.keep_question(text, text),
     dp.unkeep_statistics(text),
+    dp.unkeep_statistics(integer),
     dp.unkeep_question(text),
     dp.schedule_refresh(regclass, text),
     dp.unschedule_refresh(regclass),
     dp.check_refresh(regclass),
     dp.require_cron_text(text),
     dp.require_cron(),
-    dp.owned_statistics()
+    dp.owned_statistics(),
+    dp.owned_questions()
 to dp_owner;
 grant insert on dp.change, dp.changed_key to dp_executor;
 grant select on dp.change, dp.changed_key, dp.kept_query, dp.measurement, dp.measured_relation,

@@ -1,4 +1,4 @@
--- Sketches of relations that the reader owns; no counter, norm or seed.
+-- Sketches of relations that the reader owns; no counter, norm or seed.  "valid": questions may use it.
 create or replace view dp.sketches with (security_barrier) as
 select s.id as sketch,
        s.query,
@@ -6,13 +6,11 @@ select s.id as sketch,
        s.rows,
        t.relations,
        t.taken_at,
-       t.valid
+       dp.sketch_usable(s.id) as valid
   from dp.sketch as s
  cross join lateral (
        select pg_catalog.array_agg(distinct c.relation order by c.relation) as relations,
               min(c.taken_at) as taken_at,
-              pg_catalog.bool_and(coalesce(
-                  c.fingerprint = dp.sketch_fingerprint(c.relation, c.columns), false)) as valid,
               -- of what is left, if anything is
               pg_catalog.bool_or(r.oid is not null) and pg_catalog.bool_and(r.oid is null
                   or pg_catalog.pg_has_role(dp.caller(), r.relowner, 'usage')) as owned

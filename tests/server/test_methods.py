@@ -61,6 +61,9 @@ def test_an_answer_by_sampling_is_charged_and_labelled(shop: Any) -> None:
         error = refused(alice, TRIANGLE + " and e1.a > 0")
         assert error.sqlstate == "PD040"
         assert "delta greater than 0" in str(error)
+        alice.execute("reset dp.delta")
+        told = dict(alice.execute("select * from dp.explain(%s)", (TRIANGLE,)))
+        assert told["method"] == "sampling: as dp.method says; dp.method = auto is usually faster"
 
 
 @pytest.mark.parametrize("method", ["sampling_published", "sketch_published"])

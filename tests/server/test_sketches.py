@@ -25,6 +25,7 @@ grant dp_owner to owner1;
 """
 PROTECT = "select dp.protect('public.e'), dp.protect('public.f'), dp.grant_budget('alice', 10)"
 PATH = "select dp_count(*) from e join f using (b)"
+COLLECT = "select dp.collect_statistics('e'), dp.collect_statistics('f')"
 CYCLE = "select dp_count(*) from e, f, e as g where e.b = f.b and f.c = 'node 1' and f.b = g.b and g.a = e.a"
 
 # What the engine does with a sketch, for tests only.
@@ -190,6 +191,7 @@ def test_a_sketch_replaces_an_older_one_and_ignores_filters(network: Any) -> Non
 
 
 def test_nobody_reads_seeds_or_counters(network: Any) -> None:
+    network.sql(COLLECT, user="owner1")
     network.sql(create(PATH, 64), user="owner1")
     for role in ("alice", "owner1"):
         for table in ("dp.sketch", "dp.sketch_family", "dp.sketch_counter"):
@@ -254,6 +256,7 @@ def test_seeds_are_drawn_at_every_building_and_at_rotation(network: Any) -> None
 
 
 def test_rotation_counts_anew_and_forgets_what_cannot_be_built(network: Any, look: Any) -> None:
+    network.sql(COLLECT, user="owner1")
     network.sql(create(PATH, 64), user="owner1")
     network.sql(create("select dp_count(*) from e, e as g where e.a = g.a", 64), user="owner1")
     before = look("select dp_count(*) from e, e as g where e.a = g.a")["bound"]
@@ -265,6 +268,104 @@ def test_rotation_counts_anew_and_forgets_what_cannot_be_built(network: Any, loo
     assert network.sql("select dp.rotate_sketch_seeds()", user="owner1") == [(1,)]
     assert network.sql("select valid from dp.sketches", user="owner1") == [(True,)]
     assert look("select dp_count(*) from e, e as g where e.a = g.a")["bound"] > before + 40
+
+
+def warned(database: Any, statement: str) -> list[tuple[Any, ...]]:
+    """Run a statement as the owner; return message, detail and hint of its warnings."""
+    notices: list[tuple[Any, ...]] = []
+    connection = database.connect("owner1")
+    connection.add_notice_handler(
+        lambda d: notices.append((d.message_primary, d.message_detail, d.message_hint))
+    )
+    connection.execute(statement)
+    return notices
+
+
+VALID = "select valid from dp.sketches"
+ASK = f"select * from dp.explain('{PATH}')"
+
+
+@pytest.mark.parametrize(
+    ("collected", "named"), [("", "relations public.e, public.f"), ("e", "relation public.f")]
+)
+def test_a_sketch_that_no_question_may_use_is_not_valid(
+    network: Any, collected: str, named: str
+) -> None:
+    if collected:
+        network.sql(f"select dp.collect_statistics('{collected}')", user="owner1")
+    expected = (
+        f"no question can use the sketch while changes of {named} are not counted",
+        "Nobody would know by how many rows the data differs from it.",
+        "SELECT dp.collect_statistics('<relation>') for each, then build the sketch again.",
+    )
+    assert warned(network, create(PATH, 64)) == [expected]
+    assert warned(network, "select dp.rotate_sketch_seeds()") == [expected]
+    assert network.sql(VALID, user="owner1") == [(False,)]
+    error = refused(network, "alice", ASK, "set dp.method = sketch")
+    assert error.sqlstate == "PD020"
+    network.sql(COLLECT, user="owner1")
+    assert network.sql(VALID, user="owner1") == [(False,)]
+    assert warned(network, create(PATH, 64)) == []
+    assert network.sql(VALID, user="owner1") == [(True,)]
+    with network.connect("alice") as alice:
+        alice.execute("set dp.method = sketch")
+        alice.execute(ASK)
+    network.sql("set track_counts = off; insert into f values (1, 'x')")
+    assert network.sql(VALID, user="owner1") == [(False,)]
+    assert refused(network, "alice", ASK, "set dp.method = sketch").sqlstate == "PD020"
+
+
+@pytest.mark.parametrize(
+    ("away", "back", "why"),
+    [
+        (
+            "alter table f rename to g",
+            "alter table g rename to f",
+            'Relation "public.f" does not exist. ',
+        ),
+        (
+            "select dp.unprotect('f')",
+            "select dp.protect('f')",
+            'Relation "public.f" is neither protected nor public. ',
+        ),
+        (
+            "alter table f rename b to d",
+            "alter table f rename d to b",
+            'Column "b" specified in USING',
+        ),
+    ],
+)
+def test_rotation_keeps_what_it_cannot_build_but_nobody_uses_it(
+    network: Any, away: str, back: str, why: str
+) -> None:
+    network.sql(COLLECT, user="owner1")
+    network.sql(create(PATH, 64), user="owner1")
+    network.sql(create("select dp_count(*) from e, e as g where e.a = g.a", 64), user="owner1")
+    ((number, query),) = network.sql(
+        "select sketch, query from dp.sketches where 'f'::regclass = any (relations)"
+    )
+    network.sql("grant create on schema public to owner1")
+    network.sql(away, user="owner1")
+    ((message, detail, hint),) = warned(network, "select dp.rotate_sketch_seeds()")
+    assert message == f"sketch {number} could not be built anew"
+    assert detail.startswith(why)
+    assert detail.endswith(f"The sketch is of: {query}")
+    assert "dp.drop_sketch" in hint
+    listed = "select sketch, valid from dp.sketches order by valid"
+    ((kept, invalid), (_, valid)) = network.sql(listed, user="owner1")
+    assert (kept, invalid, valid) == (number, False, True)
+    network.sql(back, user="owner1")
+    # old seeds are not used again
+    assert network.sql(listed, user="owner1")[0] == (number, False)
+    if "unprotect" in away:
+        network.sql(COLLECT, user="owner1")
+    error = refused(network, "alice", ASK, "set dp.method = sketch")
+    assert error.diag.message_primary == "the sketch of relation public.e is not valid any more"
+    assert network.sql("select dp.rotate_sketch_seeds()", user="owner1") == [(2,)]
+    assert network.sql(VALID, user="owner1") == [(True,), (True,)]
+    with network.connect("alice") as alice:
+        alice.execute("set dp.method = sketch")
+        alice.execute(ASK)
 
 
 @pytest.mark.parametrize(

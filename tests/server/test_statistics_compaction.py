@@ -135,3 +135,35 @@ def test_who_does_not_see_the_newest_measurement_forgets_nothing(
         assert caught.value.sqlstate == "PD040"
         assert caught.value.diag.message_hint == "Use a transaction that is READ COMMITTED."
     assert shifts(owner)[-1] == 40
+
+
+def many(owner: Any, number: int = 20_000) -> None:
+    """So many transactions of one row, of which the planner knows nothing."""
+    owner.execute("alter table dp.change set (autovacuum_enabled = off)")
+    owner.execute(
+        "do $$ begin for i in 1 .. 20000 loop insert into t values (1000 + i, 0); commit;"
+        " end loop; end $$"
+    )
+    assert shifts(owner)[-1] == number
+
+
+def test_adding_up_takes_no_time_that_grows_faster_than_the_changes(owner: Any) -> None:
+    many(owner)
+    owner.execute("set statement_timeout = '6s'")
+    owner.execute("select dp.refresh_statistics('u')")
+    assert (rows(owner), shifts(owner)) == (1, [20_000])
+
+
+def test_changes_from_before_a_refresh_are_not_looked_at_though_nobody_vacuums(owner: Any) -> None:
+    def blocks() -> int:
+        plan = "explain (analyze, buffers, format json) " + SHIFTS
+        shifts(owner)
+        node = owner.execute(plan).fetchone()[0][0]["Plan"]
+        return int(node["Shared Hit Blocks"]) + int(node["Shared Read Blocks"])
+
+    before = blocks()
+    many(owner)
+    assert blocks() > before + 100
+    owner.execute("select dp.refresh_statistics('t')")
+    assert shifts(owner) == [0]
+    assert blocks() < before + 30

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -252,3 +253,23 @@ def test_unscheduled_jobs_stop_while_others_go_on(clock: Clock) -> None:
     wait_until(lambda: ran_since("region") and ran_since("purchase"), A_RUN)
     assert not ran_since("client")
     assert not ran_since("doomed")
+
+
+def test_sketches_are_built_by_the_clock_as_the_handbook_says(shop: Any, clock: Clock) -> None:
+    handbook = (Path(__file__).parents[2] / "docs/owner.md").read_text()
+    (command,) = re.findall(r"^SELECT cron\.schedule\(.*\);$", handbook, re.M)
+    shop.sql(
+        "set maintenance_work_mem = '1GB';"
+        " select dp.create_sketch('select dp_count(*) from client a, client b"
+        " where a.c_region = b.c_region', 100000)",
+        user="owner1",
+    )
+    seed = shop.sql("select seed from dp.sketch_family")
+    shop.sql(command.replace("0 4 * * 0", MINUTELY), user="owner1")
+    runs = """select status, return_message from cron.job_run_details
+               where command ~ 'rotate_sketch_seeds' and return_message ~ '^(SELECT|ERROR)'"""
+    wait_until(lambda: bool(shop.sql(runs)), A_RUN)  # first it says that SET has succeeded
+    assert shop.sql(runs)[0][0] == "succeeded", shop.sql(runs)
+    wait_until(lambda: shop.sql("select seed from dp.sketch_family") != seed, 5)
+    assert shop.sql("select valid from dp.sketches", user="owner1") == [(True,)]
+    assert shop.sql("select cron.unschedule('dpsql sketches')", user="owner1") == [(True,)]
