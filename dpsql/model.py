@@ -16,10 +16,14 @@ a predicate that spans relations (``join=False``, "carried").
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 _PLAIN = re.compile("[a-z_][a-z0-9_]*")
+
+#: Texts of a group's key values, ``None`` for NULL; ``()`` without GROUP BY.
+Key = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,40 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
+class Hop:
+    """From a row to its one parent: ``columns`` equal the parent's key ``parent_columns``."""
+
+    columns: tuple[str, ...]
+    schema: str
+    name: str
+    parent_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPath:
+    """How a row finds the privacy unit that it belongs to (PRIVACY.md section 1).
+
+    ``hops`` lead to the parent whose ``column`` names the unit; without hops it is the row's own.
+    ``loose`` tells why a row may find none on the way, ``excluded`` says that the owner declared
+    such rows to belong to nobody, and never to be counted.
+    """
+
+    root: int
+    hops: tuple[Hop, ...]
+    column: str
+    loose: tuple[str, ...] = ()
+    excluded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """A declared base relation.
 
     ``keys`` are column sets with a valid, immediate, non-partial, non-expression unique
     index whose columns are NOT NULL (or whose NULLs cannot join); never inherited or foreign.
     ``root`` is the stable ledger identity of a private relation, 0 for a public one.
+    ``units`` are the paths to the privacy units that a row belongs to; without any, rows are
+    protected one by one.
     """
 
     oid: int
@@ -74,6 +106,12 @@ class Relation:
     domains: tuple[Domain, ...] = ()
     kind: str = "r"  # pg_class.relkind
     heuristic: bool = False  # its owner allows methods without proof
+    units: tuple[UnitPath, ...] = ()
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """Ledger identities of all units that a row may belong to, or of the relation itself."""
+        return tuple(sorted({path.root for path in self.units})) or (self.root,)
 
     @property
     def sql(self) -> str:
@@ -171,13 +209,15 @@ def same_values(source: str, target: str) -> bool:
 class JoinQuery:
     """``SELECT groups, count(*) FROM occurrences WHERE ... GROUP BY groups``.
 
-    ``occurrences[i].index == i`` and ``attributes[j].id == j``.
+    ``occurrences[i].index == i`` and ``attributes[j].id == j``.  ``unit`` is the attribute that
+    names the one privacy unit which a result belongs to, ``None`` under row neighbours.
     """
 
     occurrences: tuple[Occurrence, ...]
     attributes: tuple[Attribute, ...]
     predicates: tuple[Predicate, ...] = ()
     groups: tuple[int, ...] = ()
+    unit: int | None = None
 
     def identifying_keys(self, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
         """Trusted keys of an occurrence whose attributes really identify a row.
@@ -292,6 +332,42 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Contributions:
+    """What the privacy units add to a grouped count: exact and secret.
+
+    ``units[c]`` is the number of units with ``c`` results in all groups together, and
+    ``groups[key][c, n]`` of those that have ``n`` of their ``c`` results in the group.
+    """
+
+    units: dict[int, int]
+    groups: dict[Key, dict[tuple[int, int], int]]
+
+    def above(self, bounds: Sequence[int]) -> list[int]:
+        """Count the units with more results than each bound; bounds ascend."""
+        found = []
+        totals = sorted(self.units.items(), reverse=True)
+        exceed = sum(self.units.values())
+        for bound in bounds:
+            while totals and totals[-1][0] <= bound:
+                exceed -= totals.pop()[1]
+            found.append(exceed)
+        return found
+
+    def truncated(self, bound: int, groups: Iterable[Key]) -> list[int]:
+        """Count the groups with every unit scaled down to at most ``bound`` results in all.
+
+        Shares are rounded down, so that a unit's are still at most ``bound`` together.
+        """
+        return [
+            sum(
+                units * (n if total <= bound else n * bound // total)
+                for (total, n), units in self.groups.get(key, {}).items()
+            )
+            for key in groups
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupKey:
     """A GROUP BY expression: its type and, if its domain is public, the SQL that lists it.
 
@@ -372,10 +448,11 @@ class Question:
         return tuple(
             sorted(
                 {
-                    o.relation.root
+                    root
                     for q in self.aggregates
                     for o in q.occurrences
                     if o.relation.private
+                    for root in o.relation.roots
                 }
             )
         )

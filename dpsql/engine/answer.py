@@ -190,6 +190,7 @@ def _text_key(prepared: Prepared, settings: Settings) -> bytes:
         prepared.question.canonical,
         settings.method,
         str(settings.sampling_rate),
+        str(settings.max_contribution),
         str(settings.sampling_filter),
         settings.statistics,
         settings.mechanism,

@@ -53,6 +53,12 @@ def choose_bounding(
 
     tick = database.tick
     shape = query.shape()
+    if settings.method == "truncation":
+        raise InvalidParameter(
+            "the method truncation is for privacy units",
+            detail="The relations of this question are protected row by row.",
+            hint="Use SET dp.method = auto.",
+        )
     method = choose_method(settings.method, shape)
     counted = method if method in ("residual", "elastic") else "residual"
     if is_public(shape, counted, use_keys, tick):

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from dpsql.engine.groups import order
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
+from dpsql.engine.truncated import Truncated
+from dpsql.model import Contributions
 
 if TYPE_CHECKING:
-    from dpsql.engine.groups import Key
     from dpsql.engine.services import Services
-    from dpsql.model import Counts
+    from dpsql.model import Counts, Key
 
 
 def compute(quote: Quote, services: Services) -> Payload:
@@ -26,16 +27,11 @@ def compute(quote: Quote, services: Services) -> Payload:
     if quote.groups == []:
         nothing = [None for _ in quote.aggregates]
         return Payload([], [[] for _ in nothing], [*nothing], "exact", quote.method, quote.label)
-    from dpsql.statistics.counts import count
-
     queries = [aggregate.query for aggregate in quote.aggregates]
     services.database.before_reading(
         sorted({o.relation.oid for query in queries for o in query.occurrences})
     )
-    exact = [
-        count(aggregate.query, aggregate.bounding.boundaries, services.database)
-        for aggregate in quote.aggregates
-    ]
+    exact = [_read(aggregate, services) for aggregate in quote.aggregates]
     groups = quote.groups
     if groups is None:
         present = set().union(*(counts.groups for counts in exact))
@@ -60,14 +56,30 @@ def compute(quote: Quote, services: Services) -> Payload:
     )
 
 
+def _read(aggregate: AggregateQuote, services: Services) -> Counts | Contributions:
+    """Count exactly, per unit where units are protected."""
+    if isinstance(aggregate.bounding, Truncated):
+        from dpsql.statistics.contributions import contributions
+
+        return contributions(aggregate.query, services.database)
+    from dpsql.statistics.counts import count
+
+    return count(aggregate.query, aggregate.bounding.boundaries, services.database)
+
+
 def _release(
     aggregate: AggregateQuote,
-    counts: Counts,
+    counts: Counts | Contributions,
     groups: list[Key],
     services: Services,
     *,
     unknown: bool,
 ) -> tuple[list[int | None], str | None]:
+    if isinstance(counts, Contributions):
+        release = aggregate.plan.release(counts, groups, services.noise)
+        shown = release.shown or [True] * len(groups)
+        cut = [v if seen else None for v, seen in zip(release.values, shown, strict=True)]
+        return cut, None if release.scale is None else str(release.scale)
     true = [counts.groups.get(key, 0) for key in groups]
     # PRIVACY.md section 6: the threshold is for groups that are present, no others
     present = [i for i, n in enumerate(true) if n > 0 or not unknown]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     rows = [
         ("private relations", _names({r.shown for r in relations if r.private})),
         ("public relations", _names({r.shown for r in relations if not r.private})),
-        ("neighbours", "one row of one private relation more or less"),
+        ("neighbours", _neighbours(quote)),
         ("method", f"{quote.method}: {_why_method(quote, settings)}"),
         ("mechanism", f"{quote.mechanism}: {_why_mechanism(quote, settings)}"),
         ("guarantee", f"{_guarantee(quote)} ({quote.label})"),
@@ -52,13 +53,30 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         )
         rows.append((name, _error(aggregate, settings)))
     if services.catalog.owns(role.oid, tuple(r.oid for r in relations if r.private)):
-        from dpsql.query.counting_sql import counting_sql
-        from dpsql.query.elimination import make_plan
-
         for aggregate in quote.aggregates:
-            plan = make_plan(aggregate.query, aggregate.bounding.boundaries, tick=tick)
-            rows.append(("counting SQL", counting_sql(plan)))
+            rows.append(("counting SQL", _counting_sql(aggregate, tick)))
     return rows
+
+
+def _counting_sql(aggregate: AggregateQuote, tick: Callable[[], None]) -> str:
+    from dpsql.query.contribution_sql import contribution_sql, per_unit
+    from dpsql.query.counting_sql import counting_sql
+    from dpsql.query.elimination import make_plan
+
+    query = aggregate.query
+    if query.unit is None:
+        return counting_sql(make_plan(query, aggregate.bounding.boundaries, tick=tick))
+    return contribution_sql(make_plan(per_unit(query), (), tick=tick), query)
+
+
+def _neighbours(quote: Quote) -> str:
+    if not _over_units(quote):
+        return "one row of one private relation more or less"
+    return "one privacy unit more or less, with all rows that belong to it"
+
+
+def _over_units(quote: Quote) -> bool:
+    return any(a.query.unit is not None for a in quote.aggregates)
 
 
 def _names(names: set[str]) -> str:
@@ -83,6 +101,8 @@ def _guarantee(quote: Quote) -> str:
 def _why_method(quote: Quote, settings: Settings) -> str:
     if not quote.reads_private:
         return "nothing to protect"
+    if _over_units(quote):
+        return "every unit is cut off at a bound that few exceed"
     stored = ", from stored statistics" if _is_old(quote) else ""
     if settings.method != "auto":
         from dpsql.engine.choose import SAMPLING
@@ -122,6 +142,10 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
         return "nothing to protect"
     if settings.mechanism != "auto":
         return "as dp.mechanism says"
+    if _over_units(quote) and quote.groups is None:
+        return "a bound is drawn; the groups are unknown: delta is spent to hide those of one unit"
+    if _over_units(quote):
+        return "the bound is drawn with a fifth of epsilon, the rest perturbs what is left"
     if quote.groups is None:
         return "the groups are unknown, and one row can create one: delta is spent to hide it"
     if all(a.bounding.constant for a in quote.aggregates):

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from dpsql.errors import NotAnswerable
-from dpsql.model import GroupDomain, Question
+from dpsql.model import GroupDomain, Key, Question
 
 if TYPE_CHECKING:
     from dpsql.engine.prepare import Prepared
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dpsql.ports import Database
 
 MAX_GROUPS = 1_000_000
-
-Key = tuple[str | None, ...]
 
 
 def confirmed_groups(prepared: Prepared, services: Services) -> list[Key] | None:

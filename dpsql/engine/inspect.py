@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.engine.choose import choose_bounding
-from dpsql.engine.prepare import prepare
+from dpsql.engine.prepare import prepare, require_rows
 from dpsql.engine.request import METHODS, Role, Settings
 from dpsql.errors import InvalidParameter, PermissionDenied
 
@@ -36,7 +36,7 @@ def sensitivity(
     InvalidParameter
         When ``method`` or ``beta`` is out of range.
     """
-    methods = [*(name for name in METHODS if name != "auto"), "sampling_estimate"]
+    methods = [*(m for m in METHODS if m not in ("auto", "truncation")), "sampling_estimate"]
     if method not in methods:
         raise InvalidParameter(
             f'parameter "method" must be one of {", ".join(methods)}',
@@ -50,6 +50,7 @@ def sensitivity(
     asked = replace(settings, method=method)
     prepared = prepare(text, None, services, use_keys=use_keys)
     require_owner(prepared.question.relations, role, services)
+    require_rows(prepared.question, "dp.sensitivity")
     from dpsql.statistics.counts import count
 
     found = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from dpsql.engine.groups import Key
+from dpsql.model import Key
 
 
 @dataclass(frozen=True, slots=True)

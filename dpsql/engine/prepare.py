@@ -83,6 +83,18 @@ def prepare(
     return prepared
 
 
+def require_rows(question: Question, what: str) -> None:
+    """Refuse what is defined for single rows only where rows belong to privacy units.
+
+    The sensitivity to a row says nothing about a unit, which may have any number of rows.
+    """
+    if any(query.unit is not None for query in question.aggregates):
+        raise UnsupportedConstruct(
+            f"{what} is for relations that are protected row by row",
+            detail="Rows of this question belong to privacy units, which are cut off instead.",
+        )
+
+
 def require_built_in(types: Sequence[int], what: str) -> None:
     """Refuse a text that is kept to be read again and names a type that is not built in.
 

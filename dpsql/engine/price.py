@@ -20,10 +20,9 @@ from dpsql.engine.bounding import (
     require_permission,
 )
 from dpsql.engine.choose import choose_bounding
-from dpsql.engine.groups import Key
 from dpsql.engine.request import Settings
 from dpsql.errors import InvalidParameter, MissingDeclaration
-from dpsql.model import Guarantee, JoinQuery, Question
+from dpsql.model import Guarantee, JoinQuery, Key, Question
 from dpsql.ports import Database
 
 
@@ -120,6 +119,9 @@ def price(
         if shape.private_count == 0 or groups == []:
             quotes.append(AggregateQuote(query, NOTHING, _Exact()))
             continue
+        if query.unit is not None:
+            quotes.append(_over_units(query, groups, settings, share))
+            continue
         bounding = choose_bounding(query, settings, settings.delta / share, database)
         require_permission(query, bounding)
         plan = choose(
@@ -144,6 +146,17 @@ def price(
         sum((q.guarantee.delta for q in quotes), Fraction(0)),
     )
     return Quote(question, groups, tuple(quotes), total)
+
+
+def _over_units(
+    query: JoinQuery, groups: list[Key] | None, settings: Settings, share: int
+) -> AggregateQuote:
+    """Quote a count under unit neighbours."""
+    from dpsql.engine.truncated import truncated
+
+    number = None if groups is None else len(groups)
+    epsilon, delta = settings.epsilon / share, settings.delta / share
+    return AggregateQuote(query, *truncated(settings, epsilon, delta, number))
 
 
 class _Exact:

@@ -10,11 +10,15 @@ from fractions import Fraction
 from dpsql.errors import InvalidParameter
 
 METHODS = (
-    *("auto", "residual", "elastic"),
+    *("auto", "residual", "elastic", "truncation"),
     *("sampling", "sampling_published", "sketch", "sketch_published"),
 )
 STATISTICS = ("live", "stored", "auto")
-MECHANISMS = ("auto", "laplace", "cauchy", "calibrated")
+MECHANISMS = ("auto", "laplace", "cauchy", "calibrated", "quantile", "r2t")
+_NUMBERS = (
+    *("epsilon", "delta", "max_epsilon_per_query", "confidence", "sampling_rate"),
+    "max_contribution",
+)
 MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(100)
 MAX_DELTA = Fraction(1, 1000)
@@ -48,6 +52,7 @@ class Settings:
     max_epsilon_per_query: Fraction | None = None
     fresh: bool = False
     confidence: Fraction = Fraction(95, 100)
+    max_contribution: Fraction = Fraction(10**9)
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str | None]) -> Settings:
@@ -57,7 +62,7 @@ class Settings:
         any role can set a placeholder of any name (STYLE.md 5.2).
         """
         values: dict[str, object] = {}
-        for name in ("epsilon", "delta", "max_epsilon_per_query", "confidence", "sampling_rate"):
+        for name in _NUMBERS:
             if texts.get(name):
                 values[name] = exact(f"dp.{name}", str(texts[name]))
         for name, choices in (
@@ -86,6 +91,12 @@ class Settings:
             _refuse("dp.confidence", "strictly between 0 and 1", self.confidence)
         if not 0 < self.sampling_rate <= 1:
             _refuse("dp.sampling_rate", "greater than 0 and at most 1", self.sampling_rate)
+        if not 1 <= self.max_contribution < 2**31 or self.max_contribution.denominator != 1:
+            _refuse(
+                "dp.max_contribution",
+                "a whole number of at least 1 and below 2147483648",
+                self.max_contribution,
+            )
         cap = self.max_epsilon_per_query
         if cap is not None and cap < 0:
             _refuse("dp.max_epsilon_per_query", "-1 (none) or at least 0", cap)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dpsql.engine.prepare import Prepared, prepare, require_built_in
+from dpsql.engine.prepare import Prepared, prepare, require_built_in, require_rows
 from dpsql.engine.refresh import SKETCHING, show_phase, unchanged
 from dpsql.engine.request import Role
 from dpsql.errors import DeclarationsChanged, MissingDeclaration, NotAnswerable, PermissionDenied
@@ -34,6 +34,7 @@ def create(
 
     prepared = prepare(text, None, services)
     _require_owner(prepared, role, services)
+    require_rows(prepared.question, "a sketch")
     require_built_in(services.catalog.types_among(prepared.relations), "a sketch of a question")
     _build(prepared, text, services, secret, estimators, rows)
     compact(services.database)

@@ -7,6 +7,7 @@ charged all the same (PRIVACY.md section 6); a person should know that before pa
 from __future__ import annotations
 
 from dpsql.core.mechanisms.threshold import Threshold, cutoff
+from dpsql.core.mechanisms.truncation import Quantile
 from dpsql.engine.price import Quote
 
 
@@ -16,10 +17,17 @@ def describe_threshold(quote: Quote) -> str:
     The threshold that will be used is for the drawn bound of the sensitivity, which is at
     least 1; what is told is that of 1, a function of the privacy parameters.
     """
-    plans = [a.plan for a in quote.aggregates if isinstance(a.plan, Threshold)]
-    least = min((cutoff(1, p.epsilon_value, p.delta_threshold) for p in plans), default=1)
-    fixed = all(p.inner is None for p in plans)
-    more = "" if fixed else ", or several times that where one row can have many results"
+    found = []
+    more = ""
+    for plan in (aggregate.plan for aggregate in quote.aggregates):
+        if isinstance(plan, Threshold):
+            found.append(cutoff(1, plan.epsilon_value, plan.delta_threshold))
+            if plan.inner is not None:
+                more = ", or several times that where one row can have many results"
+        elif isinstance(plan, Quantile) and plan.delta_threshold is not None:
+            found.append(cutoff(1, plan.epsilon_value, plan.delta_threshold))
+            more = ", or several times that where units have many results"
+    least = min(found, default=1)
     return f"A group is shown only if its noisy count is at least {least}{more}."
 
 

@@ -51,7 +51,7 @@ def counting_sql(plan: Plan, *, numeric: bool = False) -> str:
         labelled with a factor's number hold its maximum (NULL: no rows); rows labelled
         ``-1 - j`` are those of the j-th factor of the answer, keys by position in ``groups``.
     """
-    return _Writer(plan, "numeric" if numeric else "bigint").statement()
+    return Writer(plan, "numeric" if numeric else "bigint").statement()
 
 
 def read_counts(plan: Plan, rows: Iterable[Sequence[object]]) -> Counts:
@@ -146,7 +146,7 @@ def _shared(plan: Plan, n: int) -> tuple[int, ...]:
     return tuple(sorted(set(left.output) & set(right.output)))
 
 
-class _Writer:
+class Writer:
     """Writes one plan in one number type."""
 
     def __init__(self, plan: Plan, number: str) -> None:
@@ -158,18 +158,35 @@ class _Writer:
         self.peaks = self._find_peaks()
 
     def statement(self) -> str:
+        """Write the whole statement."""
+        rows = [self._maximum_row(n) for n in self.plan.maxima()]
+        rows += [self._answer_rows(j, n) for j, n in enumerate(self.plan.answer or ())]
+        if not rows:
+            rows = ["SELECT 0 AS label, NULL::text AS value WHERE false"]
+        return self.head() + " UNION ALL ".join(rows)
+
+    def head(self, *more: str) -> str:
+        """Write the WITH clause of what is stored, and ``more`` after it."""
         ctes = []
         for n in range(len(self.plan.factors)):
             if n in self.peaks:
                 ctes.append(f"m{n} AS MATERIALIZED ({self._maxima(n, self.peaks[n])})")
             elif self._stored(n):
                 ctes.append(f"f{n} AS MATERIALIZED ({self._body(n)})")
-        rows = [self._maximum_row(n) for n in self.plan.maxima()]
-        rows += [self._answer_rows(j, n) for j, n in enumerate(self.plan.answer or ())]
-        if not rows:
-            rows = ["SELECT 0 AS label, NULL::text AS value WHERE false"]
-        head = f"WITH {', '.join(ctes)} " if ctes else ""
-        return head + " UNION ALL ".join(rows)
+        ctes += more
+        return f"WITH {', '.join(ctes)} " if ctes else ""
+
+    def answer(self, attributes: Sequence[int]) -> str:
+        """Write the answer as rows of ``attributes``, in their types, and the count ``n``."""
+        numbers = self.plan.answer or ()
+        origin = {
+            a: f"f{j}.a{a}" for j, n in enumerate(numbers) for a in self.plan.factors[n].output
+        }
+        counts = [f"f{j}.n" for j, n in enumerate(numbers) if not self.plan.factors[n].unit]
+        columns = [f"{origin[a]} AS a{a}" for a in attributes]
+        columns.append(f"{' * '.join(counts) or '1'}::{self.number} AS n")
+        sources = " CROSS JOIN ".join(f"{self._source(n)} AS f{j}" for j, n in enumerate(numbers))
+        return f"SELECT {', '.join(columns)} FROM {sources}"
 
     def _stored(self, n: int) -> bool:
         factor = self.plan.factors[n]

@@ -215,6 +215,7 @@ def emit(graph: Graph) -> Emitted:
             )
         )
     groups = tuple(emitter.group(key) for key in graph.keys)
+    unit = None if graph.unit is None else emitter.group(graph.unit)
     occurrences = []
     for old in graph.alive:
         filters = [render(renumber(f, emitter.numbers)) for f in graph.filters.get(old, ())]
@@ -228,7 +229,9 @@ def emit(graph: Graph) -> Emitted:
                 tuple(sorted(filters)),
             )
         )
-    query = JoinQuery(tuple(occurrences), tuple(emitter.attributes), tuple(predicates), groups)
+    query = JoinQuery(
+        tuple(occurrences), tuple(emitter.attributes), tuple(predicates), groups, unit
+    )
     return Emitted(query, tuple(expressions))
 
 

@@ -259,9 +259,10 @@ class ExpressionParser:
             self._skip_to_close()
         self.expect_punct(")")
         if self.accept("FILTER"):
-            flags.add("filter")
+            flags.add("filter")  # its condition is the last argument
             self.expect_punct("(")
-            self._skip_to_close()
+            self.expect("WHERE")
+            args = [*args, self.expression()]
             self.expect_punct(")")
         if self.keyword == "WITHIN":
             self.refuse("other_aggregate")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dpsql.errors import UndeclaredRelation
 from dpsql.model import Relation
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
 from dpsql.query.normalise import normalise
@@ -51,6 +52,8 @@ class Graph:
     filters: dict[int, list[Expr]] = field(default_factory=dict)
     spanning: list[Expr] = field(default_factory=list)
     contradiction: bool = False
+    #: names the privacy unit of a result; ``None`` where rows are protected one by one
+    unit: Expr | None = None
 
     def class_of(self, occurrence: int, bare_expression: Expr) -> AttributeClass | None:
         """Find the class of an expression."""
@@ -136,6 +139,18 @@ def place(graph: Graph, condition: Expr) -> None:
         graph.spanning.append(condition)
     else:
         graph.filters.setdefault(min(read, default=0), []).append(condition)
+
+
+def unite(graph: Graph, left: Expr, right: Expr) -> None:
+    """Add an equality of two columns of different occurrences, as keys compare them."""
+    found = _equality(Expr("op", "boolean", (left, right), "="))
+    if found is None:
+        raise UndeclaredRelation(
+            "the columns that lead to a privacy unit cannot be compared",
+            detail=f"One is of type {left.type}, the other of type {right.type}.",
+            hint="Let the owner of the data link columns of one type.",
+        )
+    _union(graph, [found])
 
 
 def _equality(e: Expr) -> tuple[Member, Member, str] | None:

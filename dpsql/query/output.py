@@ -175,16 +175,21 @@ class _Separator:
         return written
 
     def _count(self, node: Node) -> str:
-        for flag in ("distinct", "filter", "order"):
+        for flag in ("distinct", "order"):
             if flag in node.flags:
                 refusals.refuse(f"aggregate_{flag}", node.position)
-        condition = TRUE
+        args = list(node.args)
+        if any(is_count(n) for arg in args for n in arg.walk()):
+            refusals.refuse("nested_count", node.position)
+        conditions = [self.builder.build(args.pop())] if "filter" in node.flags else []
         if "star" not in node.flags:
-            if len(node.args) != 1 or node.flags:
+            if len(args) != 1 or node.flags - {"filter"}:
                 refusals.refuse("expression", node.position)
-            if any(is_count(n) for n in node.args[0].walk()):
-                refusals.refuse("nested_count", node.position)
-            condition = not_null(bare(self.builder.build(node.args[0])))
+            conditions.append(not_null(bare(self.builder.build(args[0]))))
+        conditions = [c for c in conditions if c != TRUE]
+        condition = conditions[0] if conditions else TRUE
+        if len(conditions) > 1:
+            condition = Expr("and", "boolean", tuple(conditions))
         if condition not in self.output.counts:
             self.output.counts.append(condition)
         return f"a{self.output.counts.index(condition)}"

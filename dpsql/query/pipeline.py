@@ -15,10 +15,11 @@ from dpsql.query.emit import Emitted, emit
 from dpsql.query.flatten import Flattener
 from dpsql.query.foreign_keys import remove_foreign_key_joins
 from dpsql.query.graph import Graph, build, settle
-from dpsql.query.ir import TRUE, Expr
+from dpsql.query.ir import TRUE, Expr, conjuncts
 from dpsql.query.output import separate
 from dpsql.query.parse import parse
 from dpsql.query.screen import aggregate_names, screen
+from dpsql.query.units import attribute_units
 
 #: Occurrences of protected relations that remain after foreign keys removed what they can.
 MAX_PRIVATE_OCCURRENCES = 8
@@ -61,14 +62,15 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
     columns = _columns(analysis, catalog)
     output = separate(query, scope, catalog, columns, aggregate_names(analysis, catalog))
     screen(analysis, catalog)
-    base = _graph(flattener, block.conjuncts, output.keys, use_keys)
+    base = _graph(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys)
     domains = plan(base, catalog)
     counted: list[Emitted] = []
     for condition in output.counts:
-        extra = [*domains.conditions, *([] if condition == TRUE else [condition])]
+        extra = [*domains.conditions, *([] if condition == TRUE else conjuncts(condition))]
         graph = base
         if extra:
-            graph = _graph(flattener, [*block.conjuncts, *extra], output.keys, use_keys)
+            conditions = [*block.conjuncts, *extra]
+            graph = _graph(flattener, conditions, output.keys, catalog, use_keys=use_keys)
         counted.append(emit(graph))
     return Question(
         canonical=canonical(counted, domains.group_domains),
@@ -100,10 +102,18 @@ def _columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColum
     return tuple(OutputColumn(c["name"], t) for c, t in zip(listed, names, strict=True))
 
 
-def _graph(flattener: Flattener, conditions: list[Expr], keys: list[Expr], use_keys: bool) -> Graph:
+def _graph(
+    flattener: Flattener,
+    conditions: list[Expr],
+    keys: list[Expr],
+    catalog: Catalog,
+    *,
+    use_keys: bool,
+) -> Graph:
     graph = build(flattener.block.relations, conditions, keys)
     if use_keys and not graph.contradiction:
         remove_foreign_key_joins(graph)
+    attribute_units(graph, catalog)
     _require_few(graph)
     settle(graph)
     return graph

@@ -92,10 +92,6 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "DISTINCT inside dp_count is not supported",
         "Use dp_count(*), or dp_count(column) for the rows where it is not NULL.",
     ),
-    "aggregate_filter": (
-        "FILTER is not supported",
-        "Put the condition into WHERE, or count CASE WHEN condition THEN 1 END.",
-    ),
     "aggregate_order": ("ORDER BY inside dp_count is not supported", "Use dp_count(*)."),
     "other_aggregate": (
         "aggregates other than dp_count are not supported",

@@ -17,7 +17,7 @@ from dpsql.errors import (
     SyntaxInvalid,
     UndeclaredRelation,
 )
-from dpsql.model import Column, Domain, ForeignKey, Relation
+from dpsql.model import Column, Domain, ForeignKey, Hop, Relation, UnitPath
 from dpsql.query.catalog import Function
 from dpsql.server.spi import diagnostics, sqlstate
 
@@ -33,6 +33,9 @@ _NOT_NULL = """a.attnotnull and not exists (select from pg_constraint v
 _RELATION = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
   coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
+  case when p.kind = 'protected' then
+    (select json_agg(json_build_array(u.root, u.hops, u.unit_column, u.loose, u.excluded))
+       from dp.unit_paths(c.oid) u where u.root is not null) end as units,
   case when p.kind <> 'view' then coalesce(dp.relation_problem(c.oid),
             case when not has_schema_privilege('dp_executor', n.oid, 'USAGE')
                    or not has_table_privilege('dp_executor', c.oid, 'SELECT')
@@ -83,7 +86,7 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
      from dp.column_domain d where d.relation = c.oid) as domains,
   case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
-join dp.policy p on p.relation = c.oid and p.kind <> 'withdrawn'
+cross join dp.declaration(c.oid) p
 where n.nspname = $1 and c.relname = $2
 """
 
@@ -169,6 +172,8 @@ class SpiCatalog:
                 detail=f"Of this relation it must not be true that {row['problem']}.",
                 hint="Ask its owner to change that, or query other relations.",
             )
+        if row["kind"] == "protected" and not (row["root"] or row["units"]):
+            raise UndeclaredRelation(f"relation {schema}.{name} has no root that could be charged")
         return Relation(
             oid=row["oid"],
             schema=row["nspname"],
@@ -188,6 +193,7 @@ class SpiCatalog:
             ),
             kind=row["relkind"],
             heuristic=row["heuristic"],
+            units=tuple(_path(*unit) for unit in row["units"]),
         )
 
     def view(self, schema: str, name: str) -> dict[str, Any] | None:
@@ -325,7 +331,7 @@ class SpiCatalog:
             rows = self._database.execute(_RELATION, (("text", schema), ("text", name)))
             row: dict[str, Any] | None = dict(zip(_FIELDS, rows[0], strict=True)) if rows else None
             if row is not None:
-                for field in ("columns", "keys", "foreign_keys", "domains"):
+                for field in ("columns", "keys", "foreign_keys", "domains", "units"):
                     row[field] = json.loads(row[field] or "[]")
                 self.seen.add(row["oid"])
             self._rows[key] = row
@@ -333,7 +339,8 @@ class SpiCatalog:
 
 
 _FIELDS = (
-    *("oid", "nspname", "relname", "relkind", "kind", "root", "heuristic", "problem"),
+    *("oid", "nspname", "relname", "relkind", "kind", "root", "heuristic"),
+    *("units", "problem"),
     *("columns", "keys", "foreign_keys", "domains"),
     "definition",
 )
@@ -366,3 +373,13 @@ def _analysis_error(error: Exception) -> Exception:
         detail=detail,
         hint=hint or "Correct the statement; nothing was spent.",
     )
+
+
+def _path(
+    root: int, hops: list[dict[str, Any]], unit: str, loose: list[str], out: bool
+) -> UnitPath:
+    """Read a row of ``dp.unit_paths``."""
+    steps = tuple(
+        Hop(tuple(h["columns"]), h["schema"], h["name"], tuple(h["parent_columns"])) for h in hops
+    )
+    return UnitPath(root, steps, unit, tuple(loose), bool(loose) and out)

@@ -21,6 +21,7 @@ _NAMES = (
     "sampling_rate",
     "sampling_filter",
     "statistics",
+    "max_contribution",
 )
 # current_user is the definer here, and names can have changed hands: dp.caller is by OID
 _SQL = (

@@ -20,12 +20,16 @@ one is shown must not depend on the executor.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
-from dpsql.model import Attribute, AttributeUse, Counts, Occurrence
+from dpsql.model import Attribute, AttributeUse, Counts, Key, Occurrence
 from dpsql.ports import Database
 from dpsql.query.counting_sql import source_sql, value_sql
 from dpsql.query.elimination import Base, Plan
+
+Value = TypeVar("Value")
 
 #: A dictionary of groups is read up to this many values.
 MOST_GROUPS = 100_000
@@ -128,15 +132,21 @@ def decode(plan: Plan, texts: dict[int, dict[str, str]], counts: Counts) -> Coun
     """Give coded groups their own texts back."""
     if not texts:
         return counts
+    return replace(counts, groups=decode_keys(plan, texts, counts.groups))
+
+
+def decode_keys(
+    plan: Plan, texts: dict[int, dict[str, str]], groups: Mapping[Key, Value]
+) -> dict[Key, Value]:
+    """Give the keys of coded groups their own texts back."""
     tables = [texts.get(a) for a in plan.query.groups]
-    groups = {
+    return {
         tuple(
             key if table is None or key is None else table[key]
             for key, table in zip(keys, tables, strict=True)
-        ): count
-        for keys, count in counts.groups.items()
+        ): value
+        for keys, value in groups.items()
     }
-    return Counts(boundaries=counts.boundaries, groups=groups)
 
 
 def needs_check(plan: Plan, attributes: frozenset[int]) -> bool:

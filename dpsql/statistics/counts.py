@@ -9,8 +9,8 @@ and changes time only.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from dpsql.model import Boundary, Counts, JoinQuery
 from dpsql.ports import Database
@@ -18,12 +18,18 @@ from dpsql.query.counting_sql import counting_sql, read_counts
 from dpsql.query.elimination import Plan, Product, make_plan
 from dpsql.statistics.sizes import Facts, read_facts
 
+if TYPE_CHECKING:
+    from dpsql.statistics.arrays import Memory
+
+Tables = Mapping[int, tuple[dict[int, Any], int]]
+Texts = dict[int, dict[str, str]]
+Found = TypeVar("Found")
 Kernel = Literal["auto", "sql", "arrays"]
 
 #: What the array kernel may hold at any moment, in bytes.
 MEMORY_LIMIT = 160 << 20
 
-_OUT_OF_RANGE = "22003"
+OUT_OF_RANGE = "22003"
 
 # Milliseconds, measured on TPC-H at scale factors 0.1 and 1 and on the ego network.  SQL scans
 # and aggregates under workers; arrays are read by one process, through one statement a range.
@@ -72,7 +78,7 @@ def count(
     facts = Facts({}, {}, {}) if one else read_facts(query, database)
     sizes = facts.sizes(query)
     plan = make_plan(query, boundaries, answer=answer, sizes=sizes, tick=database.tick)
-    if kernel == "arrays" or (kernel == "auto" and _prefer_arrays(plan, facts, memory_limit)):
+    if kernel == "arrays" or (kernel == "auto" and prefer_arrays(plan, facts, memory_limit)):
         counts = _count_in_arrays(plan, facts, database, memory_limit)
         if counts is not None:
             return counts
@@ -84,7 +90,7 @@ def _count_in_sql(plan: Plan, database: Database) -> Counts:
     try:
         rows = database.execute(counting_sql(plan))
     except Exception as error:
-        if getattr(error, "sqlstate", None) != _OUT_OF_RANGE:
+        if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
             raise
         rows = database.execute(counting_sql(plan, numeric=True))
     return read_counts(plan, rows)
@@ -94,9 +100,32 @@ def _count_in_arrays(
     plan: Plan, facts: Facts, database: Database, memory_limit: int
 ) -> Counts | None:
     """Run the plan on arrays; ``None`` when it does not fit them."""
-    from dpsql.statistics.arrays import Memory, NotInArrays
-    from dpsql.statistics.codes import coded_plan, decode, read_texts
+    from dpsql.statistics.codes import decode
     from dpsql.statistics.kernel import evaluate
+
+    def run(coded: Plan, tables: Tables, memory: Memory) -> Counts:
+        return evaluate(coded, tables, memory, database.tick)
+
+    found = in_arrays(plan, facts, database, memory_limit, run)
+    return None if found is None else decode(plan, found[1], found[0])
+
+
+def in_arrays(
+    plan: Plan,
+    facts: Facts,
+    database: Database,
+    memory_limit: int,
+    run: Callable[[Plan, Tables, Memory], Found],
+) -> tuple[Found, Texts] | None:
+    """Read what a plan needs into arrays and run it there; ``None`` when it does not fit.
+
+    Returns
+    -------
+    tuple or None
+        What ``run`` returned of the coded plan, and the texts of coded group keys.
+    """
+    from dpsql.statistics.arrays import Memory, NotInArrays
+    from dpsql.statistics.codes import coded_plan, read_texts
     from dpsql.statistics.reading import expected_bytes, needed, read_tables, readable
 
     read = frozenset[int]().union(*needed(plan).values())
@@ -109,12 +138,12 @@ def _count_in_arrays(
     memory = Memory(memory_limit)
     try:
         tables = read_tables(coded, facts, database, memory)
-        return decode(plan, texts, evaluate(coded, tables, memory, database.tick))
+        return run(coded, tables, memory), texts
     except NotInArrays:
         return None
 
 
-def _prefer_arrays(plan: Plan, facts: Facts, memory_limit: int) -> bool:
+def prefer_arrays(plan: Plan, facts: Facts, memory_limit: int) -> bool:
     """Guess whether arrays are faster: joins, or many groups, of rows that fit easily."""
     from dpsql.statistics.codes import needs_check
 

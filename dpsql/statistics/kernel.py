@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dpsql.model import Counts
+from dpsql.model import Contributions, Counts
 from dpsql.query.counting_sql import assemble
 from dpsql.query.elimination import Base, Plan, Product
 from dpsql.statistics import limits
-from dpsql.statistics.arrays import Ints, Memory, OutOfMemory, Table
+from dpsql.statistics.arrays import Ints, Memory, NotInArrays, OutOfMemory, Table
 from dpsql.statistics.encoding import encode
 from dpsql.statistics.grouping import group, top
+from dpsql.statistics.histogram import histogram
 from dpsql.statistics.indexing import Engine
 from dpsql.statistics.joining import Join, collect, total
 from dpsql.statistics.loops import Loops, find_loops
@@ -62,6 +63,26 @@ def evaluate(
     return _Run(plan, engine, coded, origin).counts()
 
 
+def evaluate_units(
+    plan: Plan,
+    unit: int,
+    tables: Mapping[int, tuple[dict[int, Ints], int]],
+    memory: Memory,
+    tick: Callable[[], None],
+) -> Contributions:
+    """Count how many units contribute how much; as `evaluate`.
+
+    ``plan`` has one answer factor, with the attribute ``unit`` beside the groups of its query.
+    """
+    loops = find_loops()
+    coded, domains, origin = encode(tables, memory, tick, loops)
+    run = _Run(plan, Engine(domains, memory, tick, loops), coded, origin, unit)
+    run.counts()
+    if run.contributions is None:
+        raise NotInArrays("no units")
+    return run.contributions
+
+
 class _Run:
     """One evaluation; factors are dropped after their last use."""
 
@@ -71,7 +92,10 @@ class _Run:
         engine: Engine,
         tables: dict[int, Table],
         origin: dict[int, tuple[int, Ints | None]],
+        unit: int | None = None,
     ) -> None:
+        self.unit = unit
+        self.contributions: Contributions | None = None
         self.plan = plan
         self.engine = engine
         self.tables = tables
@@ -96,7 +120,16 @@ class _Run:
             if table is not None:
                 self.results[n] = table
             for j, number in enumerate(answer):
-                if number == n:
+                if number == n and self.unit is not None and table is not None:
+                    self.contributions = histogram(
+                        table,
+                        self.unit,
+                        plan.query.groups,
+                        self.engine.size,
+                        self._values,
+                        self.engine.memory,
+                    )
+                elif number == n:
                     parts[j] = self._group_texts(n, table)
             for number in (
                 n,

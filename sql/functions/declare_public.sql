@@ -13,6 +13,13 @@ begin
     end if;
     perform dp.require_ownership(relation);
     perform dp.require_declarable(relation);
+    if dp.unit_roots(relation) is not null then
+        raise exception using
+            errcode = 'PD040',
+            message = format('rows of relation %s belong to privacy units', relation),
+            detail = 'SELECT * FROM dp.relations tells to which ones.',
+            hint = 'Where a foreign key has nothing to do with the unit, say so first: dp.link(child, parent, columns, follow => false).';
+    end if;
     if exists (select from dp.policy as p
                 where p.relation = declare_public.relation and p.kind = 'public') then
         -- Nothing changes, so stored answers stay; not even a privilege is written again.

@@ -30,8 +30,7 @@ begin
         on d.classid = 'pg_catalog.pg_rewrite'::regclass and d.objid = w.oid
        and d.refclassid = 'pg_catalog.pg_class'::regclass and d.refobjid <> view
      where w.ev_class = view
-       and not exists (select from dp.policy as p
-                        where p.relation = d.refobjid and p.kind <> 'withdrawn');
+       and not exists (select from dp.declarations() as p where p.relation = d.refobjid);
     if undeclared is not null then
         raise exception using
             errcode = 'PD012',

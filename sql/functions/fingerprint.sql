@@ -1,5 +1,5 @@
 -- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
--- their triggers, indexes, view definitions, types, collations and casts.  As of the caller's
+-- their triggers, paths to privacy units, indexes, view definitions, types, collations and casts.  As of the caller's
 -- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
 -- last token as long as no transaction ends.  What stands behind the '#' says where rows are read:
 -- parts and files, which the executor finds as of now, whether the parts' triggers keep what foreign
@@ -42,7 +42,9 @@ begin
   (select count(*) || ':' || max(k.oid::int8) from pg_cast k where k.oid >= 16384),
   -- what indexes, partitions and functions' owners forbid by now
   (select string_agg(c.oid || ':' || dp.relation_problem(c.oid), ',' order by c.oid)
-     from pg_class c where c.oid = any (objects))
+     from pg_class c where c.oid = any (objects)),
+  (select string_agg(c.oid || ':' || u::text, ',' order by c.oid, u::text)
+     from pg_class c, dp.unit_paths(c.oid) as u where c.oid = any (objects))
   ) || '#' || concat_ws('|',
   (select string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid)
      from pg_class c where c.oid = any (parts)),

@@ -3,7 +3,9 @@
 -- "epsilon" and "delta" cap what all roles together may ever spend on it; NULL epsilon means no
 -- cap, NULL delta means the default of PRIVACY.md section 0.  Called again, it changes the caps
 -- that are given.  A relation that was protected before keeps its root with all losses.
--- Security definer on purpose: writes the catalogue and lets dp_executor read the relation.
+-- "privacy_unit" names the column that tells whose a row is: then all rows of one value of it are
+-- protected together, in this relation and in all that reach it by foreign keys or dp.link.
+-- Security definer on purpose: writes the catalogue and lets dp_executor read the relations.
 create or replace function dp.protect(
     relation regclass,
     privacy_unit text default null,
@@ -18,27 +20,31 @@ declare
     found_kind text;
     found_schema name;
     found_name name;
+    notion constant text := case when privacy_unit is null then 'row' else 'unit' end;
+    attnum_found int2;
 begin
     if relation is null then
         raise exception using errcode = 'PD040', message = 'parameter "relation" of dp.protect must not be null';
     end if;
     perform dp.require_ownership(relation);
-    if privacy_unit is not null then
-        raise exception using
-            errcode = 'PD040',
-            message = 'unit neighbours are not available yet',
-            detail = 'Only single rows can be protected; parameter "privacy_unit" must be null.',
-            hint = 'Leave out privacy_unit to protect rows.';
-    end if;
     perform dp.require_loss('dp.protect', epsilon, delta);
-    perform dp.require_declarable(relation);
+    -- what this call may be about to mend stands in nobody's way
+    if dp.relation_problem(relation) is distinct from dp.unit_problem(relation) then
+        perform dp.require_declarable(relation);
+    end if;
+    perform dp.require_unit(relation, privacy_unit);
+    select a.attnum into attnum_found from pg_catalog.pg_attribute as a
+     where a.attrelid = relation and a.attname = privacy_unit;
     select n.nspname, c.relname into found_schema, found_name
       from pg_catalog.pg_class as c
       join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
      where c.oid = protect.relation;
 
     select p.root, p.kind into found_root, found_kind from dp.policy as p where p.relation = protect.relation;
-    if found_kind = 'protected' and epsilon is null and delta is null then
+    perform dp.require_notion(relation, found_root, privacy_unit);
+    if found_kind = 'protected' and epsilon is null and delta is null
+       and exists (select from dp.root as r where r.id = found_root and r.neighbours = notion
+                      and r.unit_column is not distinct from privacy_unit) then
         -- Nothing changes, so stored answers stay; not even a privilege is written again.
         if not has_table_privilege('dp_executor', relation, 'select') then
             perform dp.let_executor_read(relation);
@@ -54,14 +60,18 @@ begin
            and not exists (select from dp.policy as p where p.root = r.id)
          order by r.id desc
          limit 1;
+        perform dp.require_notion(relation, found_root, privacy_unit);
     end if;
     if found_root is null then
-        insert into dp.root (schema_name, relation_name, epsilon_cap, delta_cap)
-        values (found_schema, found_name, epsilon, coalesce(delta, 1e-6))
+        insert into dp.root (schema_name, relation_name, neighbours, unit_column, unit_attnum, epsilon_cap, delta_cap)
+        values (found_schema, found_name, notion, privacy_unit, attnum_found, epsilon, coalesce(delta, 1e-6))
         returning id into found_root;
     else
         update dp.root as r
-           set epsilon_cap = coalesce(protect.epsilon, r.epsilon_cap),
+           set neighbours = notion,
+               unit_column = privacy_unit,
+               unit_attnum = attnum_found,
+               epsilon_cap = coalesce(protect.epsilon, r.epsilon_cap),
                delta_cap = coalesce(protect.delta, r.delta_cap)
          where r.id = found_root;
     end if;
@@ -71,6 +81,9 @@ begin
        set kind = excluded.kind, root = excluded.root,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
     perform dp.let_executor_read(relation);
+    if privacy_unit is not null then
+        perform dp.let_executor_read_members(relation);
+    end if;
     if found_kind = 'public' then
         raise notice using
             message = format('relation %s was public and is protected from now on', relation),

@@ -31,7 +31,7 @@ begin
                    then 'one of its partitions has row-level security'
                when dp.has_shared_part(c.oid)
                    then 'one of its children is declared itself or inherits from several tables'
-               else dp.foreign_code(c.oid)
+               else coalesce(dp.foreign_code(c.oid), dp.unit_problem(c.oid))
            end
       from pg_catalog.pg_class as c
      where c.oid = relation);

@@ -16,7 +16,7 @@ begin
     execute format('revoke select on %s from dp_executor', relation);
     if not exists (
         select
-          from dp.policy as p
+          from dp.declarations() as p
           join pg_catalog.pg_class as c on c.oid = p.relation
          where c.relnamespace = schema_oid
            and p.kind in ('protected', 'public')

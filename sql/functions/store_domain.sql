@@ -5,7 +5,7 @@ language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not exists (select from dp.policy as p
+    if not exists (select from dp.declarations() as p
                     where p.relation = domain.relation and p.kind in ('protected', 'public')) then
         raise exception using
             errcode = 'PD040',

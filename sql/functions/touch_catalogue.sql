@@ -8,6 +8,9 @@ as $$
 begin
     delete from dp.policy as p
      where not exists (select from pg_catalog.pg_class as c where c.oid = p.relation);
+    delete from dp.unit_link as l
+     where not exists (select from pg_catalog.pg_class as c where c.oid = l.child)
+        or not exists (select from pg_catalog.pg_class as c where c.oid = l.parent);
     delete from dp.column_domain as d
      where not exists (select from pg_catalog.pg_class as c where c.oid = d.relation);
     update dp.root as r

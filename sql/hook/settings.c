@@ -23,6 +23,7 @@ enum
 	METHOD_SAMPLING_PUBLISHED,
 	METHOD_SKETCH,
 	METHOD_SKETCH_PUBLISHED,
+	METHOD_TRUNCATION,
 };
 
 enum
@@ -38,6 +39,8 @@ enum
 	MECHANISM_LAPLACE,
 	MECHANISM_CAUCHY,
 	MECHANISM_CALIBRATED,
+	MECHANISM_QUANTILE,
+	MECHANISM_R2T,
 };
 
 static const struct config_enum_entry method_options[] = {
@@ -48,6 +51,7 @@ static const struct config_enum_entry method_options[] = {
 	{"sampling_published", METHOD_SAMPLING_PUBLISHED, false},
 	{"sketch", METHOD_SKETCH, false},
 	{"sketch_published", METHOD_SKETCH_PUBLISHED, false},
+	{"truncation", METHOD_TRUNCATION, false},
 	{NULL, 0, false}
 };
 
@@ -56,6 +60,8 @@ static const struct config_enum_entry mechanism_options[] = {
 	{"laplace", MECHANISM_LAPLACE, false},
 	{"cauchy", MECHANISM_CAUCHY, false},
 	{"calibrated", MECHANISM_CALIBRATED, false},
+	{"quantile", MECHANISM_QUANTILE, false},
+	{"r2t", MECHANISM_R2T, false},
 	{NULL, 0, false}
 };
 
@@ -71,6 +77,7 @@ static double delta;
 static double max_epsilon_per_query;
 static double confidence;
 static double sampling_rate;
+static int	max_contribution;
 static int	method;
 static int	mechanism;
 static int	statistics;
@@ -162,6 +169,11 @@ settings_init(void)
 							 "Only groups that some walk of the whole join met compete, when sampling as published.",
 							 NULL, &sampling_filter, false,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dp.max_contribution",
+							"Of a privacy unit with more results only so many are counted.",
+							"The smaller it is, the less noise r2t adds.",
+							&max_contribution, 1000000000, 1, INT_MAX,
+							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("dp.statistics",
 							 "Whether sensitivities come from the data or from statistics that were stored.",
 							 "Stored ones are looked up at once and cost accuracy with every change since.",

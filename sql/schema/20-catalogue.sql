@@ -37,6 +37,8 @@ create table dp.root (
     id integer generated always as identity primary key,
     schema_name name not null,
     relation_name name not null,
+    unit_column name,
+    unit_attnum int2,
     neighbours text not null default 'row' check (neighbours in ('row', 'unit')),
     epsilon_cap numeric check (epsilon_cap > 0 and epsilon_cap < 'Infinity'),
     delta_cap numeric check (delta_cap >= 0 and delta_cap <= 1),
@@ -45,7 +47,9 @@ create table dp.root (
     composition text not null default 'basic' check (composition in ('basic', 'zcdp')),
     rho_limit numeric,
     delta_reserved numeric not null default 0,
-    heuristic boolean not null default false
+    heuristic boolean not null default false,
+    check ((neighbours = 'unit') = (unit_column is not null)),
+    check ((unit_column is null) = (unit_attnum is null))
 );
 comment on table dp.root is
     'stable ledger identity of a protected relation, surviving unprotect, rename and drop';
@@ -54,12 +58,27 @@ create table dp.policy (
     relation regclass primary key,
     kind text not null check (kind in ('protected', 'public', 'view', 'withdrawn')),
     root integer unique,
-    privacy_unit text,
     declared_by name not null,
     declared_at timestamptz not null default pg_catalog.clock_timestamp(),
     check (kind <> 'protected' or root is not null)
 );
 comment on table dp.policy is 'declared relations; withdrawn ones keep their root';
+
+create table dp.unit_link (
+    child regclass not null,
+    columns name[] not null check (cardinality(columns) > 0),
+    attnums int2[] not null check (cardinality(attnums) = cardinality(columns)),
+    parent regclass not null,
+    parent_columns name[] not null check (cardinality(parent_columns) = cardinality(columns)),
+    parent_attnums int2[] not null check (cardinality(parent_attnums) = cardinality(columns)),
+    follow boolean not null,
+    nulls text not null check (nulls in ('refused', 'excluded')),
+    declared_by name not null,
+    declared_at timestamptz not null default pg_catalog.clock_timestamp(),
+    primary key (child, columns, parent, parent_columns)
+);
+comment on table dp.unit_link is
+    'what owners say of keys that lead to privacy units, beside the declared foreign keys';
 
 create table dp.column_domain (
     relation regclass not null,
@@ -127,6 +146,10 @@ select pg_catalog.pg_extension_config_dump('dp.root', '');
 select pg_catalog.pg_extension_config_dump('dp.root_id_seq', '');
 select pg_catalog.pg_extension_config_dump(
     'dp.policy', 'where relation::oid in (select c.oid from pg_catalog.pg_class as c)');
+select pg_catalog.pg_extension_config_dump(
+    'dp.unit_link',
+    'where child::oid in (select c.oid from pg_catalog.pg_class as c)'
+    ' and parent::oid in (select c.oid from pg_catalog.pg_class as c)');
 select pg_catalog.pg_extension_config_dump(
     'dp.column_domain',
     'where relation::oid in (select c.oid from pg_catalog.pg_class as c)'

@@ -19,6 +19,10 @@ grant execute on function
     dp.relation_problem(oid),
     dp.statistics_members(oid),
     dp.has_shared_part(oid),
+    dp.declaration(oid),
+    dp.declarations(),
+    dp.unit_paths(oid),
+    dp.unit_problem(oid),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
 grant execute on function
@@ -31,6 +35,8 @@ to dp_analyst, dp_owner;
 grant execute on function
     dp.protect(regclass, text, numeric, numeric),
     dp.unprotect(regclass),
+    dp.link(regclass, regclass, name[], name[], text, boolean),
+    dp.unlink(regclass, regclass, name[]),
     dp.declare_public(regclass),
     dp.undeclare_public(regclass),
     dp.declare_view(regclass),

@@ -18,7 +18,7 @@ select n.nspname as schema_name,
               and pg_catalog.format_type(a.atttypid, a.atttypmod) = d.type_name)
            then 'the column was dropped, renamed or changed its type' end as problem
   from dp.column_domain as d
-  join dp.policy as p on p.relation = d.relation and p.kind in ('protected', 'public')
+  join dp.declarations() as p on p.relation = d.relation and p.kind in ('protected', 'public')
   join pg_catalog.pg_class as c on c.oid = d.relation
   join pg_catalog.pg_namespace as n on n.oid = c.relnamespace;
 comment on view dp.domains is 'declared domains of columns';

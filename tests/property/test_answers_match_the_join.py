@@ -133,12 +133,14 @@ class Case:
         body = text + (f" where {' and '.join(where)}" if where else "")
         alias, table = self.random.choice(used)
         name, kind = self.random.choice(list(self.tables[table].items()))
-        counted = "*" if self.random.random() < 0.7 else f"{alias}.{name}"
+        counted = "(*)" if self.random.random() < 0.7 else f"({alias}.{name})"
+        if self.random.random() < 0.2:
+            counted += f" filter (where {self.condition(used)})"
         if self.random.random() < 0.35:
             value = next(v for v in VALUES[kind] if v != "null")
             key = f"case when {alias}.{name} is null then 'n' when {alias}.{name} = {value} then 'e' else 'o' end"
-            return f"select {key}, {{0}}({counted}) from {body} group by 1", key
-        return f"select {{0}}({counted}) from {body}", ""
+            return f"select {key}, {{0}}{counted} from {body} group by 1", key
+        return f"select {{0}}{counted} from {body}", ""
 
 
 def test_answers_without_noise_are_those_of_the_plain_statement(server: Any) -> None:

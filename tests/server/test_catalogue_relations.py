@@ -94,12 +94,6 @@ def test_a_declared_relation_whose_rows_become_guarded_shows_its_problem(owner: 
     ]
 
 
-def test_unit_neighbours_are_refused_and_nothing_is_stored(owner: Any) -> None:
-    error = refusal(owner, "select dp.protect('plain', privacy_unit => 'id')")
-    assert error.sqlstate == "PD040"
-    assert owner.execute("select count(*) from dp.relations").fetchone() == (0,)
-
-
 @pytest.mark.parametrize(
     "arguments", ["epsilon => 0", "epsilon => 'NaN'", "epsilon => 'Infinity'", "delta => 2"]
 )

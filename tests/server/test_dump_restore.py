@@ -117,3 +117,28 @@ def test_statistics_are_derived_and_begin_anew_in_what_is_restored(server, prote
         assert owner(copy, changes) == [(1,)]
     finally:
         server.drop_database(copy)
+
+
+def test_units_and_links_are_found_again_by_their_names(server, protected):
+    """Numbers of columns, by which renames are noticed, mean nothing in another database."""
+    protected.sql(
+        "create table person (gone int, id int primary key); alter table person drop gone;"
+        "insert into person select generate_series(1, 200);"
+        "create table visit (gone int, who int not null); alter table visit drop gone;"
+        "insert into visit select 1 + g % 200 from generate_series(1, 400) g;"
+        "select dp.protect('person', privacy_unit => 'id');"
+        "select dp.link('visit', 'person', array['who'], nulls => 'excluded');"
+        "select dp.grant_budget('postgres', 1000)"
+    )
+    copy = dump_and_restore(server, protected, "c")
+    try:
+        shown = "select relation_name, privacy_unit, problem from dp.relations where neighbours = 'unit'"
+        assert any("another name" in str(row[2]) for row in copy.sql(shown))
+        copy.sql("select dp.acknowledge_restore('a copy')")
+        assert sorted(copy.sql(shown)) == [
+            ("person", "person.id", None),
+            ("visit", "person.id by person", None),
+        ]
+        copy.sql("select dp_count(*) from visit")
+    finally:
+        server.drop_database(copy)

@@ -212,6 +212,7 @@ def test_defaults(alice: Asking) -> None:
         "dp.preload_python": "on",
         "dp.sampling_filter": "off",
         "dp.sampling_rate": "0.001",
+        "dp.max_contribution": "1000000000",
         "dp.statistics": "live",
     }
     rows = alice.run("select name, setting from pg_settings where name like 'dp.%'")

@@ -41,6 +41,11 @@ def choose(
         Whether the scale has to be public.
     """
     check_budget(epsilon, delta)
+    if mechanism in ("quantile", "r2t"):
+        raise InvalidParameter(
+            f"the {mechanism} mechanism is for privacy units",
+            hint="Use dp.mechanism = 'auto' where relations are protected row by row.",
+        )
     if mechanism not in MECHANISMS:
         raise InvalidParameter("unknown mechanism", hint=f"Use one of {', '.join(MECHANISMS)}.")
     degree = max(private_relations - 1, 0)

@@ -1,0 +1,169 @@
+"""Which privacy unit a result belongs to (PRIVACY.md sections 1 and 5).
+
+Every row of a protected relation finds its unit along a path of keys
+(:class:`dpsql.model.UnitPath`).  The parents on the path that the statement does not join
+already are joined here: each row has at most one, because the path ends in a trusted key of
+the parent, so no result is counted twice.  A result belongs to the units of all its rows; it
+leaves the answer with any of them.
+
+A row without a parent, or with NULL on the way, belongs to nobody.  Where a foreign key and
+NOT NULL exclude that, nothing is lost by the join.  Where they do not, or where the key is compared
+in another type than the parent's, such rows are left out only if the owner said so; they are never
+counted without a unit.  Equal units must be one value: the columns on the way have types and
+collations for which grouping, joining and foreign keys agree (``dp.unit_column_problem``).
+
+If all rows of a result have the same unit, because the statement equates them or because they
+find it through the same row, then one attribute names it, and what a unit contributes is a
+count per value of this attribute.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpsql.errors import InternalError, UndeclaredRelation, UnsupportedConstruct
+from dpsql.model import Hop, Relation, UnitPath
+from dpsql.query.graph import Graph, bare, not_null, place, unite
+from dpsql.query.ir import Expr, column
+from dpsql.query.types import base
+
+if TYPE_CHECKING:
+    from dpsql.query.catalog import Catalog
+
+
+def attribute_units(graph: Graph, catalog: Catalog) -> None:
+    """Set ``graph.unit`` to the expression that names the unit of a result, if units are protected.
+
+    Raises
+    ------
+    UnsupportedConstruct
+        When results can belong to several units, or some relations are protected row by row.
+    UndeclaredRelation
+        When rows may belong to nobody and the owner has not said what that means.
+    """
+    private = [i for i in graph.alive if graph.relations[i].private]
+    with_units = [i for i in private if graph.relations[i].units]
+    if not with_units:
+        return
+    if len(with_units) < len(private):
+        rows = sorted({graph.relations[i].shown for i in private if i not in with_units})
+        raise UnsupportedConstruct(
+            "relations with privacy units cannot be joined to relations that are protected by rows",
+            detail=f"Protected by rows: {', '.join(rows)}.",
+            hint="Their owner can give them a unit: dp.link(child, parent, columns).",
+        )
+    _require_one_root([graph.relations[i] for i in with_units])
+    found: list[Expr] = []
+    for occurrence in with_units:
+        for path in graph.relations[occurrence].units:
+            unit = _follow(graph, catalog, occurrence, path)
+            if not any(_equal(graph, unit, other) for other in found):
+                found.append(unit)
+    if len(found) > 1:
+        raise UnsupportedConstruct(
+            "a result of this join can belong to several privacy units",
+            detail="One unit could change many results of others: "
+            f"{', '.join(sorted(_shown(graph, unit) for unit in found))} may differ.",
+            hint="Equate them, for example with WHERE a.customer = b.customer, or join along the"
+            " keys that lead to one unit.",
+        )
+    graph.unit = found[0]
+
+
+def _require_one_root(relations: list[Relation]) -> None:
+    roots = {root for relation in relations for root in relation.roots}
+    if len(roots) > 1:
+        names = ", ".join(sorted({relation.shown for relation in relations}))
+        raise UnsupportedConstruct(
+            "this question touches privacy units of two kinds",
+            detail=f"Rows of {names} belong to units of {len(roots)} protected relations, and an"
+            " answer has to hide either kind.",
+            hint="Ask over relations that belong to one kind of unit only.",
+        )
+
+
+def _follow(graph: Graph, catalog: Catalog, occurrence: int, path: UnitPath) -> Expr:
+    """Join the parents of the path that are not there yet and return the unit's column."""
+    relation = graph.relations[occurrence]
+    if path.loose and not path.excluded:
+        raise UndeclaredRelation(
+            f"rows of {relation.shown} may belong to no privacy unit",
+            detail=f"On the way to it: {'; '.join(path.loose)}.",
+            hint="Let the owner mend that, or have such rows never counted:"
+            " dp.link(child, parent, columns, nulls => 'excluded').",
+        )
+    for hop in path.hops:
+        _require_key(graph.relations[occurrence], hop, catalog)
+        parent = _parent(graph, occurrence, hop)
+        occurrence = _join(graph, catalog, occurrence, hop) if parent is None else parent
+    # where the way is loose, a NOT NULL may not be what it says
+    unit = _column(graph, occurrence, path.column, trusted=not path.loose)
+    place(graph, not_null(unit))
+    return unit
+
+
+def _parent(graph: Graph, child: int, hop: Hop) -> int | None:
+    """Find the parent among what the statement joins."""
+    for other in graph.alive:
+        relation = graph.relations[other]
+        if other == child or (relation.schema, relation.name) != (hop.schema, hop.name):
+            continue
+        if all(
+            _equal(graph, _column(graph, child, mine), _column(graph, other, theirs))
+            for mine, theirs in zip(hop.columns, hop.parent_columns, strict=True)
+        ):
+            return other
+    return None
+
+
+def _require_key(child: Relation, hop: Hop, catalog: Catalog) -> None:
+    """Refuse where a row could have several parents, and so belong to several units."""
+    parent = catalog.relation(hop.schema, hop.name)
+    if parent is None or not any(set(key) <= set(hop.parent_columns) for key in parent.keys):
+        raise UndeclaredRelation(
+            f"the privacy unit of {child.shown} cannot be found",
+            detail=f"The columns {', '.join(hop.parent_columns)} of {hop.schema}.{hop.name}, which"
+            " lead to it, are not a primary key or a valid unique key without NULL.",
+            hint="Let the owner restore the key.",
+        )
+
+
+def _join(graph: Graph, catalog: Catalog, child: int, hop: Hop) -> int:
+    """Join the parent, of which each row has at most one."""
+    relation = catalog.relation(hop.schema, hop.name)
+    if relation is None:
+        raise InternalError("a parent on the way to a privacy unit is not declared")
+    parent = len(graph.relations)
+    graph.relations = [*graph.relations, relation]  # the list is the statement's
+    graph.alive.append(parent)
+    for mine, theirs in zip(hop.columns, hop.parent_columns, strict=True):
+        unite(graph, _column(graph, child, mine), _column(graph, parent, theirs))
+    return parent
+
+
+def _column(graph: Graph, occurrence: int, name: str, *, trusted: bool = True) -> Expr:
+    relation = graph.relations[occurrence]
+    for found in relation.columns:
+        if found.name == name:
+            not_null = found.not_null and trusted and relation.kind != "f"
+            return column(occurrence, name, base(found.type_name), found.type_name, not_null)
+    raise UndeclaredRelation(
+        f"relation {graph.relations[occurrence].shown} has no column {name} any more",
+        hint="Let the owner protect the relation again.",
+    )
+
+
+def _equal(graph: Graph, one: Expr, other: Expr) -> bool:
+    """Whether two columns are equal in every result."""
+    if one == other:
+        return True
+    for found in graph.classes:
+        members = [e for _, e in found.members]
+        if bare(one) in members and bare(other) in members:
+            return True
+    return False
+
+
+def _shown(graph: Graph, unit: Expr) -> str:
+    occurrence, name = unit.data[:2]  # type: ignore[index]
+    return f"{graph.relations[occurrence].shown}.{name}"

@@ -1,0 +1,134 @@
+-- Says that rows of a child belong to the privacy unit of the parent whose key equals "columns",
+-- where no foreign key says so; or how a foreign key is to be read.  "nulls" tells what happens to rows
+-- that have no parent: 'refused' refuses questions while there may be any, 'excluded' never counts
+-- them.  "follow" => false says that a foreign key leads to no unit: then rows of the child are
+-- protected with that parent's unit no more.  Callers: the child's owner, if a member of dp_owner, who
+-- may refer to the parent as a foreign key may.
+-- Security definer on purpose: writes the catalogue and lets dp_executor read the child.
+create or replace function dp.link(
+    child regclass,
+    parent regclass,
+    columns name[],
+    parent_columns name[] default null,
+    nulls text default 'refused',
+    follow boolean default true)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    pairs record;
+    forbidden text;
+begin
+    if child is null or parent is null or columns is null or nulls is null or follow is null then
+        raise exception using
+            errcode = 'PD040', message = 'parameters of dp.link must not be null, but for "parent_columns"';
+    end if;
+    if nulls not in ('refused', 'excluded') then
+        raise exception using
+            errcode = 'PD040', message = 'parameter "nulls" of dp.link must be refused or excluded';
+    end if;
+    perform dp.require_ownership(child);
+    -- what this call may be about to mend stands in nobody's way
+    if dp.relation_problem(child) is distinct from dp.unit_problem(child) then
+        perform dp.require_declarable(child);
+    end if;
+    if not exists (select from pg_class as c where c.oid = parent) then
+        raise exception using errcode = 'PD040', message = format('relation %s does not exist', parent);
+    end if;
+    if parent_columns is null then
+        select array_agg(a.attname order by u.n) into parent_columns
+          from pg_index as i
+         cross join lateral unnest(i.indkey::int2[]) with ordinality as u(attnum, n)
+          join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = u.attnum
+         where i.indrelid = parent and i.indisprimary;
+    end if;
+    if parent_columns is null or cardinality(parent_columns) <> cardinality(columns) or cardinality(columns) = 0 then
+        raise exception using
+            errcode = 'PD040',
+            message = format('relation %s has no primary key of %s columns', parent, cardinality(columns)),
+            hint = 'Name the columns of a unique key: parent_columns => array[...].';
+    end if;
+    select string_agg(format('%s.%I', u.relation, u.name), ', ') into forbidden
+      from (select child, c from unnest(columns) as c
+            union all select parent, c from unnest(parent_columns) as c) as u(relation, name)
+     where not exists (select from pg_attribute as a
+                        where a.attrelid = u.relation and a.attname = u.name and a.attnum > 0 and not a.attisdropped);
+    if forbidden is not null then
+        raise exception using errcode = 'PD040', message = format('column %s does not exist', forbidden);
+    end if;
+    if not exists (select from pg_class as c where c.oid = parent
+                      and has_schema_privilege(dp.caller(), c.relnamespace, 'usage'))
+       or exists (select from unnest(parent_columns) as u(name)
+                   where not has_column_privilege(dp.caller(), parent, u.name, 'references')) then
+        raise exception using
+            errcode = 'PD070',
+            message = format('permission denied to refer to relation %s', parent),
+            hint = format('Its owner must GRANT REFERENCES ON %s, as for a foreign key.', parent);
+    end if;
+    -- in the order of the child's columns, as dp.unit_edges gives foreign keys
+    select array_agg(a.attname order by a.attnum) as mine, array_agg(a.attnum order by a.attnum) as mine_numbers,
+           array_agg(b.attname order by a.attnum) as theirs, array_agg(b.attnum order by a.attnum) as their_numbers,
+           min(coalesce(dp.unit_column_problem(child, a.attnum), dp.unit_column_problem(parent, b.attnum))) as problem
+      into pairs
+      from unnest(columns, parent_columns) as u(mine, theirs)
+      join pg_attribute as a on a.attrelid = child and a.attname = u.mine
+      join pg_attribute as b on b.attrelid = parent and b.attname = u.theirs;
+    if pairs.problem is not null and follow then
+        raise exception using
+            errcode = 'PD040',
+            message = format('relation %s cannot be linked to %s', child, parent),
+            detail = format('%s.', pairs.problem),
+            hint = 'Link columns of types such as integer, bigint, text or uuid.';
+    end if;
+    perform dp.touch_catalogue();
+    -- the same columns under their former names
+    delete from dp.unit_link as l
+     where l.child = link.child and l.parent = link.parent
+       and l.attnums = pairs.mine_numbers and l.parent_attnums = pairs.their_numbers;
+    insert into dp.unit_link as l (child, columns, attnums, parent, parent_columns, parent_attnums, follow, nulls, declared_by)
+    values (child, pairs.mine, pairs.mine_numbers, parent, pairs.theirs, pairs.their_numbers, follow, nulls,
+            (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()))
+    on conflict on constraint unit_link_pkey do update
+       set attnums = excluded.attnums, parent_attnums = excluded.parent_attnums,
+           follow = excluded.follow, nulls = excluded.nulls,
+           declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
+    if not follow and not exists (
+        select from pg_constraint as k
+         where k.contype = 'f' and k.conrelid = any (dp.statistics_members(child)) and dp.topmost(k.confrelid) = parent
+           and (select array_agg(n order by n) from unnest(k.conkey) as n) = pairs.mine_numbers) then
+        raise notice using
+            message = format('no foreign key leads from these columns of %s to %s', child, parent),
+            detail = 'What was said holds for one that may come.';
+    end if;
+    if follow and dp.unit_roots(child) is not null then
+        perform dp.let_executor_read(child);
+    end if;
+end
+$$;
+comment on function dp.link(regclass, regclass, name[], name[], text, boolean) is
+    'declare how rows of a relation belong to the privacy unit of another one';
+
+-- Takes back dp.link; a foreign key says again what it says.
+create or replace function dp.unlink(child regclass, parent regclass, columns name[])
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if child is null or parent is null or columns is null then
+        raise exception using errcode = 'PD040', message = 'parameters of dp.unlink must not be null';
+    end if;
+    perform dp.require_ownership(child);
+    delete from dp.unit_link as l
+     where l.child = unlink.child and l.parent = unlink.parent
+       and l.columns @> unlink.columns and l.columns <@ unlink.columns;
+    if not found then
+        raise exception using
+            errcode = 'PD040',
+            message = format('relation %s is not linked to %s by %s', child, parent, array_to_string(columns, ', '));
+    end if;
+    perform dp.touch_catalogue();
+end
+$$;
+comment on function dp.unlink(regclass, regclass, name[]) is 'take back dp.link';

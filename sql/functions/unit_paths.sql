@@ -1,0 +1,231 @@
+-- Internal: the paths from rows of a relation to their privacy units (PRIVACY.md section 1).  "hops" lead to the
+-- row whose "unit_column" names the unit; "loose" tells why that may fail; "problem" that there is no answer.
+-- A row whose key refers to the unit itself names it, if equal there is equal here.
+create or replace function dp.unit_paths(relation oid)
+returns table (root integer, hops jsonb, unit_column name, loose text[], excluded boolean, problem text)
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    most constant integer := 32;
+    nodes oid[] := array[relation];
+    latest oid[] := array[relation];
+    good oid[];
+    grown oid[];
+    edges jsonb := '[]';
+    units jsonb;
+    paths jsonb := jsonb_build_array(jsonb_build_object(
+        'at', relation::bigint, 'hops', jsonb_build_array(), 'loose', jsonb_build_array(),
+        'excluded', true, 'visited', jsonb_build_array(relation::bigint)));
+    path jsonb;
+    edge jsonb;
+    unit jsonb;
+    shorter boolean;
+    made integer := 0;
+begin
+    if not exists (select from dp.root as r where r.neighbours = 'unit') then
+        return;
+    end if;
+    select coalesce(jsonb_agg(jsonb_build_object(
+               'root', r.id, 'at', p.relation::oid::bigint, 'column', r.unit_column,
+               'problem', case
+                   when not exists (select from pg_attribute as a
+                                     where a.attrelid = p.relation and a.attnum = r.unit_attnum
+                                       and a.attname = r.unit_column and not a.attisdropped)
+                       then format('the column %I that names its privacy unit is gone or has another name; '
+                                   'protect %s again', r.unit_column, p.relation)
+                   else coalesce(dp.unit_column_problem(p.relation, r.unit_attnum),
+                                 dp.unit_nulls_problem(p.relation, r.unit_attnum)) end)), '[]')
+      into units
+      from dp.policy as p join dp.root as r on r.id = p.root
+     where p.kind = 'protected' and r.neighbours = 'unit'
+       and exists (select from pg_class as c where c.oid = p.relation);
+    -- everything that keys lead to, and the keys
+    loop
+        exit when latest = '{}';
+        edges := edges || coalesce((
+            select jsonb_agg(jsonb_build_object(
+                       'child', u.oid::bigint, 'parent', e.parent::bigint, 'columns', to_jsonb(e.columns::text[]),
+                       'parent_columns', to_jsonb(e.parent_columns::text[]), 'alike', e.alike,
+                       'loose', e.loose, 'excluded', e.excluded, 'problem', e.problem,
+                       'schema', n.nspname, 'name', c.relname) order by e.parent, e.columns)
+              from unnest(latest) as u(oid), dp.unit_edges(u.oid) as e
+              join pg_class as c on c.oid = e.parent join pg_namespace as n on n.oid = c.relnamespace), '[]');
+        latest := array(select distinct (e ->> 'parent')::oid from jsonb_array_elements(edges) as e
+                         where (e ->> 'parent')::oid <> all (nodes));
+        nodes := nodes || latest;
+    end loop;
+    -- of that, what leads on to a unit
+    good := array(select distinct (u ->> 'at')::oid from jsonb_array_elements(units) as u
+                   where (u ->> 'at')::oid = any (nodes));
+    loop
+        grown := array(select distinct (e ->> 'child')::oid from jsonb_array_elements(edges) as e
+                        where (e ->> 'parent')::oid = any (good) and (e ->> 'child')::oid <> all (good));
+        exit when grown = '{}';
+        good := good || grown;
+    end loop;
+    if relation <> all (good) then
+        return;
+    end if;
+    while jsonb_array_length(paths) > 0 loop
+        path := paths -> 0;
+        paths := paths - 0;
+        made := made + 1;
+        if made > most then
+            problem := format('more than %s ways lead from it to privacy units', most);
+            return next;
+            return;
+        end if;
+        for unit in select u from jsonb_array_elements(units) as u where u -> 'at' = path -> 'at' loop
+            shorter := coalesce((path -> 'last' ->> 'alike')::boolean and path -> 'last' ->> 'loose' is null
+                                and path -> 'last' -> 'parent_columns' = jsonb_build_array(unit -> 'column'), false);
+            root := (unit ->> 'root')::integer;
+            hops := case when shorter then (path -> 'hops') - -1 else path -> 'hops' end;
+            unit_column := case when shorter then path -> 'last' -> 'columns' ->> 0 else unit ->> 'column' end;
+            loose := array(select jsonb_array_elements_text(path -> 'loose'));
+            excluded := (path ->> 'excluded')::boolean;
+            problem := coalesce(path ->> 'problem', unit ->> 'problem');
+            return next;
+        end loop;
+        for edge in select e from jsonb_array_elements(edges) as e
+                     where e -> 'child' = path -> 'at' and (e ->> 'parent')::oid = any (good) loop
+            if path -> 'visited' @> jsonb_build_array(edge -> 'parent') then
+                root := null; hops := null; unit_column := null; loose := null; excluded := null;
+                problem := format('its keys lead in a circle, by %s; say which one leads to no privacy unit:'
+                                  ' dp.link(child, parent, columns, follow => false)', (edge ->> 'parent')::oid::regclass);
+                return next;
+                continue;
+            end if;
+            paths := paths || jsonb_build_array(jsonb_build_object(
+                'at', edge -> 'parent',
+                'hops', (path -> 'hops') || jsonb_build_array(jsonb_build_object(
+                            'columns', edge -> 'columns', 'parent', edge -> 'parent',
+                            'parent_columns', edge -> 'parent_columns',
+                            'schema', edge -> 'schema', 'name', edge -> 'name')),
+                'loose', case when edge ->> 'loose' is null then path -> 'loose'
+                              else (path -> 'loose') || to_jsonb(format('%s: %s', (edge ->> 'child')::oid::regclass,
+                                                                        edge ->> 'loose')) end,
+                'excluded', (path ->> 'excluded')::boolean
+                            and (edge ->> 'loose' is null or (edge ->> 'excluded')::boolean),
+                'visited', (path -> 'visited') || jsonb_build_array(edge -> 'parent'),
+                'problem', coalesce(path ->> 'problem', edge ->> 'problem'),
+                'last', edge));
+        end loop;
+    end loop;
+end
+$$;
+comment on function dp.unit_paths(oid) is 'internal: how rows of a relation find their privacy units';
+
+-- Internal: why a column that names a privacy unit may be NULL, or NULL.
+create or replace function dp.unit_nulls_problem(relation oid, attnum int2)
+returns text
+language plpgsql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (
+        select case
+                   when not a.attnotnull then format('%s.%I, which names its privacy unit, can be NULL', c.oid::regclass, a.attname)
+                   when c.relkind = 'f' then format('%s is a foreign table, of which nobody enforces NOT NULL', c.oid::regclass)
+                   when c.relkind = 'r' and c.relhassubclass
+                       then format('tables inherit from %s, where %I may be NULL', c.oid::regclass, a.attname)
+               end
+          from pg_attribute as a join pg_class as c on c.oid = a.attrelid
+         where a.attrelid = relation and a.attnum = unit_nulls_problem.attnum);
+end
+$$;
+comment on function dp.unit_nulls_problem(oid, int2) is 'internal: why a column that names a privacy unit may be NULL';
+
+-- Internal: the roots of the privacy units that rows of a relation belong to; NULL if to none.
+create or replace function dp.unit_roots(relation oid)
+returns integer[]
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (select array_agg(distinct u.root order by u.root) from dp.unit_paths(relation) as u where u.root is not null);
+end
+$$;
+comment on function dp.unit_roots(oid) is 'internal: roots of the privacy units of a relation';
+
+-- Internal: why the privacy units of a relation forbid to ask about it, or NULL.
+create or replace function dp.unit_problem(relation oid)
+returns text
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    own dp.policy;
+    own_neighbours text;
+    units text;
+begin
+    if not exists (select from dp.root as r where r.neighbours = 'unit') then
+        return null;
+    end if;
+    units := (select min(u.problem) from dp.unit_paths(relation) as u);
+    if units is not null then
+        return units;
+    end if;
+    select p.* into own from dp.policy as p
+     where p.relation = unit_problem.relation and p.kind in ('protected', 'public');
+    if not found then
+        return null;
+    end if;
+    select r.neighbours into own_neighbours from dp.root as r where r.id = own.root;
+    if own_neighbours = 'unit' then
+        return null;
+    end if;
+    units := (select string_agg(distinct format('%I.%I', r.relation_name, r.unit_column), ', ')
+                from dp.root as r where r.id = any (dp.unit_roots(relation)));
+    if units is not null then
+        return format('it is declared as %s, but its rows belong to units of %s',
+                      case own.kind when 'public' then 'public' else 'protected row by row' end, units);
+    end if;
+    return null;
+end
+$$;
+comment on function dp.unit_problem(oid) is 'internal: why the units of a relation forbid to ask about it';
+
+-- Internal: what a relation is declared as, by itself or as part of privacy units; no row if not at all.
+create or replace function dp.declaration(relation oid)
+returns table (kind text, root integer)
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    select p.kind, p.root into kind, root from dp.policy as p
+     where p.relation = declaration.relation and p.kind <> 'withdrawn'
+       and exists (select from pg_class as c where c.oid = declaration.relation);
+    if not found then
+        kind := 'protected';
+        root := (dp.unit_roots(relation))[1];
+        if root is null or exists (select from pg_inherits as i where i.inhrelid = relation) then
+            return;
+        end if;
+    end if;
+    return next;
+end
+$$;
+comment on function dp.declaration(oid) is 'internal: what a relation is declared as';
+
+-- Internal: all relations that may be asked about, those that belong to units included.
+create or replace function dp.declarations()
+returns table (relation oid, kind text, root integer)
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return query
+    select p.relation::oid, p.kind, p.root from dp.policy as p
+     where p.kind <> 'withdrawn' and exists (select from pg_class as c where c.oid = p.relation);
+    return query
+    select m.oid, 'protected'::text, min(r.id)
+      from dp.policy as u join dp.root as r on r.id = u.root,
+           unnest(dp.unit_dependants(u.relation)) as m(oid)
+     where u.kind = 'protected' and r.neighbours = 'unit'
+       and exists (select from pg_class as c where c.oid = u.relation)
+       and not exists (select from dp.policy as p where p.relation = m.oid and p.kind <> 'withdrawn')
+     group by m.oid;
+end
+$$;
+comment on function dp.declarations() is 'internal: relations that may be asked about';

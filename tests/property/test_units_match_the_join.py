@@ -1,0 +1,172 @@
+"""Questions over privacy units, on random schemas: what is counted, and what one unit can change.
+
+The noise is taken away and the bound is fixed in the one session of the test.  Without a bound
+the answer is PostgreSQL's own count; with the bound tau, deleting any unit with all its rows (by
+ON DELETE CASCADE, which is what belonging to a unit means) moves the groups by at most tau in all.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.property.test_answers_match_the_join import SILENCE, VALUES, Case, Columns
+
+pytestmark = pytest.mark.server
+
+#: A run that has not met what it is about by then says so; a case has it with a chance of one half.
+MOST_CASES = 60
+BOUND = """
+do language plpython3u $body$
+from dpsql.core.mechanisms import threshold, truncation
+truncation.Quantile.draw = lambda self, contributions, noise: {0}
+threshold.cutoff = lambda *parameters: 1
+$body$"""
+
+
+class UnitCase(Case):
+    """Tables that refer to each other, and to ``t0``, whose rows are the units."""
+
+    loose = False
+
+    def make_table(self, i: int) -> Columns:
+        columns = {"id": "int"}
+        for j in range(self.random.randint(1, 2)):
+            columns[f"c{j}"] = self.random.choice([*VALUES, "int", "int"])
+        listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        self.run(f"create table s.t{i} ({listed}, primary key (id))")
+        keys: dict[str, int] = {}
+        member = i == 0 or self.random.random() < 0.8
+        if i and member:
+            for name in ("fk", "fk2")[: 1 + (self.random.random() < 0.15)]:
+                parent = self.random.choice(self.members)
+                keys[name] = self.run(f"select count(*) from s.t{parent}").fetchone()[0]
+                null = self.loose and self.random.random() < 0.5
+                self.run(
+                    f"alter table s.t{i} add {name} int {'' if null else 'not null'}"
+                    f" references s.t{parent} on delete cascade"
+                )
+                if null:
+                    self.run(
+                        f"select dp.link('s.t{i}', 's.t{parent}', array['{name}'],"
+                        " nulls => 'excluded')"
+                    )
+                columns[name] = "int"
+        for row in range(self.random.choice([3, 5, 7, 9]) if i else 5):
+            values = [str(row)]
+            for name, kind in list(columns.items())[1:]:
+                key = str(self.random.randrange(keys[name])) if name in keys else ""
+                if key and self.loose and self.random.random() < 0.1:
+                    key = "null" if self.nullable(i, name) else key
+                values.append(key or self.random.choice(VALUES[kind]))
+            self.run(f"insert into s.t{i} values ({', '.join(values)})")
+        if i == 0:
+            self.members = [0]
+            self.run("select dp.protect('s.t0', privacy_unit => 'id', delta => 0.001)")
+        elif member:
+            self.members.append(i)
+            self.run(f"grant select on s.t{i} to dp_executor")
+        else:
+            self.run(f"select dp.declare_public('s.t{i}')")
+        return columns
+
+    def nullable(self, i: int, column: str) -> bool:
+        found: bool = self.run(
+            f"select not attnotnull from pg_attribute where attrelid = 's.t{i}'::regclass"
+            f" and attname = '{column}'"
+        ).fetchone()[0]
+        return found
+
+
+def session_for(database: Any) -> Any:
+    session = database.connect()
+    session.execute("select * from dp.explain('select dp_count(*) from s.t0')")
+    session.execute(SILENCE)
+    session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
+    return session
+
+
+def answer(session: Any, statement: str) -> dict[Any, int] | None:
+    """Return count by group, ``None`` if the question is refused."""
+    try:
+        rows = session.execute(statement.format("dp_count")).fetchall()
+    except psycopg.Error as error:
+        assert error.sqlstate in ("PD011", "PD013"), (statement, error)  # noqa: PT017
+        return None
+    return {row[:-1]: row[-1] for row in rows if row[-1]}
+
+
+def test_without_a_bound_answers_are_those_of_the_plain_statement(server: Any) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201
+    database = server.create_database()
+    asked = grouped = results = 0
+    with database.connect() as owner:
+        owner.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        source = random.Random(seed)
+        for number in count():
+            if number >= 4 and asked > 30 and grouped > 5 and results > 5:
+                break
+            assert number < MOST_CASES
+            case = UnitCase(owner, source)
+            with session_for(database) as session:
+                session.execute(BOUND.format(2**40))
+                for _ in range(25):
+                    statement, key = case.question()
+                    found = answer(session, statement)
+                    if found is None:
+                        continue
+                    plain = session.execute(statement.format("count")).fetchall()
+                    assert found == {row[:-1]: row[-1] for row in plain if row[-1]}, statement
+                    asked += 1
+                    grouped += bool(key)
+                    results += bool(found)
+    server.drop_database(database)
+
+
+def test_a_unit_moves_the_groups_by_at_most_the_bound(server: Any) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201
+    database = server.create_database()
+    moved = cut = 0
+    with database.connect() as owner:
+        owner.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        source = random.Random(seed)
+        for number in count():
+            if number >= 4 and moved > 10 and cut > 3:
+                break
+            assert number < MOST_CASES
+            UnitCase.loose = True
+            case = UnitCase(owner, source)
+            UnitCase.loose = False
+            with session_for(database) as session:
+                for _ in range(12):
+                    statement, _ = case.question()
+                    tau = source.choice([1, 2, 4])
+                    session.execute(BOUND.format(tau))
+                    whole = answer(session, statement)
+                    if whole is None:
+                        continue
+                    cut += sum(whole.values()) < sum(full_answer(session, statement).values())
+                    session.execute(BOUND.format(tau))
+                    for unit in range(5):
+                        session.execute("begin")
+                        session.execute(f"delete from s.t0 where id = {unit}")
+                        less = answer(session, statement)
+                        session.execute("rollback")
+                        assert less is not None
+                        distance = sum(
+                            abs(whole.get(k, 0) - less.get(k, 0)) for k in {*whole, *less}
+                        )
+                        assert distance <= tau, (statement, unit, tau)
+                        moved += distance > 0
+    server.drop_database(database)
+
+
+def full_answer(session: Any, statement: str) -> dict[Any, int]:
+    session.execute(BOUND.format(2**40))
+    return answer(session, statement) or {}

@@ -1,0 +1,122 @@
+"""Statistical audit of counts over privacy units, with mutants that it must catch.
+
+Two databases differ in one unit with all its rows: a hub of 300 visits to 100 places.  As in
+`tests.server.test_audit`: an event that is likelier than the claim allows refutes the code; the
+code as it is must be acquitted (false alarms below 2e-10 each), each mutant refuted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from scipy.stats import beta as beta_law
+
+from tests.server.test_audit import FALSE_ALARM, patched, refuted
+
+pytestmark = [pytest.mark.server, pytest.mark.stat]
+
+RUNS = 120
+EPSILON = 1.0
+DELTA = 5e-4
+SET_UP = """
+create table person (id int primary key);
+create table visit (id int not null references person, place int not null, note int);
+insert into person select generate_series(1, 60);
+insert into visit select g, 1, null from generate_series(1, 60) g;
+select dp.protect('person', privacy_unit => 'id', delta => 1);
+select dp.set_domain('visit', 'place', 1, 100);
+select dp.grant_budget('alice', 1e6, 1);
+"""
+HUB = """
+insert into person values (1000);
+insert into visit select 1000, 1 + g % 100, 7 from generate_series(1, 300) g;
+"""
+NOT_CUT = """
+from dpsql.model import Contributions
+Contributions.truncated = lambda self, bound, groups: [
+    sum(u * n for (_, n), u in self.groups.get(key, {}).items()) for key in groups]
+"""
+BOUND_FROM_DATA = """
+from dpsql.core.mechanisms.truncation import Quantile
+Quantile.draw = lambda self, contributions, noise: max(contributions.units)
+"""
+EACH_GROUP_ALONE = """
+from dpsql.model import Contributions
+Contributions.truncated = lambda self, bound, groups: [
+    sum(u * min(n, bound) for (_, n), u in self.groups.get(key, {}).items()) for key in groups]
+"""
+R2T_UNSPLIT = """
+from fractions import Fraction
+from dpsql.core.mechanisms import truncation
+def release(self, contributions, groups, noise):
+    value = sum(u * n for n, u in contributions.units.items())
+    scale = Fraction(1) / self.guarantee.epsilon
+    return truncation.Release([value + noise.discrete_laplace(scale)])
+truncation.RaceToTheTop.release = release
+"""
+LOW_THRESHOLD = """
+from dpsql.core.mechanisms import threshold
+threshold.cutoff = lambda bound, epsilon, delta: 1
+"""
+COUNT = "select dp_count(*) from visit"
+JOINED = "select dp_count(*) from person p join visit v on v.id = p.id where v.place <= 90"
+BY_PLACE = "select place, dp_count(*) from visit group by place"
+BY_NOTE = "select note, dp_count(*) from visit where note is not null group by note"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question, an event about its rows, and the mutation that the event gives away."""
+
+    question: str
+    event: Callable[[list[Any]], bool]
+    mutant: str
+    mechanism: str = "auto"
+
+
+CASES = {
+    "not cut": Case(COUNT, lambda r: r[0][0] >= 150, NOT_CUT),
+    "not cut in a join": Case(JOINED, lambda r: r[0][0] >= 150, NOT_CUT),
+    "bound from data": Case(COUNT, lambda r: abs(r[0][0] - 60) >= 30, BOUND_FROM_DATA),
+    "each group alone": Case(BY_PLACE, lambda r: sum(n for _, n in r) >= 110, EACH_GROUP_ALONE),
+    "r2t without truncation": Case(COUNT, lambda r: r[0][0] >= 150, R2T_UNSPLIT, "r2t"),
+    "low threshold": Case(BY_NOTE, lambda r: len(r) > 0, LOW_THRESHOLD),
+}
+
+
+def ask(database: Any, case: Case, patch: str = "") -> int:
+    """Return how often the event happens."""
+    with patched(database, case.question, patch) as connection:
+        connection.execute(f"set dp.epsilon = {EPSILON}")
+        connection.execute(f"set dp.delta = {DELTA}")
+        connection.execute(f"set dp.mechanism = {case.mechanism}")
+        connection.execute("set dp.fresh = on; set client_min_messages = error")
+        return sum(case.event(connection.execute(case.question).fetchall()) for _ in range(RUNS))
+
+
+@pytest.fixture
+def neighbours(server: Any, database: Any) -> Any:
+    other = server.create_database()
+    for one in (database, other):
+        one.sql(SET_UP)
+    other.sql(HUB)
+    yield database, other
+    server.drop_database(other)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_audit_acquits_the_code_and_catches_its_mutant(neighbours: Any, name: str) -> None:
+    without, with_hub = neighbours
+    case = CASES[name]
+    for patch in ("", case.mutant):
+        hits, other = ask(with_hub, case, patch), ask(without, case, patch)
+        if name == "low threshold":  # without the hub there is no group, whatever the noise
+            assert other == 0
+            low = beta_law.ppf(FALSE_ALARM, hits, RUNS - hits + 1) if hits else 0.0
+            assert (low > DELTA) == bool(patch)
+        else:
+            delta = 0.0
+            assert refuted(hits, other, RUNS, EPSILON, delta) == bool(patch)
