@@ -68,6 +68,22 @@ def prepare_tpch(dsn: str, database: str, scale: float, *, indexed: bool = False
     _install(where, (_TPCH / "protect.sql").read_text())
 
 
+def prepare_units(dsn: str, database: str, scale: float, unit: str) -> None:
+    """Make TPC-H with one kind of privacy units; what does not belong to one is public."""
+    where = make_conninfo(dsn, dbname=database)
+    _make(dsn, database, lambda: _load_tpch(where, scale, indexed=False))
+    _install(
+        where,
+        f"select dp.protect('{unit}', privacy_unit => '{unit[0]}_{unit[:4]}key', delta => 0.001);"
+        "select dp.declare_public(c.oid) from pg_class c"
+        " where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and not exists"
+        " (select from dp.relations r where r.relation_name = c.relname);"
+        "select dp.set_domain('lineitem', 'l_returnflag', array['A', 'N', 'R']),"
+        " dp.set_domain('lineitem', 'l_linestatus', array['F', 'O']);"
+        "select dp.grant_budget('alice', epsilon => 1000000, delta => 0.001)",
+    )
+
+
 def prepare_network(dsn: str) -> str:
     """Make the ego-network with its triangles, every join column indexed; return where it is."""
     database = "bench_walks_network"

@@ -1,0 +1,1 @@
+select dp_count(*) from orders
