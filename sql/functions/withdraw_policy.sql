@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     had_root boolean;
+    members constant oid[] := dp.unit_dependants(relation);
 begin
     if relation is null then
         raise exception using errcode = 'PD040', message = 'parameter "relation" must not be null';
@@ -27,6 +28,13 @@ begin
         update dp.policy as p set kind = 'withdrawn' where p.relation = withdraw_policy.relation;
     else
         delete from dp.policy as p where p.relation = withdraw_policy.relation;
+    end if;
+    if kind = 'protected' then
+        -- what belonged to its units and to no others
+        perform dp.stop_executor_reading(m.oid)
+           from unnest(members) as m(oid)
+          where has_table_privilege('dp_executor', m.oid, 'select')
+            and not exists (select from dp.declaration(m.oid));
     end if;
     perform dp.touch_catalogue();
 end

@@ -322,3 +322,13 @@ def test_a_dropped_relation_keeps_its_notion_with_its_root(shop: Any, asker: Any
     shop.sql("drop table item, orders, customer; create table customer (c int primary key)")
     error = refused(shop.connect(), "select dp.protect('customer')")
     assert "privacy unit c" in str(error)
+
+
+def test_unprotecting_takes_the_members_along(shop: Any, asker: Any) -> None:
+    shop.sql("select dp.unprotect('customer')")
+    reading = "select relname from pg_class where has_table_privilege('dp_executor', oid, 'select') and relname = any (%s)"
+    names = ["customer", "orders", "item", "nation"]
+    with shop.connect() as owner:
+        assert owner.execute(reading, [names]).fetchall() == [("nation",)]
+    for relation in names[:3]:
+        assert refused(asker, f"select dp_count(*) from {relation}").sqlstate == "PD012"
