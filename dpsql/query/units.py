@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import InternalError, UndeclaredRelation, UnsupportedConstruct
 from dpsql.model import Hop, Relation, UnitPath
-from dpsql.query.graph import Graph, bare, not_null, place, unite
+from dpsql.query.graph import Graph, not_null, place, unite
 from dpsql.query.ir import Expr, column
 from dpsql.query.types import base
 
@@ -155,13 +155,19 @@ def _column(graph: Graph, occurrence: int, name: str, *, trusted: bool = True) -
 
 def _equal(graph: Graph, one: Expr, other: Expr) -> bool:
     """Whether two columns are equal in every result."""
-    if one == other:
+    if _place(one) == _place(other):
         return True
     for found in graph.classes:
-        members = [e for _, e in found.members]
-        if bare(one) in members and bare(other) in members:
+        members = [_place(e) for _, e in found.members if e.kind == "col"]
+        if _place(one) in members and _place(other) in members:
             return True
     return False
+
+
+def _place(e: Expr) -> tuple[object, object]:
+    """Return occurrence and name of a column, whatever is known of its NULLs."""
+    occurrence, name = e.data[:2]  # type: ignore[index]
+    return occurrence, name
 
 
 def _shown(graph: Graph, unit: Expr) -> str:

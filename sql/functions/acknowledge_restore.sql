@@ -38,20 +38,11 @@ begin
                 hint = 'Their losses are kept, and are theirs again when a budget is granted to a role of that name.';
         end if;
     end if;
-    -- nor do numbers of columns in another database
-    update dp.root as r
-       set unit_attnum = a.attnum
-      from dp.policy as p join pg_attribute as a on a.attrelid = p.relation
-     where p.root = r.id and a.attname = r.unit_column;
-    update dp.unit_link as l
-       set attnums = coalesce((select array_agg(a.attnum order by u.n)
-                                 from unnest(l.columns) with ordinality as u(name, n)
-                                 join pg_attribute as a on a.attrelid = l.child and a.attname = u.name
-                               having count(*) = cardinality(l.columns)), l.attnums),
-           parent_attnums = coalesce((select array_agg(a.attnum order by u.n)
-                                        from unnest(l.parent_columns) with ordinality as u(name, n)
-                                        join pg_attribute as a on a.attrelid = l.parent and a.attname = u.name
-                                      having count(*) = cardinality(l.columns)), l.parent_attnums);
+    -- Nor do numbers of columns after a dump was loaded, which is when the ledger is another one.
+    if (select l.incarnation from dp.ledger_identity as l order by l.id desc limit 1)
+       is distinct from (select i.incarnation from dp.ledger_place() as i) then
+        perform dp.find_unit_columns();
+    end if;
     insert into dp.ledger_identity (incarnation, system_identifier, timeline, database, note, recorded_by)
     select i.incarnation, i.system_identifier, i.timeline, i.database, acknowledge_restore.note,
            (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller())

@@ -29,6 +29,14 @@ begin
             errcode = 'PD040', message = 'parameter "nulls" of dp.link must be refused or excluded';
     end if;
     perform dp.require_ownership(child);
+    if exists (select from pg_inherits as i where i.inhrelid in (child, parent)) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('relation %s is part of another one',
+                             (select i.inhrelid::regclass from pg_inherits as i
+                               where i.inhrelid in (child, parent) order by i.inhrelid = child desc limit 1)),
+            hint = 'Link the whole: the topmost relation.';
+    end if;
     -- what this call may be about to mend stands in nobody's way
     if dp.relation_problem(child) is distinct from dp.unit_problem(child) then
         perform dp.require_declarable(child);
@@ -41,7 +49,7 @@ begin
           from pg_index as i
          cross join lateral unnest(i.indkey::int2[]) with ordinality as u(attnum, n)
           join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = u.attnum
-         where i.indrelid = parent and i.indisprimary;
+         where i.indrelid = parent and i.indisprimary and u.n <= i.indnkeyatts;
     end if;
     if parent_columns is null or cardinality(parent_columns) <> cardinality(columns) or cardinality(columns) = 0 then
         raise exception using
@@ -95,14 +103,16 @@ begin
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
     if not follow and not exists (
         select from pg_constraint as k
-         where k.contype = 'f' and k.conrelid = any (dp.statistics_members(child)) and dp.topmost(k.confrelid) = parent
-           and (select array_agg(n order by n) from unnest(k.conkey) as n) = pairs.mine_numbers) then
+         where k.contype = 'f' and k.conrelid = any (dp.statistics_members(child)) and parent = any (dp.topmost(k.confrelid))
+           and (select array_agg(n order by n)
+                  from unnest(dp.columns_above(k.conrelid, k.conkey, child)) as n) = pairs.mine_numbers) then
         raise notice using
             message = format('no foreign key leads from these columns of %s to %s', child, parent),
             detail = 'What was said holds for one that may come.';
     end if;
     if follow and dp.unit_roots(child) is not null then
         perform dp.let_executor_read(child);
+        perform dp.let_executor_read_members(child);
     end if;
 end
 $$;
@@ -122,7 +132,8 @@ begin
     perform dp.require_ownership(child);
     delete from dp.unit_link as l
      where l.child = unlink.child and l.parent = unlink.parent
-       and l.columns @> unlink.columns and l.columns <@ unlink.columns;
+       and l.attnums = (select array_agg(a.attnum order by a.attnum) from pg_attribute as a
+                         where a.attrelid = unlink.child and a.attname = any (unlink.columns));
     if not found then
         raise exception using
             errcode = 'PD040',

@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     conflicts text;
+    members oid[];
     problem text;
     attnum int2;
 begin
@@ -38,10 +39,11 @@ begin
             detail = format('%s.', problem),
             hint = 'Name a NOT NULL column of a type such as integer, bigint, text or uuid that tells whose a row is.';
     end if;
+    members := dp.unit_dependants(relation);
     select string_agg(format('%s (%s)', p.relation, case p.kind when 'public' then 'public' else 'protected row by row' end), ', ')
       into conflicts
       from dp.policy as p left join dp.root as r on r.id = p.root
-     where p.relation = any (dp.unit_dependants(require_unit.relation))
+     where p.relation = any (members)
        and p.kind in ('protected', 'public')
        and coalesce(r.neighbours, 'row') = 'row';
     if conflicts is not null then
@@ -98,12 +100,13 @@ language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    members constant oid[] := dp.unit_dependants(relation);
     member record;
 begin
     for member in
         select c.oid::regclass as name, pg_has_role(dp.caller(), c.relowner, 'usage') as owned
           from pg_class as c
-         where c.oid = any (dp.unit_dependants(let_executor_read_members.relation))
+         where c.oid = any (members)
          order by 1
     loop
         if member.owned then

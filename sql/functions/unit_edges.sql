@@ -1,24 +1,48 @@
--- Internal: the topmost relation that a partition or child belongs to, or the relation itself.
+-- Internal: the topmost relations that a partition or child belongs to, or the relation itself.
 create or replace function dp.topmost(relation oid)
-returns oid
+returns oid[]
 language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    above oid;
-    found_oid oid := relation;
+    found_oids oid[] := '{}';
+    latest oid[] := array[relation];
 begin
-    loop
-        select i.inhparent into above from pg_inherits as i where i.inhrelid = found_oid order by 1 limit 1;
-        exit when not found;
-        found_oid := above;
+    if not exists (select from pg_inherits as i where i.inhrelid = relation) then
+        return latest;
+    end if;
+    while latest <> '{}' loop
+        found_oids := found_oids || array(select o from unnest(latest) as o
+                                           where not exists (select from pg_inherits as i where i.inhrelid = o));
+        latest := array(select distinct i.inhparent from pg_inherits as i where i.inhrelid = any (latest));
     end loop;
-    return found_oid;
+    return array(select distinct o from unnest(found_oids) as o order by o);
 end
 $$;
-comment on function dp.topmost(oid) is 'internal: the topmost parent of a partition or child';
+comment on function dp.topmost(oid) is 'internal: the topmost parents of a partition or child';
+
+-- Internal: columns of a partition or child as those of a relation that it is part of, by their names,
+-- which inheritance keeps equal; NULL if one is missing there.
+create or replace function dp.columns_above(part oid, attnums int2[], relation oid)
+returns int2[]
+language plpgsql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if part = relation then
+        return attnums;
+    end if;
+    return (select case when count(b.attnum) = cardinality(attnums) then array_agg(b.attnum order by u.n) end
+              from unnest(attnums) with ordinality as u(attnum, n)
+              join pg_attribute as a on a.attrelid = part and a.attnum = u.attnum
+              left join pg_attribute as b on b.attrelid = relation and b.attname = a.attname and not b.attisdropped);
+end
+$$;
+comment on function dp.columns_above(oid, int2[], oid) is 'internal: columns of a part as those of the whole';
 
 -- Internal: why values of a column cannot name privacy units or lead to them, or NULL.  Equal values
 -- must be one value for PostgreSQL wherever they are grouped, joined or referred to.
@@ -46,88 +70,101 @@ end
 $$;
 comment on function dp.unit_column_problem(oid, int2) is 'internal: why a column cannot lead to privacy units';
 
--- Internal: the keys of a relation that may lead its rows to privacy units: foreign keys, those of
--- its parts included, and what owners linked; not those of which they said that they lead to none.
--- Columns are in the order of the child's.  "loose" says why rows may have no parent by this key, NULL
--- where the database forbids it; "excluded" that the owner has such rows never counted.
+-- Internal: the keys of a relation that may lead its rows to privacy units: foreign keys and what
+-- owners linked, those of its parts included; not those of which they said that they lead to none.
+-- What was said of columns holds for these columns, by whatever name.  "loose" says why rows may have no
+-- parent by this key, NULL where the database forbids it; "excluded" that the owner has such rows never
+-- counted; "alike" that both sides have one type.
 create or replace function dp.unit_edges(relation oid)
 returns table (
     columns name[], parent oid, parent_columns name[], alike boolean, loose text, excluded boolean, problem text)
 language plpgsql stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    members constant oid[] := dp.statistics_members(relation);
+    in_place constant boolean := not exists (select from dp.unit_link) or dp.ledger_in_place();
 begin
     return query
-    with declared as (
-        select k.oid, k.conrelid, k.confrelid, dp.topmost(k.confrelid) as top, pairs.*,
+    with key as (
+        -- foreign keys, those of parts unless they came from above
+        select k.conrelid as child, k.confrelid as parent, k.conkey as mine, k.confkey as theirs, true as declared,
                concat_ws(', ',
                    case when not k.convalidated then 'a foreign key is not valid' end,
                    case when k.condeferrable then 'a foreign key is deferrable' end,
                    case when not coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true)
                         then 'a foreign key is not enforced' end,
                    case when k.conrelid <> unit_edges.relation
-                        then format('a foreign key is of its part %s alone', k.conrelid::regclass) end,
-                   case when exists (select from pg_attribute as a
-                                      where a.attrelid = k.conrelid and a.attnum = any (k.conkey) and not a.attnotnull)
-                        then format('%s can be NULL', array_to_string(pairs.mine, ', ')) end,
-                   case when exists (select from pg_class as c
-                                      where c.oid = unit_edges.relation and c.relkind = 'r' and c.relhassubclass)
-                        then 'tables inherit from it, which foreign keys do not cover' end,
-                   case when not pairs.alike
-                        then format('types of %s and %s differ', array_to_string(pairs.mine, ', '),
-                                    array_to_string(pairs.theirs, ', ')) end) as why
+                        then format('a foreign key is of its part %s alone', k.conrelid::regclass) end) as why,
+               true as follow, false as excluded, null::text as stale
           from pg_constraint as k
+         where k.contype = 'f' and k.conrelid = any (members)
+           and (k.conparentid = 0 or not exists (
+                   select from pg_constraint as above where above.oid = k.conparentid and above.conrelid = any (members)))
+        union all
+        select l.child, l.parent, l.attnums, l.parent_attnums, false,
+               concat_ws(', ', 'no foreign key says that there is a parent',
+                   case when l.child <> unit_edges.relation
+                        then format('its part %s alone is linked', l.child::regclass) end),
+               l.follow, l.nulls = 'excluded',
+               case when not in_place then 'a restored database forgets which columns were meant until'
+                                           ' dp.acknowledge_restore finds them' end
+          from dp.unit_link as l
+         where l.child = any (members) and exists (select from pg_class as c where c.oid = l.parent)
+    ), whole as (
+        -- the same between topmost relations, in the order of the child's columns
+        select k.*, t.top, pairs.*
+          from key as k
+         cross join unnest(dp.topmost(k.parent)) as t(top)
          cross join lateral (
-            select array_agg(a.attname order by u.mine), array_agg(b.attname order by u.mine),
+            select array_agg(u.mine order by u.mine), array_agg(u.theirs order by u.mine)
+              from unnest(dp.columns_above(k.child, k.mine, unit_edges.relation),
+                          dp.columns_above(k.parent, k.theirs, t.top)) as u(mine, theirs)
+            ) as pairs(above_mine, above_theirs)
+    ), judged as (
+        select w.*, j.*
+          from whole as w
+         cross join lateral (
+            select array_agg(a.attname order by a.attnum), array_agg(b.attname order by a.attnum),
                    bool_and(a.atttypid = b.atttypid
                             or a.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
                            and b.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)),
-                   min(coalesce(dp.unit_column_problem(a.attrelid, a.attnum),
-                                dp.unit_column_problem(b.attrelid, b.attnum)))
-              from unnest(k.conkey, k.confkey) as u(mine, theirs)
-              join pg_attribute as a on a.attrelid = k.conrelid and a.attnum = u.mine
-              join pg_attribute as b on b.attrelid = k.confrelid and b.attnum = u.theirs
-            ) as pairs(mine, theirs, alike, problem)
-         where k.contype = 'f'
-           and k.conrelid = any (dp.statistics_members(unit_edges.relation))
-           and (k.conparentid = 0 or not exists (
-                   select from pg_constraint as above
-                    where above.oid = k.conparentid
-                      and above.conrelid = any (dp.statistics_members(unit_edges.relation))))
-    ), linked as (
-        select l.*,
-               coalesce(
-                   (select min(dp.unit_column_problem(l.child, n)) from unnest(l.attnums) as n),
-                   (select min(dp.unit_column_problem(l.parent, n)) from unnest(l.parent_attnums) as n),
-                   case when exists (
-                       select from (select l.child, u.* from unnest(l.columns, l.attnums) as u(name, attnum)
-                                    union all
-                                    select l.parent, u.* from unnest(l.parent_columns, l.parent_attnums) as u(name, attnum)
-                                   ) as c(relation, name, attnum)
-                        where not exists (select from pg_attribute as a
-                                           where a.attrelid = c.relation and a.attnum = c.attnum and a.attname = c.name))
-                        then 'a column that was named to dp.link is gone or has another name' end) as problem,
-               (select bool_and(a.atttypid = b.atttypid
-                                or a.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
-                               and b.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype))
-                  from unnest(l.attnums, l.parent_attnums) as u(mine, theirs)
-                  join pg_attribute as a on a.attrelid = l.child and a.attnum = u.mine
-                  join pg_attribute as b on b.attrelid = l.parent and b.attnum = u.theirs) as alike
-          from dp.unit_link as l
-          join pg_class as c on c.oid = l.parent
-         where l.child = unit_edges.relation
+                   coalesce(w.stale,
+                            min(coalesce(dp.unit_column_problem(a.attrelid, a.attnum),
+                                         dp.unit_column_problem(b.attrelid, b.attnum))),
+                            case when count(*) <> cardinality(w.mine) or bool_or(a.attisdropped or b.attisdropped)
+                                 then 'a column that leads to a privacy unit is gone' end),
+                   bool_and(a.attnotnull) and not exists (
+                       select from pg_attribute as part
+                        where part.attrelid = w.child and part.attnum = any (w.mine) and not part.attnotnull)
+              from unnest(w.above_mine, w.above_theirs) as u(mine, theirs)
+              join pg_attribute as a on a.attrelid = unit_edges.relation and a.attnum = u.mine
+              join pg_attribute as b on b.attrelid = w.top and b.attnum = u.theirs
+            ) as j(names, parent_names, same, wrong, filled)
     )
-    select d.mine, d.top, d.theirs, d.alike, nullif(d.why, ''), coalesce(l.nulls = 'excluded', false), d.problem
-      from declared as d
-      left join linked as l on l.parent = d.top and l.columns = d.mine and l.parent_columns = d.theirs
-     where coalesce(l.follow, true)
-    union all
-    select l.columns, l.parent::oid, l.parent_columns, coalesce(l.alike, false),
-           'no foreign key says that there is a parent', l.nulls = 'excluded', l.problem
-      from linked as l
-     where l.follow
-       and not exists (select from declared as d
-                        where d.top = l.parent and d.mine = l.columns and d.theirs = l.parent_columns);
+    select coalesce(d.names, '{}'), d.top, coalesce(d.parent_names, '{}'), coalesce(d.same, false),
+           nullif(concat_ws(', ', nullif(d.why, ''),
+               case when d.declared and not d.filled then format('%s can be NULL', array_to_string(d.names, ', ')) end,
+               case when exists (select from pg_class as c
+                                  where c.oid = unit_edges.relation and c.relkind = 'r' and c.relhassubclass)
+                    then 'tables inherit from it, which foreign keys do not cover' end,
+               case when not coalesce(d.same, false)
+                    then format('types of %s and %s differ', array_to_string(d.names, ', '),
+                                array_to_string(d.parent_names, ', ')) end), ''),
+           d.excluded or exists (select from judged as l
+                                  where not l.declared and l.follow and l.excluded and l.top = d.top
+                                    and l.above_mine = d.above_mine and l.above_theirs = d.above_theirs),
+           coalesce(d.wrong, case when d.names is null then 'a column that leads to a privacy unit is gone' end)
+      from judged as d
+     where d.follow
+       and (d.declared
+            or not exists (select from judged as k
+                            where k.declared and k.top = d.top
+                              and k.above_mine = d.above_mine and k.above_theirs = d.above_theirs))
+       -- what an owner cut, unless one cannot tell any more which column that was
+       and not exists (select from judged as c
+                        where not c.declared and not c.follow and c.stale is null and c.top = d.top
+                          and c.above_mine = d.above_mine and c.above_theirs = d.above_theirs);
 end
 $$;
 comment on function dp.unit_edges(oid) is 'internal: keys of a relation that lead to privacy units';
@@ -138,15 +175,18 @@ returns setof oid
 language plpgsql stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    members constant oid[] := dp.statistics_members(relation);
+    candidates constant oid[] := array(
+        select k.conrelid from pg_constraint as k where k.contype = 'f' and k.confrelid = any (members)
+        union
+        select l.child from dp.unit_link as l where l.parent = any (members));
 begin
     return query
-    select c.oid
-      from (select distinct dp.topmost(k.conrelid) from pg_constraint as k
-             where k.contype = 'f' and k.confrelid = any (dp.statistics_members(relation))
-            union
-            select l.child from dp.unit_link as l where l.parent = unit_children.relation) as c(oid)
-     where exists (select from pg_class as p where p.oid = c.oid)
-       and exists (select from dp.unit_edges(c.oid) as e where e.parent = unit_children.relation);
+    select distinct t.top
+      from unnest(candidates) as c(oid), unnest(dp.topmost(c.oid)) as t(top)
+     where exists (select from pg_class as p where p.oid = t.top)
+       and exists (select from dp.unit_edges(t.top) as e where e.parent = unit_children.relation);
 end
 $$;
 comment on function dp.unit_children(oid) is 'internal: relations with a key that leads to a relation';
@@ -158,8 +198,8 @@ language plpgsql stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    found_oids oid[] := array[relation];
-    latest oid[] := array[relation];
+    found_oids oid[] := dp.topmost(relation);
+    latest oid[] := found_oids;
 begin
     loop
         latest := array(select distinct c.oid from unnest(latest) as p(oid), dp.unit_children(p.oid) as c(oid)

@@ -27,19 +27,25 @@ begin
         return;
     end if;
     select coalesce(jsonb_agg(jsonb_build_object(
-               'root', r.id, 'at', p.relation::oid::bigint, 'column', r.unit_column,
+               'root', r.id, 'at', t.top::bigint, 'column', coalesce(a.attname, r.unit_column),
                'problem', case
-                   when not exists (select from pg_attribute as a
-                                     where a.attrelid = p.relation and a.attnum = r.unit_attnum
-                                       and a.attname = r.unit_column and not a.attisdropped)
-                       then format('the column %I that names its privacy unit is gone or has another name; '
-                                   'protect %s again', r.unit_column, p.relation)
+                   when t.top <> p.relation::oid
+                       then format('%s, which has privacy units, is now part of %s', p.relation, t.top::regclass)
+                   when a.attname is null
+                       then format('the column %I that names its privacy unit is gone; protect %s again',
+                                   r.unit_column, p.relation)
+                   when a.attname <> r.unit_column and not dp.ledger_in_place()
+                       then 'a restored database forgets which column names its privacy unit until'
+                            ' dp.acknowledge_restore finds it'
                    else coalesce(dp.unit_column_problem(p.relation, r.unit_attnum),
                                  dp.unit_nulls_problem(p.relation, r.unit_attnum)) end)), '[]')
       into units
-      from dp.policy as p join dp.root as r on r.id = p.root
-     where p.kind = 'protected' and r.neighbours = 'unit'
-       and exists (select from pg_class as c where c.oid = p.relation);
+      from dp.policy as p
+      join dp.root as r on r.id = p.root
+      join pg_class as c on c.oid = p.relation
+     cross join unnest(dp.topmost(c.oid)) as t(top)
+      left join pg_attribute as a on a.attrelid = p.relation and a.attnum = r.unit_attnum and not a.attisdropped
+     where p.kind = 'protected' and r.neighbours = 'unit';
     -- everything that keys lead to, and the keys
     loop
         exit when latest = '{}';
@@ -126,7 +132,9 @@ begin
     return (
         select case
                    when not a.attnotnull then format('%s.%I, which names its privacy unit, can be NULL', c.oid::regclass, a.attname)
-                   when c.relkind = 'f' then format('%s is a foreign table, of which nobody enforces NOT NULL', c.oid::regclass)
+                   when exists (select from pg_class as part
+                                 where part.oid = any (dp.statistics_members(c.oid)) and part.relkind = 'f')
+                       then format('%s is or has a foreign table, of which nobody enforces NOT NULL', c.oid::regclass)
                    when c.relkind = 'r' and c.relhassubclass
                        then format('tables inherit from %s, where %I may be NULL', c.oid::regclass, a.attname)
                end

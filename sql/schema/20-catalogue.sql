@@ -75,7 +75,7 @@ create table dp.unit_link (
     nulls text not null check (nulls in ('refused', 'excluded')),
     declared_by name not null,
     declared_at timestamptz not null default pg_catalog.clock_timestamp(),
-    primary key (child, columns, parent, parent_columns)
+    primary key (child, attnums, parent, parent_attnums)
 );
 comment on table dp.unit_link is
     'what owners say of keys that lead to privacy units, beside the declared foreign keys';

@@ -1,0 +1,64 @@
+-- Internal: finds the columns that units and links mean by the names that they had when the dump was made.
+create or replace function dp.find_unit_columns()
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update dp.root as r
+       set unit_attnum = a.attnum
+      from dp.policy as p join pg_attribute as a on a.attrelid = p.relation
+     where p.root = r.id and a.attname = r.unit_column;
+    update dp.unit_link as l
+       set attnums = coalesce((select array_agg(a.attnum order by a.attnum)
+                                 from pg_attribute as a
+                                where a.attrelid = l.child and a.attname = any (l.columns)
+                               having count(*) = cardinality(l.columns)), l.attnums),
+           parent_attnums = coalesce((select array_agg(b.attnum order by a.attnum)
+                                        from unnest(l.columns, l.parent_columns) as u(mine, theirs)
+                                        join pg_attribute as a on a.attrelid = l.child and a.attname = u.mine
+                                        join pg_attribute as b on b.attrelid = l.parent and b.attname = u.theirs
+                                      having count(*) = cardinality(l.columns)), l.parent_attnums);
+end
+$$;
+comment on function dp.find_unit_columns() is 'internal: numbers of columns after a restore';
+
+-- Internal, event trigger: keeps the names of these columns, by which a restore finds them again.
+-- Security definer on purpose: whoever renames a column cannot write the catalogue.
+create or replace function dp.remember_renamed()
+returns event_trigger
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from dp.root as r where r.neighbours = 'unit') or not dp.ledger_in_place() then
+        return;
+    end if;
+    update dp.root as r
+       set unit_column = a.attname
+      from dp.policy as p join pg_attribute as a on a.attrelid = p.relation
+     where p.root = r.id and a.attnum = r.unit_attnum and a.attname <> r.unit_column and not a.attisdropped;
+    update dp.unit_link as l
+       set columns = array(select a.attname from unnest(l.attnums) with ordinality as u(attnum, n)
+                             join pg_attribute as a on a.attrelid = l.child and a.attnum = u.attnum order by u.n),
+           parent_columns = array(select a.attname from unnest(l.parent_attnums) with ordinality as u(attnum, n)
+                                    join pg_attribute as a on a.attrelid = l.parent and a.attnum = u.attnum order by u.n)
+     where exists (select from unnest(l.attnums, l.columns) as u(attnum, name)
+                     join pg_attribute as a on a.attrelid = l.child and a.attnum = u.attnum
+                    where a.attname <> u.name and not a.attisdropped)
+        or exists (select from unnest(l.parent_attnums, l.parent_columns) as u(attnum, name)
+                     join pg_attribute as a on a.attrelid = l.parent and a.attnum = u.attnum
+                    where a.attname <> u.name and not a.attisdropped);
+end
+$$;
+comment on function dp.remember_renamed() is 'internal: keeps the names of columns that lead to privacy units';
+
+do $$
+begin
+    if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_remember_renamed') then
+        create event trigger dpsql_remember_renamed on ddl_command_end when tag in ('ALTER TABLE')
+            execute function dp.remember_renamed();
+    end if;
+end
+$$;
+comment on event trigger dpsql_remember_renamed is 'dpsql: keeps the names of columns that lead to privacy units';
