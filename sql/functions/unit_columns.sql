@@ -31,6 +31,11 @@ language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+    -- most changes rename no column, and should not even lock anything of ours
+    if not exists (select from pg_event_trigger_ddl_commands() as d
+                    where d.classid = 'pg_class'::regclass and d.objsubid <> 0) then
+        return;
+    end if;
     if not exists (select from dp.root as r where r.neighbours = 'unit') or not dp.ledger_in_place() then
         return;
     end if;

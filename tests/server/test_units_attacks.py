@@ -117,6 +117,9 @@ def test_a_renamed_unit_column_stays_the_unit(database: Any) -> None:
     database.sql(STAYS)
     ask(database, "select dp_count(*) from person")
     database.sql("alter table person rename id to old; alter table person rename x to id")
+    assert database.sql("select unit_column from dp.root where neighbours = 'unit'") == [("old",)]
+    database.sql("alter table stay rename person to who")
+    assert database.sql("select columns from dp.unit_link") == [(["who"],)]
     shown = dict(database.sql("select relation_name, privacy_unit from dp.relations"))
     assert shown["person"] == "person.old"
     assert ask(database, "select dp_count(*) from stay")[0][0] < 1000
