@@ -435,6 +435,15 @@ def test_an_interrupted_refresh_leaves_the_old_statistics(make_server: Any, how:
         except psycopg.Error:
             return False
 
+    def noticed() -> bool:  # a killed backend takes all others along
+        try:
+            stats.admin.execute("select 1")
+        except psycopg.Error:
+            return True
+        return False
+
+    if how == "kill":
+        wait_until(noticed)
     wait_until(recovered)
     admin = stats.shop.connect()
     after = admin.execute("select * from dp.statistics order by relations, identity").fetchall()
