@@ -8,19 +8,18 @@ code as it is must be acquitted (false alarms below 2e-10 each), each mutant ref
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from scipy.stats import beta as beta_law
 
-from tests.server.test_audit import FALSE_ALARM, patched, refuted
+from tests.server.test_audit import DELTA, FALSE_ALARM, Case, ask, refuted
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
 RUNS = 120
 EPSILON = 1.0
-DELTA = 5e-4
+Event = Callable[[list[Any]], bool]
 SET_UP = """
 create table person (id int primary key);
 create table visit (id int not null references person, place int not null, note int);
@@ -67,34 +66,19 @@ BY_PLACE = "select place, dp_count(*) from visit group by place"
 BY_NOTE = "select note, dp_count(*) from visit where note is not null group by note"
 
 
-@dataclass(frozen=True)
-class Case:
-    """A question, an event about its rows, and the mutation that the event gives away."""
-
-    question: str
-    event: Callable[[list[Any]], bool]
-    mutant: str
-    mechanism: str = "auto"
+def case(question: str, event: Event, mutant: str, mechanism: str = "auto") -> Case:
+    """Ask as often and at the same price for every case."""
+    return Case(question, event, mutant, EPSILON, RUNS, mechanism)
 
 
 CASES = {
-    "not cut": Case(COUNT, lambda r: r[0][0] >= 150, NOT_CUT),
-    "not cut in a join": Case(JOINED, lambda r: r[0][0] >= 150, NOT_CUT),
-    "bound from data": Case(COUNT, lambda r: abs(r[0][0] - 60) >= 30, BOUND_FROM_DATA),
-    "each group alone": Case(BY_PLACE, lambda r: sum(n for _, n in r) >= 110, EACH_GROUP_ALONE),
-    "r2t without truncation": Case(COUNT, lambda r: r[0][0] >= 150, R2T_UNSPLIT, "r2t"),
-    "low threshold": Case(BY_NOTE, lambda r: len(r) > 0, LOW_THRESHOLD),
+    "not cut": case(COUNT, lambda r: r[0][0] >= 150, NOT_CUT),
+    "not cut in a join": case(JOINED, lambda r: r[0][0] >= 150, NOT_CUT),
+    "bound from data": case(COUNT, lambda r: abs(r[0][0] - 60) >= 30, BOUND_FROM_DATA),
+    "each group alone": case(BY_PLACE, lambda r: sum(n for _, n in r) >= 110, EACH_GROUP_ALONE),
+    "r2t without truncation": case(COUNT, lambda r: r[0][0] >= 150, R2T_UNSPLIT, "r2t"),
+    "low threshold": case(BY_NOTE, lambda r: len(r) > 0, LOW_THRESHOLD),
 }
-
-
-def ask(database: Any, case: Case, patch: str = "") -> int:
-    """Return how often the event happens."""
-    with patched(database, case.question, patch) as connection:
-        connection.execute(f"set dp.epsilon = {EPSILON}")
-        connection.execute(f"set dp.delta = {DELTA}")
-        connection.execute(f"set dp.mechanism = {case.mechanism}")
-        connection.execute("set dp.fresh = on; set client_min_messages = error")
-        return sum(case.event(connection.execute(case.question).fetchall()) for _ in range(RUNS))
 
 
 @pytest.fixture
@@ -110,9 +94,9 @@ def neighbours(server: Any, database: Any) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_the_audit_acquits_the_code_and_catches_its_mutant(neighbours: Any, name: str) -> None:
     without, with_hub = neighbours
-    case = CASES[name]
-    for patch in ("", case.mutant):
-        hits, other = ask(with_hub, case, patch), ask(without, case, patch)
+    asked = CASES[name]
+    for patch in ("", asked.mutant):
+        hits, other = ask(with_hub, asked, patch), ask(without, asked, patch)
         if name == "low threshold":  # without the hub there is no group, whatever the noise
             assert other == 0
             low = beta_law.ppf(FALSE_ALARM, hits, RUNS - hits + 1) if hits else 0.0
