@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpsql.errors import InternalError, UndeclaredRelation, UnsupportedConstruct
+from dpsql.errors import UndeclaredRelation, UnsupportedConstruct
 from dpsql.model import Hop, Relation, UnitPath
 from dpsql.query.graph import Graph, not_null, place, unite
 from dpsql.query.ir import Expr, column
@@ -93,9 +93,9 @@ def _follow(graph: Graph, catalog: Catalog, occurrence: int, path: UnitPath) -> 
             " dp.link(child, parent, columns, nulls => 'excluded').",
         )
     for hop in path.hops:
-        _require_key(graph.relations[occurrence], hop, catalog)
+        relation = _keyed(graph.relations[occurrence], hop, catalog)
         parent = _parent(graph, occurrence, hop)
-        occurrence = _join(graph, catalog, occurrence, hop) if parent is None else parent
+        occurrence = _join(graph, relation, occurrence, hop) if parent is None else parent
     # where the way is loose, a NOT NULL may not be what it says
     unit = _column(graph, occurrence, path.column, trusted=not path.loose)
     place(graph, not_null(unit))
@@ -116,8 +116,8 @@ def _parent(graph: Graph, child: int, hop: Hop) -> int | None:
     return None
 
 
-def _require_key(child: Relation, hop: Hop, catalog: Catalog) -> None:
-    """Refuse where a row could have several parents, and so belong to several units."""
+def _keyed(child: Relation, hop: Hop, catalog: Catalog) -> Relation:
+    """Return the parent; refuse where a row could have several, and so belong to several units."""
     parent = catalog.relation(hop.schema, hop.name)
     if parent is None or not any(set(key) <= set(hop.parent_columns) for key in parent.keys):
         raise UndeclaredRelation(
@@ -126,13 +126,11 @@ def _require_key(child: Relation, hop: Hop, catalog: Catalog) -> None:
             " lead to it, are not a primary key or a valid unique key without NULL.",
             hint="Let the owner restore the key.",
         )
+    return parent
 
 
-def _join(graph: Graph, catalog: Catalog, child: int, hop: Hop) -> int:
+def _join(graph: Graph, relation: Relation, child: int, hop: Hop) -> int:
     """Join the parent, of which each row has at most one."""
-    relation = catalog.relation(hop.schema, hop.name)
-    if relation is None:
-        raise InternalError("a parent on the way to a privacy unit is not declared")
     parent = len(graph.relations)
     graph.relations = [*graph.relations, relation]  # the list is the statement's
     graph.alive.append(parent)
