@@ -1,10 +1,10 @@
 -- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
--- their triggers, paths to privacy units, indexes, view definitions, types, collations and casts.  As of the caller's
--- snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
+-- their triggers, paths to privacy units, indexes, view definitions, types, collations and casts.  As
+-- of the caller's snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
 -- last token as long as no transaction ends.  What stands behind the '#' says where rows are read:
 -- parts and files, which the executor finds as of now, whether the parts' triggers keep what foreign
--- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of one state; answers outlive
--- it, as they outlive other changes of rows.
+-- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of
+-- one state; answers outlive it, as they outlive other changes of rows.
 create or replace function dp.fingerprint_text(objects oid[])
 returns text
 language plpgsql stable parallel unsafe security invoker
@@ -41,7 +41,7 @@ begin
      from pg_rewrite r where r.ev_class = any (objects)),
   (select count(*) || ':' || max(k.oid::int8) from pg_cast k where k.oid >= 16384),
   -- what indexes, partitions and functions' owners forbid by now
-  (select string_agg(c.oid || ':' || dp.relation_problem(c.oid), ',' order by c.oid)
+  (select string_agg(c.oid || ':' || dp.own_problem(c.oid), ',' order by c.oid)
      from pg_class c where c.oid = any (objects)),
   (select string_agg(c.oid || ':' || u::text, ',' order by c.oid, u::text)
      from pg_class c, dp.unit_paths(c.oid) as u where c.oid = any (objects))

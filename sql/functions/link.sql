@@ -37,8 +37,8 @@ begin
                                where i.inhrelid in (child, parent) order by i.inhrelid = child desc limit 1)),
             hint = 'Link the whole: the topmost relation.';
     end if;
-    -- what this call may be about to mend stands in nobody's way
-    if dp.relation_problem(child) is distinct from dp.unit_problem(child) then
+    -- what its units forbid, this call may be about to mend
+    if dp.own_problem(child) is not null then
         perform dp.require_declarable(child);
     end if;
     if not exists (select from pg_class as c where c.oid = parent) then
@@ -90,15 +90,11 @@ begin
             hint = 'Link columns of types such as integer, bigint, text or uuid.';
     end if;
     perform dp.touch_catalogue();
-    -- the same columns under their former names
-    delete from dp.unit_link as l
-     where l.child = link.child and l.parent = link.parent
-       and l.attnums = pairs.mine_numbers and l.parent_attnums = pairs.their_numbers;
     insert into dp.unit_link as l (child, columns, attnums, parent, parent_columns, parent_attnums, follow, nulls, declared_by)
     values (child, pairs.mine, pairs.mine_numbers, parent, pairs.theirs, pairs.their_numbers, follow, nulls,
             (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()))
     on conflict on constraint unit_link_pkey do update
-       set attnums = excluded.attnums, parent_attnums = excluded.parent_attnums,
+       set columns = excluded.columns, parent_columns = excluded.parent_columns,
            follow = excluded.follow, nulls = excluded.nulls,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
     if not follow and not exists (

@@ -28,8 +28,8 @@ begin
     end if;
     perform dp.require_ownership(relation);
     perform dp.require_loss('dp.protect', epsilon, delta);
-    -- what this call may be about to mend stands in nobody's way
-    if dp.relation_problem(relation) is distinct from dp.unit_problem(relation) then
+    -- what its units forbid, this call may be about to mend
+    if dp.own_problem(relation) is not null then
         perform dp.require_declarable(relation);
     end if;
     perform dp.require_unit(relation, privacy_unit);

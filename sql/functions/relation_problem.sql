@@ -1,8 +1,8 @@
--- Why a relation cannot be (or stay) declared as a base relation, or NULL.  Looked at when it is
--- declared and again when it is read, because row security can be enabled and partitions attached
+-- Internal: why a relation itself cannot be (or stay) declared as a base relation, or NULL.  Looked at when
+-- it is declared and again when it is read, because row security can be enabled and partitions attached
 -- and indexes added later.  A row that belongs to two declared relations would be one neighbour of both
 -- (PRIVACY.md section 1): parts of a relation are covered by their parent only.
-create or replace function dp.relation_problem(relation oid)
+create or replace function dp.own_problem(relation oid)
 returns text
 language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
@@ -31,10 +31,22 @@ begin
                    then 'one of its partitions has row-level security'
                when dp.has_shared_part(c.oid)
                    then 'one of its children is declared itself or inherits from several tables'
-               else coalesce(dp.foreign_code(c.oid), dp.unit_problem(c.oid))
+               else dp.foreign_code(c.oid)
            end
       from pg_catalog.pg_class as c
      where c.oid = relation);
+end
+$$;
+comment on function dp.own_problem(oid) is 'internal: what a relation itself is against being declared, or NULL';
+
+-- The same, or what its privacy units forbid.
+create or replace function dp.relation_problem(relation oid)
+returns text
+language plpgsql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return coalesce(dp.own_problem(relation), dp.unit_problem(relation));
 end
 $$;
 comment on function dp.relation_problem(oid) is 'why a relation cannot be declared, or NULL';

@@ -16,6 +16,7 @@ grant select on dp.ledger_status to dp_owner;
 grant execute on function
     dp.caller(),
     dp.caller_administers(),
+    dp.own_problem(oid),
     dp.relation_problem(oid),
     dp.statistics_members(oid),
     dp.has_shared_part(oid),
