@@ -50,12 +50,18 @@ class Domain:
     """A declared (public) domain of a column.
 
     ``values`` are texts in the column type's output format, in declared order;
-    ``includes_null`` says whether NULL is a member.
+    ``includes_null`` says whether NULL is a member.  A range has ``lower`` and ``upper`` in the
+    same format; one that is not ``listed`` has no members: it bounds sums, and no groups.
+    ``type_name`` is the column's when the domain was declared, and now.
     """
 
     column: str
     values: tuple[str, ...]
     includes_null: bool
+    lower: str | None = None
+    upper: str | None = None
+    type_name: str = ""
+    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

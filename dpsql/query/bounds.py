@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor
 from typing import cast
 
+from dpsql.model import Domain
 from dpsql.query import ranges
 from dpsql.query.constants import number
 from dpsql.query.fields import field_range
 from dpsql.query.ir import Expr
 from dpsql.query.ranges import Range
 from dpsql.query.refine import Fact, facts
-from dpsql.query.types import FLOATS, INTEGERS, full_type, modifier, octets
+from dpsql.query.types import FLOATS, INTEGERS, base, full_type, modifier, octets
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,29 @@ def bounds_of(expression: Expr, domain: ColumnBounds) -> Bounds:
     if found.empty:
         return Bounds(Fraction(0), Fraction(0), 0, found.null, found.special)
     return Bounds(found.low, found.high, found.scale, found.null, found.special)
+
+
+def domain_bounds(domain: Domain) -> Bounds:
+    """Bound what is left of a column's values after they are moved into its declared domain.
+
+    Of a range its ends, of listed values the least and the greatest.  Clamped by ``least`` and
+    ``greatest`` no value stays NaN or infinite; NULL stays.  Nothing is known of types other than
+    numbers.
+    """
+    unknown = Bounds(None, None, None)
+    type_ = base(domain.type_name)
+    if not _is_number(type_):
+        return unknown
+    texts = domain.values
+    if domain.lower is not None and domain.upper is not None:
+        texts = (domain.lower, domain.upper)
+    values = [v for v in map(Decimal, texts) if v.is_finite()]
+    if not values:
+        return unknown
+    low, high = Fraction(min(values)), Fraction(max(values))
+    if type_ in FLOATS:
+        low, high = ranges.as_float(low, type_), ranges.as_float(high, type_)
+    return Bounds(low, high, _of_type(domain.type_name).scale)
 
 
 class _Reader:

@@ -45,7 +45,7 @@ grant execute on function
     dp.set_domain(regclass, name, anyarray, boolean),
     dp.set_domain_values(regclass, name, text[], boolean),
     dp.set_domain(regclass, name, text, text, text, boolean),
-    dp.set_domain(regclass, name, bigint, bigint, bigint, boolean),
+    dp.set_domain(regclass, name, numeric, numeric, numeric, boolean),
     dp.set_domain(regclass, name, date, date, interval, boolean),
     dp.set_domain(regclass, name, regclass, name, boolean),
     dp.drop_domain(regclass, name),

@@ -6,8 +6,9 @@ from fractions import Fraction
 
 import pytest
 
+from dpsql.model import Domain
 from dpsql.query import ranges
-from dpsql.query.bounds import Bounds, bounds_of
+from dpsql.query.bounds import Bounds, bounds_of, domain_bounds
 from dpsql.query.ir import Expr, column, constant
 from dpsql.query.totality import narrow, wide
 
@@ -123,3 +124,20 @@ def test_numbers_too_long_or_too_fine_to_handle_lose_their_bounds() -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.low <= 0 < found.high
+
+
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        (Domain("c", ("3", "-1", "2"), True, type_name="integer"), Bounds(F(-1), F(3), 0)),
+        (Domain("c", (), False, "0.50", "9.00", "numeric(5,2)", False), Bounds(F(1, 2), F(9), 2)),
+        (Domain("c", ("1.5", "NaN"), False, type_name="numeric"), Bounds(F(3, 2), F(3, 2), None)),
+        (Domain("c", (), False, "-1e+300", "0.1", "double precision", False), Bounds(F(-1e300), F(0.1), None)),
+        (Domain("c", (), False, "0", "0.1", "real", False), Bounds(F(0), F(13421773, 2**27), None)),
+        (Domain("c", ("NaN",), False, type_name="numeric"), Bounds(None, None, None)),
+        (Domain("c", (), True, type_name="integer"), Bounds(None, None, None)),
+        (Domain("c", ("1", "2"), False, type_name="text"), Bounds(None, None, None)),
+    ],
+)  # fmt: skip
+def test_bounds_of_a_domain(domain: Domain, expected: Bounds) -> None:
+    assert domain_bounds(domain) == expected
