@@ -144,6 +144,14 @@ def test_the_statement_declares_the_bounds(values: Any, alice: Any) -> None:
         values.sql(f"set role owner1; select dp.drop_domain('public.v', '{column}')")
 
 
+def test_of_a_listed_domain_only_members_are_looked_at(values: Any, alice: Any) -> None:
+    values.sql("set role owner1; select dp.set_domain('public.v', 'i', 5, 20)")
+    assert suggest(alice, "'public.v', 'i', 22")[:2] == (4, 31)
+    values.sql("set role owner1; select dp.set_domain('public.v', 'i', -5000000, 20)")
+    assert suggest(alice, "'public.v', 'i', 22")[:2] == (0, 1023)
+    values.sql("set role owner1; select dp.drop_domain('public.v', 'i')")
+
+
 def test_it_is_one_question_and_stored_like_any(values: Any, alice: Any) -> None:
     before = spent(values)
     first = suggest(alice, "'public.v', 'i', 0.5")
