@@ -289,7 +289,7 @@ REFUSED = [
     ("select dp_count(*) from p, generate_series(1, 2) g", "functions in FROM", None),
     ("select dp_count(*) from p tablesample system (5)", "TABLESAMPLE", "TABLESAMPLE"),
     ("select dp_count(*) over () from p", "window", "OVER"),
-    ("select dp_count(distinct x) from p", "DISTINCT", None),
+    ("select dp_sum(distinct x) from p", "DISTINCT", None),
     ("select dp_count(*), sum(x) from p", "aggregates other than the private ones", None),
     ("select x, dp_count(*) from p group by rollup (x)", "ROLLUP", "ROLLUP"),
     ("select dp_count(p) from p", "whole-row", None),

@@ -46,7 +46,7 @@ Quantile.draw = lambda self, contributions, noise: max(
 EACH_GROUP_ALONE = """
 from dpsql.model import Contributions
 Contributions.truncated = lambda self, j, groups: [
-    self.grid * sum(min(amount, self.bounds[j]) for amount, _ in cells.values())
+    self.grid * sum(n if i <= j else min(n, self.bounds[j]) for i, (n, _) in cells.items())
     for cells in (self.groups.get(key, {}) for key in groups)]
 """
 R2T_UNSPLIT = """
