@@ -245,7 +245,9 @@ class JoinQuery:
     names the one privacy unit which a result belongs to, ``None`` under row neighbours.
     With ``weights`` (one, but while several sums are read together) results are summed and not
     counted.  With ``distinct`` the different values of these attributes are counted per group;
-    NULL is none.
+    NULL is none.  With ``cells`` the last group tells in which of so many cells, numbered from 1, a
+    value lies; then ``rank`` is the share of results up to a value that is sought: 0 is the least
+    value, 1 the greatest, ``None`` asks for the number in every cell.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -255,6 +257,8 @@ class JoinQuery:
     unit: int | None = None
     weights: tuple[Weight, ...] = ()
     distinct: tuple[int, ...] = ()
+    cells: int = 0
+    rank: Fraction | None = None
 
     @property
     def plain(self) -> JoinQuery:

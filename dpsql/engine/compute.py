@@ -19,7 +19,7 @@ from dpsql.model import Contributions
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
-    from dpsql.model import Key
+    from dpsql.model import JoinQuery, Key
 
 
 def compute(quote: Quote, services: Services) -> Payload:
@@ -74,16 +74,28 @@ def _select(
 def release(
     aggregate: AggregateQuote, exact: Exact, groups: list[Key], services: Services
 ) -> Release:
-    """Perturb one vector."""
+    """Perturb one vector; of a group all cells follow each other."""
+    cells = aggregate.query.cells
+    if cells:
+        groups = [(*key, str(cell)) for key in groups for cell in range(1, cells + 1)]
     if isinstance(exact, Contributions):
         found: Release = aggregate.plan.release(exact, groups, services.noise)
         return found
     true = [exact.groups.get(key, 0) for key in groups]
     if aggregate.plan.name == "exact":
-        return Release(true, Fraction(0))
+        return Release(_public(aggregate.query, true), Fraction(0))
     query = aggregate.query
     smooth = aggregate.bounding.smooth(query.plain, exact, aggregate.beta, services)
     # as many values come or go with a row as results, each of them as large as the bound at most
     sensitivity = smooth.exact * (query.weights[0].bound if query.weights else 1)
     found = aggregate.plan.release(true, sensitivity, services.noise)
     return found
+
+
+def _public(query: JoinQuery, counts: list[int]) -> list[int]:
+    """Return the exact numbers of public relations."""
+    if query.rank is None:
+        return counts
+    from dpsql.core.mechanisms.percentile import Sought, exact
+
+    return exact(counts, Sought(query.rank, query.cells))

@@ -6,6 +6,7 @@ an error in it is a function of released values (PRIVACY.md section 2).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -32,11 +33,15 @@ def finish(
         selects.append(f"u.g{i}::{key.type_name} AS g{i}")
     for j, n in enumerate(question.vectors):
         query, values = question.aggregates[n], payload.values[n]
-        type_ = "numeric[]" if query.weights else "bigint[]"
-        for name, column in _columns(j, query, values, payload.scales[n], confidence).items():
-            arrays.append((type_, column))
+        type_ = "numeric" if query.weights else "bigint"
+        columns = _columns(j, query, values, payload.scales[n], confidence)
+        if query.cells and query.rank is None:
+            type_ = "bigint[]"
+            columns = {name: _arrays(column, query.cells) for name, column in columns.items()}
+        for name, column in columns.items():
+            arrays.append(("text[]" if type_.endswith("]") else f"{type_}[]", column))
             names.append(name)
-            selects.append(f"u.{name}")
+            selects.append(f"u.{name}::{type_} AS {name}")
     unnest = ", ".join(f"${n}" for n in range(1, len(arrays) + 1))
     sql = (
         f"WITH noisy AS MATERIALIZED (SELECT {', '.join(selects)} "
@@ -96,6 +101,14 @@ def _half(query: JoinQuery, scale: Fraction, confidence: Fraction) -> int:
     grid = query.grid if query.unit is not None else 1
     width = interval(0, scale * grid, float(confidence))[1]
     return width if grid == 1 else (2 * width + grid) // (2 * grid)
+
+
+def _arrays(values: Sequence[object], cells: int) -> list[int | str | None]:
+    """Write the values of each group's cells as an array."""
+    return [
+        "{" + ",".join("NULL" if v is None else str(v) for v in values[i : i + cells]) + "}"
+        for i in range(0, len(values), cells)
+    ]
 
 
 def decimal(value: int, digits: int) -> str:

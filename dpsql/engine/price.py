@@ -145,11 +145,23 @@ def _quote(
         return AggregateQuote(query, *_truncated(query, settings, epsilon, number, selects))
     bounding = choose_bounding(query.plain, settings, settings.delta / share, database)
     require_permission(query, bounding)
+    if query.rank is not None:
+        from dpsql.core.mechanisms.percentile import Sought, plan_rows
+
+        ranked = plan_rows(
+            settings.mechanism,
+            settings.epsilon / share - paid_for_failure(bounding.eta),
+            settings.delta / share - bounding.eta,
+            max(shape.private_count - 1, 0),
+            Sought(query.rank, query.cells),
+            constant=bounding.constant,
+        )
+        return AggregateQuote(query, bounding, ranked)
     plan = choose(
         settings.mechanism,
         epsilon=settings.epsilon / share - paid_for_failure(bounding.eta),
         delta=settings.delta / share - bounding.eta,
-        groups=0 if groups is None else len(groups),
+        groups=0 if groups is None else len(groups) * max(query.cells, 1),
         domain_known=not selects,
         constant=bounding.constant,
         private_relations=shape.private_count,

@@ -24,7 +24,7 @@ def read(quote: Quote, services: Services) -> list[Exact]:
     """Count and sum exactly, per unit where units are protected."""
     together: dict[tuple[bool, JoinQuery], list[int]] = {}
     for j, aggregate in enumerate(quote.aggregates):
-        alike = replace(aggregate.query, weights=())
+        alike = replace(aggregate.query, weights=(), rank=None)
         together.setdefault((isinstance(aggregate.bounding, Truncated), alike), []).append(j)
     found: dict[int, Exact] = {}
     for (over_units, _), numbers in together.items():

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.core.mechanisms import truncation
+from dpsql.core.mechanisms.percentile import OfUnits, Sought, plan_units
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.request import Settings
 from dpsql.errors import InternalError, InvalidParameter
@@ -45,7 +46,7 @@ def truncated(
     epsilon: Fraction,
     delta: Fraction | None,
     groups: int | None,
-) -> tuple[Truncated, truncation.Quantile | truncation.RaceToTheTop]:
+) -> tuple[Truncated, truncation.Quantile | truncation.RaceToTheTop | OfUnits]:
     """Choose how units are cut off, from settings and public facts.
 
     ``groups`` is ``None`` where they are not public, and ``delta`` where nothing is hidden.
@@ -63,6 +64,9 @@ def truncated(
         )
     limits = limits_of(query, settings, groups)
     least = int(settings.min_frequency) if delta is not None else 0
+    if query.rank is not None:
+        ranked = plan_units(settings.mechanism, epsilon, limits, Sought(query.rank, query.cells))
+        return Truncated(limits), ranked
     single = groups == 1 and not query.groups
     plan = truncation.plan(settings.mechanism, epsilon, delta, limits, single=single, least=least)
     return Truncated(limits, least=least), plan

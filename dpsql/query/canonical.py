@@ -112,6 +112,8 @@ def _text(emitted: Emitted, order: tuple[int, ...]) -> str:
     parts = [*lines, f"where {predicates}", f"by {groups}"]
     if query.distinct:
         parts.append(f"distinct {[numbers[a] for a in query.distinct]}")
+    if query.cells:
+        parts.append(f"in {query.cells} cells, rank {query.rank}")
     if emitted.value is not None:
         (weight,) = query.weights
         places = sorted(order.index(o) for o in weight.occurrences)

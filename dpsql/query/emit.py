@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate, Weight
-from dpsql.query.aggregates import Measure, Value, fits_bigint
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
 from dpsql.query.ir import Expr, constant, render, renumber
+from dpsql.query.measures import Measure, Value, fits_bigint
 from dpsql.query.totality import short
 from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
 
@@ -250,6 +250,8 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         distinct = (unit,)
     elif measure.distinct is not None:
         distinct = (emitter.group(measure.distinct),)
+    if measure.cell is not None:
+        groups = (*groups, emitter.group(measure.cell))
     weights: tuple[Weight, ...] = ()
     value = None
     if measure.value is not None:
@@ -276,6 +278,8 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         unit,
         weights,
         distinct,
+        measure.cells,
+        measure.rank,
     )
     return Emitted(query, tuple(expressions), value)
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from dpsql.errors import FunctionNotAllowed, UnsupportedConstruct
 from dpsql.model import OutputColumn, Relation, quote_identifier
 from dpsql.query import refusals, types
-from dpsql.query.aggregates import Formula, Measure, formula, is_aggregate
+from dpsql.query.aggregates import formula, is_aggregate
 from dpsql.query.bounds import Bounds, domain_bounds
 from dpsql.query.catalog import Catalog
 from dpsql.query.constants import enum_labels
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Scope
 from dpsql.query.ir import Expr, literal, written_constant
+from dpsql.query.measures import Formula, Measure
 from dpsql.query.syntax import Node, Select
 
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))

@@ -8,7 +8,6 @@ from typing import Any
 
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
-from dpsql.query.aggregates import Measure
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
 from dpsql.query.domains import plan
@@ -17,6 +16,7 @@ from dpsql.query.flatten import Flattener
 from dpsql.query.foreign_keys import remove_foreign_key_joins
 from dpsql.query.graph import Graph, build, settle
 from dpsql.query.ir import TRUE, Expr, conjuncts
+from dpsql.query.measures import Measure
 from dpsql.query.output import separate
 from dpsql.query.parse import parse
 from dpsql.query.screen import aggregate_names, screen
@@ -70,7 +70,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
     def measured(measure: Measure) -> Emitted:
         given = measure.condition
         extra = [*domains.conditions, *([] if given == TRUE else conjuncts(given))]
-        needed = [e for e in (measure.distinct, measure.value and measure.value.expression) if e]
+        needed = measure.needed
         if not (extra or needed):
             return emit(base, measure)
         conditions = [*block.conjuncts, *extra]

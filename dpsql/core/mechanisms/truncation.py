@@ -86,7 +86,7 @@ class Quantile:
         best, chosen = None, len(self.bounds) - 1
         for j, exceed in enumerate(contributions.above()):
             quality = -abs(exceed - self.exceeding) - self.penalty * j
-            score = quality + _geometric(2 / self.epsilon_choice, noise)
+            score = quality + geometric(2 / self.epsilon_choice, noise)
             if best is None or score > best:
                 best, chosen = score, j
         return chosen
@@ -231,7 +231,7 @@ def rounded(value: int, grid: int) -> int:
     return (2 * value + grid) // (2 * grid)
 
 
-def _geometric(scale: Fraction, noise: NoiseSource) -> int:
+def geometric(scale: Fraction, noise: NoiseSource) -> int:
     """Draw ``P(x) proportional to exp(-x/scale)`` on 0, 1, ...: half a discrete Laplace law."""
     while (x := noise.discrete_laplace(scale)) < 0:
         pass
