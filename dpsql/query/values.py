@@ -9,11 +9,13 @@ call.  NULL and NaN are no numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
+from typing import cast
 
 from dpsql.errors import UnsupportedConstruct
-from dpsql.query import functions, refusals
+from dpsql.query import functions, ranges, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds, bounds_of
 from dpsql.query.graph import not_null
 from dpsql.query.ir import TRUE, Expr, conjuncts, constant, map_columns
@@ -21,9 +23,10 @@ from dpsql.query.measures import Value
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS
 
-#: What stands for the type of a column without declared bounds where these are needed.
-_UNKNOWN = Bounds(Fraction(-(10**60)), Fraction(10**60), None)
+#: Bounds beyond are as good as none.
 _HOPELESS = 10**50
+#: Digits that a double precision keeps as numeric.
+_FLOAT_DIGITS = 15
 #: Values whose steps are unknown are rounded to this share of their range.
 _STEPS = 10**9
 #: Numbers of more digits are not summed.
@@ -54,9 +57,9 @@ def argument(
     if x.type not in _NUMBERS:
         raise functions.not_allowed(f"{node.pair()[1]} of {x.type}", node.position)
     type_ = x.type
-    found = bounds_of(
-        x, lambda o, name: bounds(o, name) or (_UNKNOWN if declared and not ends else None)
-    )
+    found = bounds_of(x, bounds)
+    if declared and not ends and _bounded_by_types(x, found, bounds):
+        found = replace(found, low=None, high=None)
     x = map_columns(x, lambda column: _clamped_column(column, bounds(*column.data[:2])))  # type: ignore[index]
     if ends:
         low, high = (written_bound(e, node) for e in ends)
@@ -66,9 +69,45 @@ def argument(
                 hint=f"Write {node.pair()[1]}(value, lower, upper).",
                 position=node.position,
             )
-        x = clamped(x, low, high)
-        found = Bounds(low, high, found.scale if _whole(found.scale, low, high) else None)
+        if max(-low, high) > _HOPELESS:
+            raise UnsupportedConstruct(
+                f"the bounds of {node.pair()[1]} must be below 10^50",
+                hint=f"Write {node.pair()[1]}(value, 0, 100).",
+                position=node.position,
+            )
+        x = clamped(wide(x), low, high)
+        scale = None if type_ in FLOATS else found.scale
+        found = Bounds(low, high, scale if _whole(scale, low, high) else None)
     return x, found, type_
+
+
+def wide(x: Expr) -> Expr:
+    """View a number in a type that holds the bounds of any call, and its steps.
+
+    As numeric a double precision keeps 15 digits and a real 6, so a float is clamped after that.
+    """
+    if x.type == "smallint":
+        return Expr("cast", "integer", (x,), "integer")
+    if x.type == "real":
+        x = Expr("cast", "double precision", (x,), "double precision")
+    return Expr("cast", "numeric", (x,), "numeric") if x.type in FLOATS else x
+
+
+def _bounded_by_types(x: Expr, found: Bounds, bounds: ColumnBounds) -> bool:
+    """Tell whether other limits of its columns' types would give other bounds."""
+    types = {cast("tuple[int, str]", e.data)[:2]: e for e in x.walk() if e.kind == "col"}
+
+    def halved(occurrence: int, name: str) -> Bounds | None:
+        declared = bounds(occurrence, name)
+        limits = bounds_of(types[occurrence, name], lambda *_: None)
+        if declared or limits.low is None or limits.high is None:
+            return declared
+        return replace(
+            limits, low=Fraction(ceil(limits.low / 2)), high=Fraction(floor(limits.high / 2))
+        )
+
+    other = bounds_of(x, halved)
+    return (found.low, found.high) != (other.low, other.high)
 
 
 def valid(x: Expr, found: Bounds) -> Expr:
@@ -135,13 +174,14 @@ def exact(x: Expr, found: Bounds, node: Node) -> Value:
         return Value(x, 0, low, high)
     digits = found.scale
     if digits is None or x.type in FLOATS:
+        if x.type in FLOATS:
+            low = ranges.significant(low, _FLOAT_DIGITS, floor)
+            high = ranges.significant(high, _FLOAT_DIGITS, ceil)
         digits = 0
-        while (high - low) * 10**digits < _STEPS and digits < MAX_DIGITS:
+        while (high - low or 1) * 10**digits < _STEPS and digits < MAX_DIGITS:
             digits += 1
-        number = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
-        x = Expr("fn", "numeric", (number, constant("integer", str(digits))), "round")
-        half = Fraction(1, 2 * 10**digits)
-        low, high = low - half, high + half
+        x = Expr("fn", "numeric", (wide(x), constant("integer", str(digits))), "round")
+        low, high = (ranges.rounded(end, digits, ranges.half_away) for end in (low, high))
     largest = max(abs(low), abs(high)) * 10**digits
     if largest >= 10**MAX_DIGITS:
         raise UnsupportedConstruct(
@@ -162,7 +202,7 @@ def known(found: Bounds, node: Node) -> tuple[Fraction, Fraction]:
     call = f"{name}(value, {'0.9, ' if name == 'dp_percentile' else ''}lower, upper)"
     raise UnsupportedConstruct(
         f"nothing bounds the argument of {name}",
-        detail="Which values it can have must be public.",
+        detail="Which values it can have must be declared or written down.",
         hint=f"Give bounds: {call}; or let the owner of the data declare the range of its columns:"
         " dp.set_domain(relation, column, lower, upper).",
         position=node.position,
