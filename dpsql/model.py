@@ -210,7 +210,9 @@ class JoinQuery:
     """``SELECT groups, count(*) FROM occurrences WHERE ... GROUP BY groups``.
 
     ``occurrences[i].index == i`` and ``attributes[j].id == j``.  ``unit`` is the attribute that
-    names the one privacy unit which a result belongs to, ``None`` under row neighbours.
+    names the one privacy unit which a result belongs to, ``None`` under row neighbours and where
+    a result can belong to several.  Those are named by ``units``, at least two attributes;
+    ``unit_roots`` tells of which protected relation: equal values are one unit if it is the same.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -218,6 +220,13 @@ class JoinQuery:
     predicates: tuple[Predicate, ...] = ()
     groups: tuple[int, ...] = ()
     unit: int | None = None
+    units: tuple[int, ...] = ()
+    unit_roots: tuple[int, ...] = ()
+
+    @property
+    def over_units(self) -> bool:
+        """Whether privacy units are protected, not single rows."""
+        return self.unit is not None or bool(self.units)
 
     def identifying_keys(self, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
         """Trusted keys of an occurrence whose attributes really identify a row.

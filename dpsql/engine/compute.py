@@ -6,15 +6,17 @@ Everything before `release` is exact and secret; everything after may leave the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dpsql.engine.groups import order
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
+from dpsql.engine.several import Several, read_several, release_several
 from dpsql.engine.truncated import Truncated
 from dpsql.model import Contributions
 
 if TYPE_CHECKING:
+    from dpsql.core.packing import Memberships
     from dpsql.engine.services import Services
     from dpsql.model import Counts, Key
 
@@ -34,7 +36,7 @@ def compute(quote: Quote, services: Services) -> Payload:
     exact = [_read(aggregate, services) for aggregate in quote.aggregates]
     groups = quote.groups
     if groups is None:
-        present = set().union(*(counts.groups for counts in exact))
+        present = set().union(*(counts.groups for counts in exact if hasattr(counts, "groups")))
         groups = sorted(present, key=order)
     columns: list[list[int | None]] = []
     scales: list[str | None] = []
@@ -56,8 +58,10 @@ def compute(quote: Quote, services: Services) -> Payload:
     )
 
 
-def _read(aggregate: AggregateQuote, services: Services) -> Counts | Contributions:
+def _read(aggregate: AggregateQuote, services: Services) -> Counts | Contributions | Memberships:
     """Count exactly, per unit where units are protected."""
+    if isinstance(aggregate.bounding, Several):
+        return read_several(aggregate.query, services)
     if isinstance(aggregate.bounding, Truncated):
         from dpsql.statistics.contributions import contributions
 
@@ -69,12 +73,15 @@ def _read(aggregate: AggregateQuote, services: Services) -> Counts | Contributio
 
 def _release(
     aggregate: AggregateQuote,
-    counts: Counts | Contributions,
+    counts: Counts | Contributions | Memberships,
     groups: list[Key],
     services: Services,
     *,
     unknown: bool,
 ) -> tuple[list[int | None], str | None]:
+    if isinstance(aggregate.bounding, Several):
+        return release_several(aggregate.plan, cast("Memberships", counts), services)
+    counts = cast("Counts | Contributions", counts)
     if isinstance(counts, Contributions):
         release = aggregate.plan.release(counts, groups, services.noise)
         shown = release.shown or [True] * len(groups)

@@ -62,8 +62,11 @@ def _counting_sql(aggregate: AggregateQuote, tick: Callable[[], None]) -> str:
     from dpsql.query.contribution_sql import contribution_sql, per_unit
     from dpsql.query.counting_sql import counting_sql
     from dpsql.query.elimination import make_plan
+    from dpsql.query.membership_sql import per_units
 
     query = aggregate.query
+    if query.units:
+        query = per_units(query)
     if query.unit is None:
         return counting_sql(make_plan(query, aggregate.bounding.boundaries, tick=tick))
     return contribution_sql(make_plan(per_unit(query), (), tick=tick), query)
@@ -76,7 +79,11 @@ def _neighbours(quote: Quote) -> str:
 
 
 def _over_units(quote: Quote) -> bool:
-    return any(a.query.unit is not None for a in quote.aggregates)
+    return any(a.query.over_units for a in quote.aggregates)
+
+
+def _over_several(quote: Quote) -> bool:
+    return any(a.query.units for a in quote.aggregates)
 
 
 def _names(names: set[str]) -> str:
@@ -101,6 +108,8 @@ def _guarantee(quote: Quote) -> str:
 def _why_method(quote: Quote, settings: Settings) -> str:
     if not quote.reads_private:
         return "nothing to protect"
+    if _over_several(quote):
+        return "a linear program cuts every unit of a result off at a bound"
     if _over_units(quote):
         return "every unit is cut off at a bound that few exceed"
     stored = ", from stored statistics" if _is_old(quote) else ""
@@ -142,6 +151,8 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
         return "nothing to protect"
     if settings.mechanism != "auto":
         return "as dp.mechanism says"
+    if _over_several(quote):
+        return "all bounds are perturbed, the best one wins; results can belong to several units"
     if _over_units(quote) and quote.groups is None:
         return "a bound is drawn; the groups are unknown: delta is spent to hide those of one unit"
     if _over_units(quote):

@@ -119,7 +119,7 @@ def price(
         if shape.private_count == 0 or groups == []:
             quotes.append(AggregateQuote(query, NOTHING, _Exact()))
             continue
-        if query.unit is not None:
+        if query.over_units:
             quotes.append(_over_units(query, groups, settings, share))
             continue
         bounding = choose_bounding(query, settings, settings.delta / share, database)
@@ -152,8 +152,11 @@ def _over_units(
     query: JoinQuery, groups: list[Key] | None, settings: Settings, share: int
 ) -> AggregateQuote:
     """Quote a count under unit neighbours."""
+    from dpsql.engine.several import several
     from dpsql.engine.truncated import truncated
 
+    if query.units:
+        return AggregateQuote(query, *several(settings, settings.epsilon / share))
     number = None if groups is None else len(groups)
     epsilon, delta = settings.epsilon / share, settings.delta / share
     return AggregateQuote(query, *truncated(settings, epsilon, delta, number))

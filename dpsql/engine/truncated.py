@@ -48,13 +48,18 @@ def truncated(
     InvalidParameter
         When the settings ask for what is for rows only.
     """
+    require_units(settings)
+    largest = int(settings.max_contribution)
+    return Truncated(largest=largest), truncation.plan(
+        settings.mechanism, epsilon, delta, groups, largest
+    )
+
+
+def require_units(settings: Settings) -> None:
+    """Refuse a method that is for single rows."""
     if settings.method not in ("auto", "truncation"):
         raise InvalidParameter(
             f"the method {settings.method} is for relations that are protected row by row",
             detail="Rows of this question belong to privacy units.",
             hint="Use SET dp.method = auto.",
         )
-    largest = int(settings.max_contribution)
-    return Truncated(largest=largest), truncation.plan(
-        settings.mechanism, epsilon, delta, groups, largest
-    )

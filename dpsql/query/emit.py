@@ -216,6 +216,9 @@ def emit(graph: Graph) -> Emitted:
         )
     groups = tuple(emitter.group(key) for key in graph.keys)
     unit = None if graph.unit is None else emitter.group(graph.unit)
+    units = tuple(dict.fromkeys((emitter.group(named), root) for root, named in graph.units))
+    if len(units) == 1:
+        unit, units = units[0][0], ()
     occurrences = []
     for old in graph.alive:
         filters = [render(renumber(f, emitter.numbers)) for f in graph.filters.get(old, ())]
@@ -230,7 +233,13 @@ def emit(graph: Graph) -> Emitted:
             )
         )
     query = JoinQuery(
-        tuple(occurrences), tuple(emitter.attributes), tuple(predicates), groups, unit
+        tuple(occurrences),
+        tuple(emitter.attributes),
+        tuple(predicates),
+        groups,
+        unit,
+        tuple(attribute for attribute, _ in units),
+        tuple(root for _, root in units),
     )
     return Emitted(query, tuple(expressions))
 

@@ -54,6 +54,8 @@ class Graph:
     contradiction: bool = False
     #: names the privacy unit of a result; ``None`` where rows are protected one by one
     unit: Expr | None = None
+    #: names of the units where a result can belong to several, each with its protected relation
+    units: list[tuple[int, Expr]] = field(default_factory=list)
 
     def class_of(self, occurrence: int, bare_expression: Expr) -> AttributeClass | None:
         """Find the class of an expression."""
