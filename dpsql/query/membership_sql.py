@@ -57,9 +57,9 @@ def membership_sql(
         mine = [a for a, r in zip(query.units, query.unit_roots, strict=True) if r == root]
         if all(query.attributes[a].type_name in _INTEGERS for a in mine):
             continue
-        names = " UNION ".join(f"SELECT {_name(query, a, 'c')} AS v FROM c" for a in mine)
+        names = " UNION ".join(f"SELECT DISTINCT {_name(query, a, 'c')} AS v FROM c" for a in mine)
         ctes.append(
-            f"u{root} AS MATERIALIZED (SELECT v, row_number() OVER () AS i FROM ({names}) AS v)"
+            f"u{root} AS MATERIALIZED (SELECT v, row_number() OVER () AS i FROM ({names}) AS n)"
         )
     for k, (a, root) in enumerate(zip(query.units, query.unit_roots, strict=True)):
         if any(cte.startswith(f"u{root} ") for cte in ctes):
