@@ -156,7 +156,9 @@ def test_too_many_units_in_a_result_are_refused(asker: Any) -> None:
 
 
 def test_units_that_a_question_equates_are_one(town: Any, asker: Any) -> None:
-    asker.execute("select dp_count(*) from knows x join knows y on x.a = y.a and x.b = x.a and y.b = y.a")
+    asker.execute(
+        "select dp_count(*) from knows x join knows y on x.a = y.a and x.b = x.a and y.b = y.a"
+    )
     assert town.sql("select mechanism from dp.spend") == [("quantile",)]
 
 
