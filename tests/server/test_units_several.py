@@ -104,12 +104,12 @@ def test_two_counts_of_one_question(town: Any) -> None:
 def test_answers_stay_within_the_bound_of_the_race(
     town: Any, asker: Any, statement: str, largest: int
 ) -> None:
-    """4 L ln(L/beta) tau/epsilon, and 1/32 of it more; outside with probability below 1e-10."""
+    """2 L ln(L/beta) 4 tau/epsilon, and 1/16 of it more; outside with probability below 1e-10."""
     asker.execute("set dp.epsilon = 100; set dp.max_contribution = 64")
     ((value,),) = asker.execute(statement).fetchall()
     ((expected,),) = town.sql(statement.replace("dp_count", "count"))
-    # L = 6, failure 1e-10: ln(6/1e-10) = 25
-    assert expected - 4 * 6 * 25 * largest * 33 / 32 / 100 - 1 <= value <= expected + 2 * largest
+    # L = 3, and each noise is beyond 25 scales with probability below 1e-10
+    assert expected - 8 * 3 * 25 * largest * 17 / 16 / 100 - 1 <= value <= expected + 2 * largest
 
 
 def test_both_kinds_of_units_pay(town: Any, asker: Any) -> None:
