@@ -92,10 +92,10 @@ class _Best:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        # bounds that need no solver: each result is paid for by one unit, or by all of its units
+        # bounds that need no solver: nobody pays for a result, one of its units, all of its units
         least = int((program.members < program.units).sum(axis=1).min(initial=1))
-        simple = (np.ones(program.units), np.full(program.units, 1 / max(least, 1)))
-        self.upper = min(program.above(prices) for prices in simple)
+        simple = (0.0, 1.0, 1 / max(least, 1))
+        self.upper = min(program.above(np.full(program.units, price)) for price in simple)
         self.lower = program.below(np.zeros(len(program.caps)))
 
     @property

@@ -206,7 +206,8 @@ def test_candidates_that_are_left_out_could_not_win(
     for tau, noise in zip(race.candidates, drawn, strict=True):
         bounds = programs.solve(found.program(tau), tau * GRID // linear.SLACK, lambda: None, never)
         assert bounds is not None
-        best = max(best, bounds.upper + noise - race.margin(tau) * GRID)
+        value = min(bounds.upper, found.ceiling(tau) * GRID)
+        best = max(best, value + noise - race.margin(tau) * GRID)
     answer = race.release(found, Noise(list(drawn)), lambda: None)
     assert answer.values == [best // GRID]
     assert answer.scale is None

@@ -116,6 +116,7 @@ class _Candidate:
     def look(self, memberships: Memberships, best: int, tick: Callable[[], None]) -> int | None:
         """Find the value, unless it turns out that it cannot exceed ``best``."""
         self.done = True
+        # of all upper bounds the least counts, so none that was used to give up is below the value
         gap = self.tau * GRID // SLACK
         found = programs.solve(
             memberships.program(self.tau), gap, tick, lambda upper: upper + self.handicap <= best
@@ -124,7 +125,7 @@ class _Candidate:
             return None
         if found.upper - found.lower > gap:
             raise ReleaseFailed("the answer could not be computed")
-        return found.upper
+        return min(found.upper, self.upper)
 
 
 def plan(mechanism: str, epsilon: Fraction, largest: int) -> LinearRace:
