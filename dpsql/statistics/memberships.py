@@ -19,8 +19,8 @@ from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.reading import fetch, unpack
 from dpsql.statistics.sizes import read_facts
 
-#: What reading and merging may hold at any moment, in bytes: some 6 million combinations of three.
-MEMORY_LIMIT = 640 << 20
+#: What reading and merging may hold at any moment, in bytes: some 10 million combinations of three.
+MEMORY_LIMIT = 1 << 30
 #: Times that values just read exist, at most.
 _COPIES = 6
 #: A count above this is read as this: no unit is ever counted with as many results.

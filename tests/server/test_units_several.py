@@ -202,3 +202,36 @@ def test_a_timeout_fails_the_charged_question(town: Any) -> None:
         assert error.sqlstate == "57014"
         session.execute("set statement_timeout = 0")
     assert town.sql("select count(*) from dp.spend") == [(1,)]
+
+
+def test_names_of_units_of_all_types(town: Any) -> None:
+    """Texts, numerics with two scales, integers of two widths, numbers of no type."""
+    town.sql(
+        'create table t (k text collate "C" primary key); create table n (k numeric primary key);'
+        " create table i (k bigint primary key); create table u (k uuid primary key);"
+        " insert into t select 'k' || g from generate_series(1, 9) g;"
+        " insert into n select g from generate_series(1, 9) g;"
+        " insert into i select g from generate_series(1, 9) g;"
+        " insert into u select md5(g::text)::uuid from generate_series(1, 9) g;"
+        " create table nn (a numeric(9,3) not null references n, b numeric not null references n,"
+        "  i int not null references i, u uuid not null references u, t text not null references t);"
+        " insert into nn select 1 + g % 9, 1 + g % 4, 1 + g % 5, md5((1 + g % 3)::text)::uuid,"
+        "  'k' || 1 + g % 8 from generate_series(1, 40) g;"
+        " select dp.protect(r::regclass, privacy_unit => 'k') from unnest(array['t', 'n', 'i', 'u']) r"
+    )
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")
+        session.execute(SILENT)
+        for statement in (
+            "select dp_count(*) from nn",
+            "select dp_count(*) from nn v join nn w on v.u = w.u and v.i = w.i and v.t = w.t",
+            "select dp_count(*) from nn v join t w on v.t <> w.k",
+            "select dp_count(*) from i v, i w where v.k <= w.k",
+            "select dp_count(*) from u v, u w where v.k <= w.k",
+            "select dp_count(*) from t v, t w where v.k <= w.k",
+            "select dp_count(*) from n v, n w where v.k <= w.k",
+        ):
+            ((value,),) = session.execute(statement).fetchall()
+            ((expected,),) = session.execute(statement.replace("dp_count", "count")).fetchall()
+            assert value == expected, statement
