@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dpsql.engine.several import Several, read_several
 from dpsql.engine.truncated import Truncated
 from dpsql.model import Contributions, Counts, JoinQuery
 
 if TYPE_CHECKING:
+    from dpsql.core.packing import Memberships
     from dpsql.engine.price import AggregateQuote, Quote
     from dpsql.engine.services import Services
 
-Exact = Counts | Contributions
+    Exact = Counts | Contributions | Memberships
 
 
 def read(quote: Quote, services: Services) -> list[Exact]:
@@ -29,6 +31,9 @@ def read(quote: Quote, services: Services) -> list[Exact]:
     found: dict[int, Exact] = {}
     for (over_units, _), numbers in together.items():
         aggregates = [quote.aggregates[j] for j in numbers]
+        if isinstance(aggregates[0].bounding, Several):
+            found.update((j, read_several(quote.aggregates[j].query, services)) for j in numbers)
+            continue
         parts: Sequence[Exact]
         parts = _contributions(aggregates, services) if over_units else _rows(aggregates, services)
         found.update(zip(numbers, parts, strict=True))

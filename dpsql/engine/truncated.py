@@ -56,12 +56,7 @@ def truncated(
     InvalidParameter
         When the settings ask for what is for rows only.
     """
-    if settings.method not in ("auto", "truncation"):
-        raise InvalidParameter(
-            f"the method {settings.method} is for relations that are protected row by row",
-            detail="Rows of this question belong to privacy units.",
-            hint="Use SET dp.method = auto.",
-        )
+    require_units(settings)
     limits = limits_of(query, settings, groups)
     least = int(settings.min_frequency) if delta is not None else 0
     if query.rank is not None:
@@ -89,3 +84,13 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
         (weight,) = query.weights
         return truncation.Limits(rows * weight.bound, signed=weight.low < 0)
     return truncation.Limits(rows, fixed=bool(chosen))
+
+
+def require_units(settings: Settings) -> None:
+    """Refuse a method that is for single rows."""
+    if settings.method not in ("auto", "truncation"):
+        raise InvalidParameter(
+            f"the method {settings.method} is for relations that are protected row by row",
+            detail="Rows of this question belong to privacy units.",
+            hint="Use SET dp.method = auto.",
+        )

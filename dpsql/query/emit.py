@@ -245,6 +245,14 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         )
     groups = tuple(emitter.group(key) for key in graph.keys)
     unit = None if graph.unit is None else emitter.group(graph.unit)
+    units = tuple(dict.fromkeys((emitter.group(named), root) for root, named in graph.units))
+    if len(units) == 1:
+        unit, units = units[0][0], ()
+    if units and (measure.needed or measure.units):
+        raise UnsupportedConstruct(
+            "only counts are answered where a result can belong to several privacy units",
+            hint="Use dp_count, or join along the keys that lead to one unit.",
+        )
     distinct: tuple[int, ...] = ()
     if measure.units and unit is not None:
         distinct = (unit,)
@@ -280,6 +288,8 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         distinct,
         measure.cells,
         measure.rank,
+        tuple(attribute for attribute, _ in units),
+        tuple(root for _, root in units),
     )
     return Emitted(query, tuple(expressions), value)
 
