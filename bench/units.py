@@ -1,7 +1,7 @@
-"""Counts over privacy units: error and time on TPC-H, beside the plain query.
+"""Counts and sums over privacy units: error and time on TPC-H, beside the plain query.
 
 ``python -m bench.units [--sf 1] [--repeat 20] [--epsilon 1] [--units customer,supplier]``, on the
-cluster that ``make up`` started.  The queries are the count forms of TPC-H in ``bench/tpch/``;
+cluster that ``make up`` started.  The queries are the count and sum forms of TPC-H in ``bench/tpch/``;
 relations that do not belong to the unit are public.  *cold* is the first answer of a new session,
 *warm* a later one of the same session that is computed again; the error is the median over groups
 and repetitions, relative to the plain count.  Prints a table and, last, one JSON line.
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _measure(where: str, text: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    plain = text.replace("dp_count", "count")
+    plain = text.replace("dp_", "")
     found = []
     with (
         psycopg.connect(where, autocommit=True) as owner,
@@ -100,8 +100,8 @@ def _measure(where: str, text: str, arguments: argparse.Namespace) -> list[dict[
 
 
 def _width(text: str) -> int:
-    """Return the number of counts in the select list: they come last."""
-    return text.count("dp_count(")
+    """Return the number of aggregates in the select list: they come last."""
+    return text.count("dp_")
 
 
 def _set(connection: Connection, epsilon: float) -> None:
@@ -115,9 +115,9 @@ def _time(connection: Connection, text: str) -> tuple[float, list[Any]]:
 
 
 def _errors(rows: list[Any], truth: dict[Any, Any], width: int) -> list[float]:
-    """Return the relative error of every count that is not 0."""
+    """Return the relative error of every number that is not 0."""
     return [
-        abs(noisy - exact) / exact
+        abs(float(noisy) / float(exact) - 1)
         for row in rows
         for noisy, exact in zip(row[-width:], truth.get(row[:-width], (0,) * width), strict=True)
         if exact

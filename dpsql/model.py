@@ -16,11 +16,15 @@ a predicate that spans relations (``join=False``, "carried").
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate
 
 _PLAIN = re.compile("[a-z_][a-z0-9_]*")
+
+#: Shares of a unit in groups are kept in steps of this fraction of the unit.
+GRID = 2**20
 
 #: Texts of a group's key values, ``None`` for NULL; ``()`` without GROUP BY.
 Key = tuple[str | None, ...]
@@ -50,12 +54,18 @@ class Domain:
     """A declared (public) domain of a column.
 
     ``values`` are texts in the column type's output format, in declared order;
-    ``includes_null`` says whether NULL is a member.
+    ``includes_null`` says whether NULL is a member.  A range has ``lower`` and ``upper`` in the
+    same format; one that is not ``listed`` has no members: it bounds sums, and no groups.
+    ``type_name`` is the column's when the domain was declared, and now.
     """
 
     column: str
     values: tuple[str, ...]
     includes_null: bool
+    lower: str | None = None
+    upper: str | None = None
+    type_name: str = ""
+    listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +216,28 @@ def same_values(source: str, target: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Weight:
+    """What a result counts: ``sql`` times ``10**digits``, an integer, never NULL.
+
+    ``sql`` is over the alias of its one occurrence, or over ``a<attribute>`` if it spans several;
+    its type is exact (``integer`` says whether it fits bigint, else it is numeric).  The integers
+    lie between the public ``low`` and ``high``, which rows were clamped to or their type has.
+    """
+
+    sql: str
+    occurrences: frozenset[int]
+    digits: int
+    low: int
+    high: int
+    integer: bool
+
+    @property
+    def bound(self) -> int:
+        """The largest magnitude, at least 1."""
+        return max(abs(self.low), abs(self.high), 1)
+
+
+@dataclass(frozen=True, slots=True)
 class JoinQuery:
     """``SELECT groups, count(*) FROM occurrences WHERE ... GROUP BY groups``.
 
@@ -213,6 +245,11 @@ class JoinQuery:
     names the one privacy unit which a result belongs to, ``None`` under row neighbours and where
     a result can belong to several.  Those are named by ``units``, at least two attributes;
     ``unit_roots`` tells of which protected relation: equal values are one unit if it is the same.
+    With ``weights`` (one, but while several sums are read together) results are summed and not
+    counted.  With ``distinct`` the different values of these attributes are counted per group;
+    NULL is none.  With ``cells`` the last group tells in which of so many cells, numbered from 1, a
+    value lies; then ``rank`` is the share of results up to a value that is sought: 0 is the least
+    value, 1 the greatest, ``None`` asks for the number in every cell.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -220,6 +257,10 @@ class JoinQuery:
     predicates: tuple[Predicate, ...] = ()
     groups: tuple[int, ...] = ()
     unit: int | None = None
+    weights: tuple[Weight, ...] = ()
+    distinct: tuple[int, ...] = ()
+    cells: int = 0
+    rank: Fraction | None = None
     units: tuple[int, ...] = ()
     unit_roots: tuple[int, ...] = ()
 
@@ -227,6 +268,21 @@ class JoinQuery:
     def over_units(self) -> bool:
         """Whether privacy units are protected, not single rows."""
         return self.unit is not None or bool(self.units)
+
+    @property
+    def plain(self) -> JoinQuery:
+        """The count of the same results."""
+        return replace(self, weights=(), distinct=())
+
+    @property
+    def digits(self) -> int:
+        """The decimals of its numbers: counts have none."""
+        return self.weights[0].digits if self.weights else 0
+
+    @property
+    def grid(self) -> int:
+        """In how many steps to a whole the shares of units are told."""
+        return GRID if self.groups and not self.distinct else 1
 
     def identifying_keys(self, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
         """Trusted keys of an occurrence whose attributes really identify a row.
@@ -342,35 +398,35 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """What the privacy units add to a grouped count: exact and secret.
+    """What the privacy units add to a vector of groups, each cut off at a bound: exact and secret.
 
-    ``units[c]`` is the number of units with ``c`` results in all groups together, and
-    ``groups[key][c, n]`` of those that have ``n`` of their ``c`` results in the group.
+    The size of a unit is what it adds to all groups together, signs ignored.  ``units[j]`` units
+    have a size above ``bounds[j - 1]`` and up to ``bounds[j]`` (the last: above all bounds).
+    ``groups[key][j]`` holds what these add to the group, and the sum of their shares: what each
+    adds over its size, in steps of ``1/grid``, rounded towards 0.  Of a single number those that
+    take away are kept apart, under ``~j``.
     """
 
-    units: dict[int, int]
-    groups: dict[Key, dict[tuple[int, int], int]]
+    bounds: tuple[int, ...]
+    units: tuple[int, ...]
+    groups: dict[Key, dict[int, tuple[int, int]]]
+    grid: int = GRID
 
-    def above(self, bounds: Sequence[int]) -> list[int]:
-        """Count the units with more results than each bound; bounds ascend."""
-        found = []
-        totals = sorted(self.units.items(), reverse=True)
-        exceed = sum(self.units.values())
-        for bound in bounds:
-            while totals and totals[-1][0] <= bound:
-                exceed -= totals.pop()[1]
-            found.append(exceed)
-        return found
+    def above(self) -> list[int]:
+        """Count the units larger than each bound."""
+        found = list(accumulate(reversed(self.units[1:])))
+        return found[::-1]
 
-    def truncated(self, bound: int, groups: Iterable[Key]) -> list[int]:
-        """Count the groups with every unit scaled down to at most ``bound`` results in all.
+    def truncated(self, j: int, groups: Iterable[Key]) -> list[int]:
+        """Sum every group in steps of ``1/grid``, with larger units scaled down to ``bounds[j]``.
 
-        Shares are rounded down, so that a unit's are still at most ``bound`` together.
+        One unit changes the vector by at most ``grid * bounds[j]`` in all.
         """
+        bound = self.bounds[j]
         return [
             sum(
-                units * (n if total <= bound else n * bound // total)
-                for (total, n), units in self.groups.get(key, {}).items()
+                self.grid * amount if (i if i >= 0 else ~i) <= j else bound * share
+                for i, (amount, share) in self.groups.get(key, {}).items()
             )
             for key in groups
         ]
@@ -415,11 +471,13 @@ class OutputColumn:
 class Question:
     """A validated statement.
 
-    ``aggregates[j]`` counts for the j-th distinct ``dp_count``; all share ``groups``.
+    ``aggregates[n]`` counts or sums the n-th vector that its aggregates are made of; all share
+    ``groups``.  ``selection`` is the number of the one that decides which groups are shown where
+    these are not public.  Column ``aj`` of the post-processing is the vector ``vectors[j]``.
     ``post_sql`` selects the output columns ``c1 ... cn`` from a relation named ``noisy`` with
-    columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (bigint) and ``l0, h0, ...``
-    (bigint, ends of an interval around ``a0, ...``), and carries HAVING, ORDER BY, DISTINCT and
-    LIMIT; it reads nothing else.  ``wants_interval`` says that it uses an ``l`` or ``h`` column.
+    columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (counts bigint, sums numeric) and
+    ``l0, h0, ...`` (ends of an interval around ``a0, ...``), and carries HAVING, ORDER BY, DISTINCT
+    and LIMIT; it reads nothing else.  ``wants_interval`` says that it uses ``l`` or ``h`` columns.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person.
@@ -436,6 +494,8 @@ class Question:
     post_sql: str
     wants_interval: bool = False
     redundant: tuple[str, ...] = ()
+    selection: int | None = None
+    vectors: tuple[int, ...] = ()
 
     @property
     def relations(self) -> tuple[int, ...]:

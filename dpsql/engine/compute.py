@@ -6,19 +6,22 @@ Everything before `release` is exact and secret; everything after may leave the 
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
+from dpsql.core.mechanisms.base import Release
 from dpsql.engine.groups import order
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
-from dpsql.engine.several import Several, read_several, release_several
-from dpsql.engine.truncated import Truncated
+from dpsql.engine.read import Exact, read
+from dpsql.engine.several import Several, release_several
+from dpsql.errors import InternalError
 from dpsql.model import Contributions
 
 if TYPE_CHECKING:
     from dpsql.core.packing import Memberships
     from dpsql.engine.services import Services
-    from dpsql.model import Counts, Key
+    from dpsql.model import Counts, JoinQuery, Key
 
 
 def compute(quote: Quote, services: Services) -> Payload:
@@ -27,75 +30,78 @@ def compute(quote: Quote, services: Services) -> Payload:
     Where public facts exclude every group nothing is read, and nothing was charged.
     """
     if quote.groups == []:
-        nothing = [None for _ in quote.aggregates]
-        return Payload([], [[] for _ in nothing], [*nothing], "exact", quote.method, quote.label)
+        nothing: list[str | None] = [None for _ in quote.aggregates]
+        return Payload([], [[] for _ in nothing], nothing, "exact", quote.method, quote.label)
     queries = [aggregate.query for aggregate in quote.aggregates]
     services.database.before_reading(
         sorted({o.relation.oid for query in queries for o in query.occurrences})
     )
-    exact = [_read(aggregate, services) for aggregate in quote.aggregates]
+    exact = read(quote, services)
     groups = quote.groups
+    released: dict[int, Release] = {}
     if groups is None:
-        present = set().union(*(counts.groups for counts in exact if hasattr(counts, "groups")))
-        groups = sorted(present, key=order)
-    columns: list[list[int | None]] = []
-    scales: list[str | None] = []
-    for aggregate, counts in zip(quote.aggregates, exact, strict=True):
-        values, scale = _release(aggregate, counts, groups, services, unknown=quote.groups is None)
-        columns.append(values)
-        scales.append(scale)
-    if quote.groups is None:
-        kept = [i for i in range(len(groups)) if any(c[i] is not None for c in columns)]
-        groups = [groups[i] for i in kept]
-        columns = [[c[i] for i in kept] for c in columns]
+        groups, released = _select(quote, exact, services)
+    for j, aggregate in enumerate(quote.aggregates):
+        if j not in released:
+            released[j] = release(aggregate, exact[j], groups, services)
+    numbers = range(len(quote.aggregates))
     return Payload(
         groups=groups,
-        values=columns,
-        scales=scales,
+        values=[[*released[j].values] for j in numbers],
+        scales=[None if (s := released[j].scale) is None else str(s) for j in numbers],
         mechanism=quote.mechanism,
         method=quote.method,
         label=quote.label,
     )
 
 
-def _read(aggregate: AggregateQuote, services: Services) -> Counts | Contributions | Memberships:
-    """Count exactly, per unit where units are protected."""
+def _select(
+    quote: Quote, exact: list[Exact], services: Services
+) -> tuple[list[Key], dict[int, Release]]:
+    """Decide which groups are shown: one vector decides for all (PRIVACY.md section 6).
+
+    The threshold is for groups that are present, no others.
+    """
+    j = quote.question.selection
+    if j is None:
+        raise InternalError("nothing selects the groups")
+    grouped = cast("Counts | Contributions", exact[j])
+    present = sorted((key for key, value in grouped.groups.items() if value), key=order)
+    found = release(quote.aggregates[j], exact[j], present, services)
+    shown = found.shown or [True] * len(present)
+    values = [v for v, seen in zip(found.values, shown, strict=True) if seen]
+    groups = [key for key, seen in zip(present, shown, strict=True) if seen]
+    return groups, {j: Release(values, found.scale)}
+
+
+def release(
+    aggregate: AggregateQuote, exact: Exact, groups: list[Key], services: Services
+) -> Release:
+    """Perturb one vector; of a group all cells follow each other."""
+    cells = aggregate.query.cells
+    if cells:
+        groups = [(*key, str(cell)) for key in groups for cell in range(1, cells + 1)]
     if isinstance(aggregate.bounding, Several):
-        return read_several(aggregate.query, services)
-    if isinstance(aggregate.bounding, Truncated):
-        from dpsql.statistics.contributions import contributions
-
-        return contributions(aggregate.query, services.database)
-    from dpsql.statistics.counts import count
-
-    return count(aggregate.query, aggregate.bounding.boundaries, services.database)
-
-
-def _release(
-    aggregate: AggregateQuote,
-    counts: Counts | Contributions | Memberships,
-    groups: list[Key],
-    services: Services,
-    *,
-    unknown: bool,
-) -> tuple[list[int | None], str | None]:
-    if isinstance(aggregate.bounding, Several):
-        return release_several(aggregate.plan, cast("Memberships", counts), services)
-    counts = cast("Counts | Contributions", counts)
-    if isinstance(counts, Contributions):
-        release = aggregate.plan.release(counts, groups, services.noise)
-        shown = release.shown or [True] * len(groups)
-        cut = [v if seen else None for v, seen in zip(release.values, shown, strict=True)]
-        return cut, None if release.scale is None else str(release.scale)
-    true = [counts.groups.get(key, 0) for key in groups]
-    # PRIVACY.md section 6: the threshold is for groups that are present, no others
-    present = [i for i, n in enumerate(true) if n > 0 or not unknown]
+        return release_several(aggregate.plan, cast("Memberships", exact), services)
+    exact = cast("Counts | Contributions", exact)
+    if isinstance(exact, Contributions):
+        found: Release = aggregate.plan.release(exact, groups, services.noise)
+        return found
+    true = [exact.groups.get(key, 0) for key in groups]
     if aggregate.plan.name == "exact":
-        return list(true), "0"
-    smooth = aggregate.bounding.smooth(aggregate.query, counts, aggregate.beta, services)
-    release = aggregate.plan.release([true[i] for i in present], smooth.exact, services.noise)
-    values: list[int | None] = [None] * len(true)
-    for n, i in enumerate(present):
-        if release.shown is None or release.shown[n]:
-            values[i] = release.values[n]
-    return values, None if release.scale is None else str(release.scale)
+        return Release(_public(aggregate.query, true), Fraction(0))
+    query = aggregate.query
+    smooth = aggregate.bounding.smooth(query.plain, exact, aggregate.beta, services)
+    # as many values come or go with a row as results, each of them as large as the bound at most
+    sensitivity = smooth.exact * (query.weights[0].bound if query.weights else 1)
+    found = aggregate.plan.release(true, sensitivity, services.noise)
+    return found
+
+
+def _public(query: JoinQuery, counts: list[int]) -> list[int]:
+    """Return the exact numbers of public relations."""
+    if query.rank is None:
+        return counts
+    from dpsql.core.mechanisms.percentile import Sought, exact
+
+    return exact(counts, Sought(query.rank, query.cells))

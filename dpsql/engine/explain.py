@@ -10,6 +10,7 @@ from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import AggregateQuote, Quote, price
 from dpsql.engine.request import Role, Settings
+from dpsql.engine.truncated import Truncated
 from dpsql.engine.undeclared import describe_threshold
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         rows.insert(2, ("redundant joins", redundant))
     for j, aggregate in enumerate(quote.aggregates):
         name = (
-            f"expected error of dp_count {j + 1}" if len(quote.aggregates) > 1 else "expected error"
+            f"expected error of {_kind(aggregate)} {j + 1}"
+            if len(quote.aggregates) > 1
+            else "expected error"
         )
         rows.append((name, _error(aggregate, settings)))
     if services.catalog.owns(role.oid, tuple(r.oid for r in relations if r.private)):
@@ -58,18 +61,28 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     return rows
 
 
+def _kind(aggregate: AggregateQuote) -> str:
+    query = aggregate.query
+    return "sum" if query.weights else "distinct count" if query.distinct else "count"
+
+
 def _counting_sql(aggregate: AggregateQuote, tick: Callable[[], None]) -> str:
     from dpsql.query.contribution_sql import contribution_sql, per_unit
     from dpsql.query.counting_sql import counting_sql
     from dpsql.query.elimination import make_plan
     from dpsql.query.membership_sql import per_units
+    from dpsql.query.sum_sql import distinct_sql, per_value, sum_sql
 
     query = aggregate.query
     if query.units:
-        query = per_units(query)
-    if query.unit is None:
-        return counting_sql(make_plan(query, aggregate.bounding.boundaries, tick=tick))
-    return contribution_sql(make_plan(per_unit(query), (), tick=tick), query)
+        return counting_sql(make_plan(per_units(query), (), tick=tick))
+    if isinstance(aggregate.bounding, Truncated):
+        plan = make_plan(per_unit(query), (), tick=tick)
+        return contribution_sql(plan, [query], [aggregate.plan.bounds])
+    if query.distinct or query.weights:
+        plan = make_plan(per_value(query), (), tick=tick)
+        return distinct_sql(plan, [query]) if query.distinct else sum_sql(plan, [query])
+    return counting_sql(make_plan(query, aggregate.bounding.boundaries, tick=tick))
 
 
 def _neighbours(quote: Quote) -> str:

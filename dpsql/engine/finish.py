@@ -6,12 +6,13 @@ an error in it is a function of released values (PRIVACY.md section 2).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.payload import Payload
 from dpsql.errors import AnswerOutOfRange
-from dpsql.model import Question
+from dpsql.model import JoinQuery, Question
 
 if TYPE_CHECKING:
     from dpsql.ports import Database
@@ -30,11 +31,17 @@ def finish(
         arrays.append(("text[]", [group[i] for group in payload.groups]))
         names.append(f"g{i}")
         selects.append(f"u.g{i}::{key.type_name} AS g{i}")
-    for j, values in enumerate(payload.values):
-        for name, column in _columns(j, values, payload.scales[j], confidence).items():
-            arrays.append(("bigint[]", column))
+    for j, n in enumerate(question.vectors):
+        query, values = question.aggregates[n], payload.values[n]
+        type_ = "numeric" if query.weights else "bigint"
+        columns = _columns(j, query, values, payload.scales[n], confidence)
+        if query.cells and query.rank is None:
+            type_ = "bigint[]"
+            columns = {name: _arrays(column, query.cells) for name, column in columns.items()}
+        for name, column in columns.items():
+            arrays.append(("text[]" if type_.endswith("]") else f"{type_}[]", column))
             names.append(name)
-            selects.append(f"u.{name}")
+            selects.append(f"u.{name}::{type_} AS {name}")
     unnest = ", ".join(f"${n}" for n in range(1, len(arrays) + 1))
     sql = (
         f"WITH noisy AS MATERIALIZED (SELECT {', '.join(selects)} "
@@ -54,24 +61,60 @@ def finish(
 
 
 def _columns(
-    j: int, values: list[int | None], scale: str | None, confidence: Fraction
-) -> dict[str, list[int | None]]:
-    columns: dict[str, list[int | None]] = {f"a{j}": values}
+    j: int,
+    query: JoinQuery,
+    values: list[int | None],
+    scale: str | None,
+    confidence: Fraction,
+) -> dict[str, list[int | str | None]]:
     low: list[int | None] = [None] * len(values)
     high: list[int | None] = [None] * len(values)
     if scale is not None:
-        half = 0
-        if Fraction(scale) > 0:
-            from dpsql.core.mechanisms.interval import interval
-
-            half = interval(0, Fraction(scale), float(confidence))[1]
-        low = [None if v is None else max(v - half, _BIGINT[0]) for v in values]
-        high = [None if v is None else min(v + half, _BIGINT[1]) for v in values]
-    columns[f"l{j}"], columns[f"h{j}"] = low, high
+        half = _half(query, Fraction(scale), confidence)
+        low = [None if v is None else v - half for v in values]
+        high = [None if v is None else v + half for v in values]
+    if query.weights:
+        return {
+            name: [None if v is None else decimal(v, query.digits) for v in column]
+            for name, column in ((f"a{j}", values), (f"l{j}", low), (f"h{j}", high))
+        }
     if any(v is not None and not _BIGINT[0] <= v <= _BIGINT[1] for v in values):
         raise AnswerOutOfRange(
             "an answer does not fit bigint",
             detail="The perturbed count is beyond 2^63.",
             hint="Narrow the query; the stored answer of the same question stays free.",
         )
-    return columns
+    return {
+        f"a{j}": [*values],
+        f"l{j}": [None if v is None else max(v, _BIGINT[0]) for v in low],
+        f"h{j}": [None if v is None else min(v, _BIGINT[1]) for v in high],
+    }
+
+
+def _half(query: JoinQuery, scale: Fraction, confidence: Fraction) -> int:
+    """Return half the width of the interval around a number with noise of a public scale."""
+    if scale == 0:
+        return 0
+    from dpsql.core.mechanisms.interval import interval
+
+    # noise was added in the steps of the grid and rounded to whole numbers after it
+    grid = query.grid if query.unit is not None else 1
+    width = interval(0, scale * grid, float(confidence))[1]
+    return width if grid == 1 else (2 * width + grid) // (2 * grid)
+
+
+def _arrays(values: Sequence[object], cells: int) -> list[int | str | None]:
+    """Write the values of each group's cells as an array."""
+    return [
+        "{" + ",".join("NULL" if v is None else str(v) for v in values[i : i + cells]) + "}"
+        for i in range(0, len(values), cells)
+    ]
+
+
+def decimal(value: int, digits: int) -> str:
+    """Write ``value * 10**-digits``."""
+    if not digits:
+        return str(value)
+    sign = "-" if value < 0 else ""
+    text = str(abs(value)).rjust(digits + 1, "0")
+    return f"{sign}{text[:-digits]}.{text[-digits:]}"

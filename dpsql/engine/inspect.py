@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.choose import choose_bounding
@@ -54,7 +55,11 @@ def sensitivity(
     from dpsql.statistics.counts import count
 
     found = 0.0
-    for query in prepared.question.aggregates:
+    for aggregate in prepared.question.aggregates:
+        query = aggregate.plain
+        each = Fraction(
+            aggregate.weights[0].bound if aggregate.weights else 1, 10**aggregate.digits
+        )
         if query.shape().private_count == 0:
             continue
         bounding = choose_bounding(
@@ -62,7 +67,7 @@ def sensitivity(
         )
         services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
         counts = count(query, bounding.boundaries, services.database, answer=False)
-        found = max(found, bounding.smooth(query, counts, beta, services).value)
+        found = max(found, bounding.smooth(query, counts, beta, services).value * float(each))
     services.catalog.confirm(prepared.relations, prepared.fingerprint)
     return found
 

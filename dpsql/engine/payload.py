@@ -17,7 +17,7 @@ class Payload:
     groups : list of tuple, length d
         Group keys as texts, ``[()]`` without GROUP BY.
     values : list of list, shape (p, d)
-        Perturbed counts per aggregate; ``None`` for a suppressed group.
+        Perturbed counts, and sums in steps of their last decimal, per aggregate.
     scales : list, length p
         Public noise scale as an exact fraction text, ``None`` when it is secret.
     """

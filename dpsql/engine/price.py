@@ -104,62 +104,90 @@ def price(
     MissingDeclaration
         When groups are not public and delta is 0.
     """
-    from dpsql.core.mechanisms.select import choose
-
     if groups is None and settings.delta == 0:
         raise MissingDeclaration(
             "groups whose domain is not declared need delta > 0",
             hint="SET dp.delta = 1e-8, which the question may then cost, or let the owner of the "
             f"data declare the groups: {question.undeclared_domain_hint}.",
         )
-    share = len(question.aggregates)
-    quotes = []
-    for query in question.aggregates:
-        shape = query.shape()
-        if shape.private_count == 0 or groups == []:
-            quotes.append(AggregateQuote(query, NOTHING, _Exact()))
-            continue
-        if query.over_units:
-            quotes.append(_over_units(query, groups, settings, share))
-            continue
-        bounding = choose_bounding(query, settings, settings.delta / share, database)
-        require_permission(query, bounding)
-        plan = choose(
-            settings.mechanism,
-            epsilon=settings.epsilon / share - paid_for_failure(bounding.eta),
-            delta=settings.delta / share - bounding.eta,
-            groups=0 if groups is None else len(groups),
-            domain_known=groups is not None,
-            constant=bounding.constant,
-            private_relations=shape.private_count,
-            want_interval=want_interval,
-        )
-        quote = AggregateQuote(query, bounding, plan)
-        if quote.beta <= 0 and not bounding.constant:
-            raise InvalidParameter(
-                f"dp.epsilon is too small for the method {bounding.method}",
-                hint="Raise dp.epsilon or use SET dp.method = auto.",
-            )
-        quotes.append(quote)
+    quotes = tuple(
+        _quote(question, j, groups, settings, database, want_interval=want_interval)
+        for j in range(len(question.aggregates))
+    )
     total = Guarantee(
         sum((q.guarantee.epsilon for q in quotes), Fraction(0)),
         sum((q.guarantee.delta for q in quotes), Fraction(0)),
     )
-    return Quote(question, groups, tuple(quotes), total)
+    return Quote(question, groups, quotes, total)
 
 
-def _over_units(
-    query: JoinQuery, groups: list[Key] | None, settings: Settings, share: int
+def _quote(
+    question: Question,
+    j: int,
+    groups: list[Key] | None,
+    settings: Settings,
+    database: Database,
+    *,
+    want_interval: bool,
 ) -> AggregateQuote:
-    """Quote a count under unit neighbours."""
-    from dpsql.engine.several import several
+    """Quote the j-th vector, with its even share of the budget."""
+    from dpsql.core.mechanisms.select import choose
+
+    query = question.aggregates[j]
+    share = len(question.aggregates)
+    shape = query.shape()
+    if shape.private_count == 0 or groups == []:
+        return AggregateQuote(query, NOTHING, _Exact())
+    selects = groups is None and j == question.selection
+    if query.units:
+        from dpsql.engine.several import several
+
+        return AggregateQuote(query, *several(settings, settings.epsilon / share))
+    if query.unit is not None:
+        number = None if groups is None else len(groups)
+        epsilon = settings.epsilon / share
+        return AggregateQuote(query, *_truncated(query, settings, epsilon, number, selects))
+    bounding = choose_bounding(query.plain, settings, settings.delta / share, database)
+    require_permission(query, bounding)
+    if query.rank is not None:
+        from dpsql.core.mechanisms.percentile import Sought, plan_rows
+
+        ranked = plan_rows(
+            settings.mechanism,
+            settings.epsilon / share - paid_for_failure(bounding.eta),
+            settings.delta / share - bounding.eta,
+            max(shape.private_count - 1, 0),
+            Sought(query.rank, query.cells),
+            constant=bounding.constant,
+        )
+        return AggregateQuote(query, bounding, ranked)
+    plan = choose(
+        settings.mechanism,
+        epsilon=settings.epsilon / share - paid_for_failure(bounding.eta),
+        delta=settings.delta / share - bounding.eta,
+        groups=0 if groups is None else len(groups) * max(query.cells, 1),
+        domain_known=not selects,
+        constant=bounding.constant,
+        private_relations=shape.private_count,
+        want_interval=want_interval,
+    )
+    quote = AggregateQuote(query, bounding, plan)
+    if quote.beta <= 0 and not bounding.constant:
+        raise InvalidParameter(
+            f"dp.epsilon is too small for the method {bounding.method}",
+            hint="Raise dp.epsilon or use SET dp.method = auto.",
+        )
+    return quote
+
+
+def _truncated(
+    query: JoinQuery, settings: Settings, epsilon: Fraction, groups: int | None, selects: bool
+) -> tuple[Bounding, Any]:
+    """Quote a vector under unit neighbours; only what selects groups takes delta."""
     from dpsql.engine.truncated import truncated
 
-    if query.units:
-        return AggregateQuote(query, *several(settings, settings.epsilon / share))
-    number = None if groups is None else len(groups)
-    epsilon, delta = settings.epsilon / share, settings.delta / share
-    return AggregateQuote(query, *truncated(settings, epsilon, delta, number))
+    delta = settings.delta if selects else None
+    return truncated(query, settings, epsilon, delta, groups)
 
 
 class _Exact:

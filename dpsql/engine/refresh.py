@@ -181,7 +181,8 @@ def _wanted(query: JoinQuery, services: Services) -> frozenset[Boundary]:
 
 
 def _private(question: Question) -> list[JoinQuery]:
-    return [q for q in question.aggregates if q.shape().private_count]
+    plain = dict.fromkeys(query.plain for query in question.aggregates)
+    return [query for query in plain if query.shape().private_count]
 
 
 def show_phase(relation: int, phase: int, services: Services) -> None:

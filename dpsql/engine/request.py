@@ -17,7 +17,7 @@ STATISTICS = ("live", "stored", "auto")
 MECHANISMS = ("auto", "laplace", "cauchy", "calibrated", "quantile", "r2t")
 _NUMBERS = (
     *("epsilon", "delta", "max_epsilon_per_query", "confidence", "sampling_rate"),
-    "max_contribution",
+    *("max_contribution", "max_groups_contributed", "max_rows_contributed", "min_frequency"),
 )
 MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(100)
@@ -53,6 +53,9 @@ class Settings:
     fresh: bool = False
     confidence: Fraction = Fraction(95, 100)
     max_contribution: Fraction = Fraction(10**9)
+    max_groups_contributed: Fraction = Fraction(0)
+    max_rows_contributed: Fraction = Fraction(0)
+    min_frequency: Fraction = Fraction(0)
 
     @classmethod
     def from_texts(cls, texts: Mapping[str, str | None]) -> Settings:
@@ -91,12 +94,16 @@ class Settings:
             _refuse("dp.confidence", "strictly between 0 and 1", self.confidence)
         if not 0 < self.sampling_rate <= 1:
             _refuse("dp.sampling_rate", "greater than 0 and at most 1", self.sampling_rate)
-        if not 1 <= self.max_contribution < 2**31 or self.max_contribution.denominator != 1:
-            _refuse(
-                "dp.max_contribution",
-                "a whole number of at least 1 and below 2147483648",
-                self.max_contribution,
-            )
+        for name, least in (
+            ("max_contribution", 1),
+            ("max_groups_contributed", 0),
+            ("max_rows_contributed", 0),
+            ("min_frequency", 0),
+        ):
+            value = getattr(self, name)
+            if not least <= value < 2**31 or value.denominator != 1:
+                what = f"a whole number of at least {least} and below 2147483648"
+                _refuse(f"dp.{name}", what, value)
         cap = self.max_epsilon_per_query
         if cap is not None and cap < 0:
             _refuse("dp.max_epsilon_per_query", "-1 (none) or at least 0", cap)

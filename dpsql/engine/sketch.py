@@ -75,7 +75,7 @@ def _build(
     from dpsql.statistics.sketch_parts import identity
 
     # several counts of one statement differ in their filters, which a sketch ignores
-    queries = {identity(query): query for query in prepared.question.aggregates}
+    queries = {identity(q.plain): q.plain for q in prepared.question.aggregates}
     for query in queries.values():
         if len(query.occurrences) < 2:
             raise NotAnswerable(

@@ -7,10 +7,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.core.mechanisms import truncation
+from dpsql.core.mechanisms.percentile import OfUnits, Sought, plan_units
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.request import Settings
 from dpsql.errors import InternalError, InvalidParameter
-from dpsql.model import Boundary
+from dpsql.model import Boundary, JoinQuery
 
 if TYPE_CHECKING:
     from dpsql.core.smooth import SmoothBound
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 class Truncated:
     """The method of questions over privacy units: no sensitivity is estimated."""
 
+    limits: truncation.Limits
     method: str = "truncation"
     label: str = PROVED
-    largest: int = 1
+    least: int = 0
     constant: bool = False
     eta: Fraction = Fraction(0)
     alpha: float = 0.0
@@ -31,7 +33,7 @@ class Truncated:
     @property
     def identity(self) -> str:
         """The method, and where every unit is cut off at the latest."""
-        return f"truncation {self.largest}"
+        return f"truncation {self.limits} {self.least}"
 
     def smooth(self, *_: object) -> SmoothBound:
         """Fail: there is no bound of the sensitivity."""
@@ -39,9 +41,15 @@ class Truncated:
 
 
 def truncated(
-    settings: Settings, epsilon: Fraction, delta: Fraction, groups: int | None
-) -> tuple[Truncated, truncation.Quantile | truncation.RaceToTheTop]:
+    query: JoinQuery,
+    settings: Settings,
+    epsilon: Fraction,
+    delta: Fraction | None,
+    groups: int | None,
+) -> tuple[Truncated, truncation.Quantile | truncation.RaceToTheTop | OfUnits]:
     """Choose how units are cut off, from settings and public facts.
+
+    ``groups`` is ``None`` where they are not public, and ``delta`` where nothing is hidden.
 
     Raises
     ------
@@ -49,10 +57,14 @@ def truncated(
         When the settings ask for what is for rows only.
     """
     require_units(settings)
-    largest = int(settings.max_contribution)
-    return Truncated(largest=largest), truncation.plan(
-        settings.mechanism, epsilon, delta, groups, largest
-    )
+    limits = limits_of(query, settings, groups)
+    least = int(settings.min_frequency) if delta is not None else 0
+    if query.rank is not None:
+        ranked = plan_units(settings.mechanism, epsilon, limits, Sought(query.rank, query.cells))
+        return Truncated(limits), ranked
+    single = groups == 1 and not query.groups
+    plan = truncation.plan(settings.mechanism, epsilon, delta, limits, single=single, least=least)
+    return Truncated(limits, least=least), plan
 
 
 def require_units(settings: Settings) -> None:
@@ -63,3 +75,22 @@ def require_units(settings: Settings) -> None:
             detail="Rows of this question belong to privacy units.",
             hint="Use SET dp.method = auto.",
         )
+
+
+def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> truncation.Limits:
+    """Tell how much a unit can contribute, from the question and the settings."""
+    chosen = int(settings.max_rows_contributed)
+    if query.distinct == (query.unit,):
+        # a unit is one value in each of its groups
+        if not query.groups:
+            return truncation.Limits(1, fixed=True)
+        most = int(settings.max_contribution)
+        chosen = int(settings.max_groups_contributed)
+        if groups is not None:
+            most = min(most, groups)
+        return truncation.Limits(min(chosen or most, most), fixed=bool(chosen))
+    rows = chosen or int(settings.max_contribution)
+    if query.weights:
+        (weight,) = query.weights
+        return truncation.Limits(rows * weight.bound, signed=weight.low < 0)
+    return truncation.Limits(rows, fixed=bool(chosen))

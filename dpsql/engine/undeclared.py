@@ -19,16 +19,20 @@ def describe_threshold(quote: Quote) -> str:
     """
     found = []
     more = ""
+    what = "count"
     for plan in (aggregate.plan for aggregate in quote.aggregates):
         if isinstance(plan, Threshold):
             found.append(cutoff(1, plan.epsilon_value, plan.delta_threshold))
             if plan.inner is not None:
                 more = ", or several times that where one row can have many results"
         elif isinstance(plan, Quantile) and plan.delta_threshold is not None:
-            found.append(cutoff(1, plan.epsilon_value, plan.delta_threshold))
-            more = ", or several times that where units have many results"
+            least = cutoff(plan.bounds[0], plan.epsilon_value, plan.delta_threshold, each=1)
+            found.append(max(least, plan.least))
+            what = "number of privacy units"
+            if len(plan.bounds) > 1:
+                more = ", or several times that where units are in many groups"
     least = min(found, default=1)
-    return f"A group is shown only if its noisy count is at least {least}{more}."
+    return f"A group is shown only if its noisy {what} is at least {least}{more}."
 
 
 def warning(quote: Quote) -> tuple[str, str, str]:

@@ -18,7 +18,7 @@ from dpsql.query.emit import Emitted
 from dpsql.query.ir import Expr, render
 from dpsql.query.normalise import normalise
 
-_VERSION = "1"
+_VERSION = "2"
 _MAX_PERMUTATIONS = 120
 _ALIAS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|\br\d+(?=\.)")
 
@@ -56,7 +56,10 @@ def _colours(query: JoinQuery) -> list[str]:
         groups = [
             (query.groups.index(u.attribute), u.sql) for u in o.uses if u.attribute in query.groups
         ]
-        own.append(repr((o.relation.oid, [_neutral(f) for f in o.filters], sorted(groups))))
+        weights = [_neutral(w.sql) for w in query.weights if w.occurrences == {o.index}]
+        own.append(
+            repr((o.relation.oid, [_neutral(f) for f in o.filters], sorted(groups), weights))
+        )
     colours = own
     for _ in range(2):
         refined = []
@@ -106,7 +109,17 @@ def _text(emitted: Emitted, order: tuple[int, ...]) -> str:
         lines.append(f"{o.relation.oid} [{', '.join(uses)}] [{' & '.join(filters)}]")
     predicates = sorted(render(normalise(_renumber(p, numbers))) for p in emitted.predicates)
     groups = [numbers[g] for g in query.groups]
-    return "; ".join([*lines, f"where {predicates}", f"by {groups}"])
+    parts = [*lines, f"where {predicates}", f"by {groups}"]
+    if query.distinct:
+        parts.append(f"distinct {[numbers[a] for a in query.distinct]}")
+    if query.cells:
+        parts.append(f"in {query.cells} cells, rank {query.rank}")
+    if emitted.value is not None:
+        (weight,) = query.weights
+        places = sorted(order.index(o) for o in weight.occurrences)
+        value = _neutral(render(_renumber(emitted.value, numbers)))
+        parts.append(f"sum {value} of {places} in {weight.digits} {weight.low} {weight.high}")
+    return "; ".join(parts)
 
 
 def _renumber(e: Expr, numbers: dict[int, int]) -> Expr:

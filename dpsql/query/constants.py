@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Protocol
 
 from dpsql.errors import FunctionNotAllowed, InternalError, UnsupportedConstruct
 from dpsql.query.ir import FALSE, TRUE, Expr, constant, literal, render
-from dpsql.query.types import INTEGERS, SIMPLE, TEXTS, base
+from dpsql.query.ranges import as_float
+from dpsql.query.types import EXACT, FLOATS, INTEGERS, SIMPLE, TEXTS, base
 
 #: Characters of a LIKE pattern.
 MAX_PATTERN = 10_000
 _SAME_TEXT = (*INTEGERS, "numeric")
+#: Digits of a number that Python reads at once.
+MAX_DIGITS = 4000
 
 
 class Evaluator(Protocol):
@@ -122,3 +126,14 @@ def integer_value(e: Expr) -> int:
     if e.kind != "const" or e.data is None or e.type not in INTEGERS:
         raise InternalError("an integer constant was expected")
     return int(str(e.data))
+
+
+def number(e: Expr) -> Fraction | None:
+    """Return the value of a finite numeric constant, exactly; ``None`` for everything else."""
+    text = str(e.data)
+    if e.data is None or e.type not in (*EXACT, *FLOATS) or len(text) > MAX_DIGITS:
+        return None
+    if text.lower().lstrip("-") in ("nan", "infinity"):
+        return None
+    value = Fraction(text)
+    return as_float(value, e.type) if e.type in FLOATS else value

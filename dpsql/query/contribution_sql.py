@@ -1,8 +1,12 @@
-"""What units contribute to a grouped count, as one SQL statement that returns a histogram.
+"""What units contribute to grouped counts and sums, as one SQL statement that returns histograms.
 
-The plan counts per group *and* unit; nothing that names a unit leaves the statement, only how
-many units have which counts.  These are few: units of ``d`` different counts have at least
-``d (d + 1) / 2`` results.
+The plan counts and sums per group *and* unit; nothing that names a unit leaves the statement,
+only how many units are how large, by bounds that are public, and what those of one size add to
+each group (:class:`dpsql.model.Contributions`).
+
+Distinct values are ranked within each unit, in an order that depends on the values alone; a value
+counts under the bound tau iff some unit has it among its first tau.  So a unit adds at most tau
+values under it, whatever the others have.
 """
 
 from __future__ import annotations
@@ -11,72 +15,198 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dpsql.errors import InternalError
-from dpsql.model import Contributions, JoinQuery, Key
+from dpsql.model import GRID, Contributions, JoinQuery, Key
 from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
 
 
 def per_unit(query: JoinQuery) -> JoinQuery:
-    """Return the count per group and unit."""
+    """Return the count per group, distinct value and unit."""
     if query.unit is None:
         raise InternalError("the count has no privacy unit")
-    return replace(query, groups=tuple(dict.fromkeys((*query.groups, query.unit))))
+    keys = (*query.groups, *query.distinct, query.unit)
+    return replace(query, groups=tuple(dict.fromkeys(keys)))
 
 
-def contribution_sql(plan: Plan, query: JoinQuery, *, numeric: bool = False) -> str:
+def together(queries: Sequence[JoinQuery]) -> JoinQuery:
+    """Return one query with the weights of all, which are equal but for these."""
+    weights = dict.fromkeys(w for query in queries for w in query.weights)
+    return replace(queries[0], weights=tuple(weights))
+
+
+def contribution_sql(
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    bounds: Sequence[Sequence[int]],
+    *,
+    numeric: bool = False,
+) -> str:
     """Write the statement.
 
     Parameters
     ----------
     plan : Plan
-        Of `per_unit` of the query.
-    query : JoinQuery
-        The question; ``query.unit`` is not ``None``.
+        Of `per_unit` of `together` of the queries.
+    queries : sequence of JoinQuery
+        Counts and sums that differ in their weights only, or one count of distinct values.
+    bounds : sequence of sequences of int
+        For each the bounds, ascending, by which the sizes of units are told apart.
     numeric : bool
         Count in ``numeric`` rather than in ``bigint`` that fails with 22003.
 
     Returns
     -------
     str
-        A statement with columns ``label, total, amount, units, k1 ... kg``, all but the label
-        text.  Rows labelled 0 count the units with ``total`` results in all groups, rows labelled
-        1 those with ``amount`` of ``total`` in the group.
+        A statement with columns ``label, bucket, units, amount, share, k1 ... kg``, all text but
+        the label.  For the j-th query rows labelled ``2 j`` tell the number of units of a bucket of
+        sizes, rows labelled ``2 j + 1`` what they add to a group and the sum of their shares.
     """
-    writer = Writer(plan, "numeric" if numeric else "bigint")
-    answer = writer.answer(plan.query.groups)
-    if not query.groups:
+    return _Statement(plan, queries, bounds, "numeric" if numeric else "bigint").text()
+
+
+class _Statement:
+    def __init__(
+        self,
+        plan: Plan,
+        queries: Sequence[JoinQuery],
+        bounds: Sequence[Sequence[int]],
+        number: str,
+    ) -> None:
+        self.query = together(queries)
+        self.queries = queries
+        self.number = number
+        self.writer = Writer(plan, number)
+        self.answer = self.writer.answer(plan.query.groups)
+        self.buckets = [
+            f"'{{{','.join(map(str, listed))}}}'::{self._type(query)}[]"
+            for query, listed in zip(queries, bounds, strict=True)
+        ]
+        groups = self.query.groups
+        self.keys = "".join(f", c.a{a}::text AS k{i + 1}" for i, a in enumerate(groups))
+        self.nothing = "".join(f", NULL::text AS k{i + 1}" for i in range(len(groups)))
+        self.columns = [f"a{a}" for a in dict.fromkeys(groups)]
+
+    def _type(self, query: JoinQuery) -> str:
+        return "numeric" if query.weights else self.number
+
+    def text(self) -> str:
+        if self.query.distinct:
+            return self._distinct()
+        unit = f"a{self.query.unit}"
+        values = [self._value(query) for query in self.queries]
+        listed = "".join(f", {value} AS v{j}" for j, value in enumerate(values))
+        keys = ", ".join(dict.fromkeys((*self.columns, unit)))
+        parts = [f"c AS MATERIALIZED (SELECT {keys}{listed} FROM ({self.answer}) AS c)"]
+        rows = []
+        if self.query.groups:
+            sizes = "".join(f", sum(abs(v{j})) AS t{j}" for j in range(len(values)))
+            parts.append(f"t AS MATERIALIZED (SELECT {unit}{sizes} FROM c GROUP BY {unit})")
+            for j, query in enumerate(self.queries):
+                rows += [self._sizes(j, query), self._shares(j, query, unit)]
+        else:
+            rows = [self._totals(j, query) for j, query in enumerate(self.queries)]
+        return self.writer.head(*parts) + " UNION ALL ".join(rows)
+
+    def _value(self, query: JoinQuery) -> str:
+        """Write what a unit adds to a group, an integer."""
+        if not query.weights:
+            return "c.n"
+        return integer_sql(f"c.w{self.query.weights.index(query.weights[0])}", query)
+
+    def _bucket(self, j: int, size: str, type_: str) -> str:
+        """Write the number of bounds that a size exceeds."""
+        return f"pg_catalog.width_bucket(({size})::{type_} - 1, {self.buckets[j]})"
+
+    def _totals(self, j: int, query: JoinQuery) -> str:
+        bucket = self._bucket(j, f"abs(v{j})", self._type(query))
+        if query.weights:
+            bucket = f"CASE WHEN v{j} < 0 THEN -1 - {bucket} ELSE {bucket} END"
         return (
-            f"{writer.head()}SELECT 0 AS label, n::text AS total, n::text AS amount, "
-            f"count(*)::text AS units FROM ({answer}) AS c GROUP BY n"
+            f"SELECT {2 * j + 1} AS label, ({bucket})::text AS bucket, count(*)::text AS units, "
+            f"sum(v{j})::text AS amount, sum(sign(v{j}))::bigint::text AS share "
+            f"FROM c GROUP BY {bucket}"
         )
-    unit = f"a{query.unit}"
-    nothing = "".join(f", NULL::text AS k{i + 1}" for i in range(len(query.groups)))
-    keys = "".join(f", c.a{a}::text AS k{i + 1}" for i, a in enumerate(query.groups))
-    columns = ", ".join(f"c.a{a}" for a in dict.fromkeys(query.groups))
-    head = writer.head(
-        f"c AS MATERIALIZED ({answer})",
-        f"t AS MATERIALIZED (SELECT {unit}, sum(n) AS total FROM c GROUP BY {unit})",
-    )
-    return (
-        f"{head}SELECT 0 AS label, total::text AS total, NULL::text AS amount, "
-        f"count(*)::text AS units{nothing} FROM t GROUP BY t.total "
-        f"UNION ALL SELECT 1 AS label, t.total::text AS total, c.n::text AS amount, "
-        f"count(*)::text AS units{keys} FROM c JOIN t ON c.{unit} = t.{unit} "
-        f"GROUP BY t.total, c.n, {columns}"
-    )
+
+    def _sizes(self, j: int, query: JoinQuery) -> str:
+        bucket = self._bucket(j, f"t{j}", self._type(query))
+        return (
+            f"SELECT {2 * j} AS label, {bucket}::text AS bucket, count(*)::text AS units, "
+            f"NULL::text AS amount, NULL::text AS share{self.nothing} FROM t GROUP BY {bucket}"
+        )
+
+    def _shares(self, j: int, query: JoinQuery, unit: str) -> str:
+        type_ = self._type(query)
+        bucket = self._bucket(j, f"t.t{j}", type_)
+        exact = type_ if type_ == "bigint" else "numeric"
+        ratio = f"c.v{j}::{exact} * {GRID}, nullif(t.t{j}, 0)::{exact}"
+        share = f"div({ratio})" if exact == "numeric" else ratio.replace(",", " /", 1)
+        keys = ", ".join(f"c.{column}" for column in self.columns)
+        return (
+            f"SELECT {2 * j + 1} AS label, {bucket}::text AS bucket, NULL::text AS units, "
+            f"sum(c.v{j})::text AS amount, coalesce(sum({share}), 0)::text AS share{self.keys} "
+            f"FROM c JOIN t ON c.{unit} = t.{unit} GROUP BY {bucket}, {keys}"
+        )
+
+    def _distinct(self) -> str:
+        """Write the statement for distinct values: ranks in a unit, least ranks of a value."""
+        unit = f"a{self.query.unit}"
+        values = [f"a{a}" for a in dict.fromkeys((*self.query.groups, *self.query.distinct))]
+        # a part of the join without results makes the count of every row 0
+        present = " AND ".join(["n > 0", *(f"a{a} IS NOT NULL" for a in self.query.distinct)])
+        columns = ", ".join(dict.fromkeys((*values, unit)))
+        order = [
+            f"pg_catalog.hashtextextended(coalesce({v}::text, ''), {i})"
+            for i, v in enumerate(values)
+            if v != unit
+        ]
+        order += [f"{v}::text" for v in values if v != unit]
+        ordered = f" ORDER BY {', '.join(order)}" if order else ""
+        ranked = (
+            f"r AS MATERIALIZED (SELECT {columns}, row_number() OVER (PARTITION BY {unit}{ordered})"
+            f"::{self.number} AS rank FROM ({self.answer}) AS c WHERE {present})"
+        )
+        sizes = (
+            f"SELECT 0 AS label, {self._bucket(0, 't.size', self.number)}::text AS bucket, "
+            "count(*)::text AS units, NULL::text AS amount, NULL::text AS share"
+            f"{self.nothing} FROM (SELECT max(rank) AS size FROM r GROUP BY {unit}) AS t GROUP BY 2"
+        )
+        source = "r"
+        if unit not in values:
+            listed = ", ".join(values)
+            source = f"(SELECT {listed}, min(rank) AS rank FROM r GROUP BY {listed})"
+        keys = "".join(f", {i + 6}" for i in range(len(self.query.groups)))
+        counts = (
+            f"SELECT 1 AS label, {self._bucket(0, 'c.rank', self.number)}::text AS bucket, "
+            "NULL::text AS units, count(*)::text AS amount, '0' AS share"
+            f"{self.keys} FROM {source} AS c GROUP BY 2{keys}"
+        )
+        return f"{self.writer.head(ranked)}{sizes} UNION ALL {counts}"
 
 
-def read_contributions(query: JoinQuery, rows: Iterable[Sequence[object]]) -> Contributions:
-    """Assemble the histogram from the rows of `contribution_sql`."""
-    units: dict[int, int] = {}
-    groups: dict[Key, dict[tuple[int, int], int]] = {}
-    for label, total, amount, count, *texts in rows:
-        results, number = int(str(total)), int(str(count))
-        if label == 0:
-            units[results] = units.get(results, 0) + number
-        if results and (label == 1 or not query.groups):
+def integer_sql(value: str, query: JoinQuery) -> str:
+    """Write a sum of weights as the integer that it is, in ``numeric``."""
+    (weight,) = query.weights
+    factor = f" * {10**weight.digits}" if weight.digits else ""
+    return f"trunc({value}::numeric{factor})"
+
+
+def read_contributions(
+    queries: Sequence[JoinQuery],
+    bounds: Sequence[Sequence[int]],
+    rows: Iterable[Sequence[object]],
+) -> list[Contributions]:
+    """Assemble the histograms from the rows of `contribution_sql`."""
+    units = [[0] * (len(listed) + 1) for listed in bounds]
+    groups: list[dict[Key, dict[int, tuple[int, int]]]] = [{} for _ in queries]
+    for label, bucket, number, amount, share, *texts in rows:
+        j, cell = divmod(int(str(label)), 2)
+        place = int(str(bucket))
+        if number is not None:
+            units[j][place if place >= 0 else ~place] += int(str(number))
+        if cell:
             key = tuple(None if k is None else str(k) for k in texts)
-            cell = groups.setdefault(key, {})
-            place = results, int(str(amount))
-            cell[place] = cell.get(place, 0) + number
-    return Contributions(units, groups)
+            groups[j].setdefault(key, {})[place] = int(str(amount)), int(str(share))
+    return [
+        Contributions(tuple(listed), tuple(count), found, query.grid)
+        for query, listed, count, found in zip(queries, bounds, units, groups, strict=True)
+    ]

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpsql.model import Attribute, AttributeUse, Counts, JoinQuery, Occurrence
-from dpsql.query.elimination import Base, Plan, Product
+from dpsql.model import Attribute, AttributeUse, Counts, JoinQuery, Occurrence, Weight
+from dpsql.query.elimination import Base, Factor, Plan, Product
 
 #: A join of keys that keeps less than this share of the rows that it reads is stored.
 _WORTH_STORING = 0.25
@@ -107,13 +107,18 @@ def value_sql(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -
 
 
 def source_sql(
-    query: JoinQuery, base: Base, conditions: tuple[str, ...] = ()
+    query: JoinQuery,
+    base: Base,
+    conditions: tuple[str, ...] = (),
+    values: dict[str, str] | None = None,
 ) -> tuple[dict[int, str], str]:
     """Return each attribute's expression and the FROM and WHERE clauses of a base factor.
 
-    ``conditions`` over the alias are added to the occurrence's own filters.
+    ``conditions`` over the alias are added to the occurrence's own filters.  ``values`` are named
+    expressions over the alias; they are rewritten where they must be.
     Rows with a NULL join attribute take part in no result and are left out everywhere.
     """
+    values = {} if values is None else values
     occurrence = query.occurrences[base.occurrence]
     columns = {column.name: column for column in occurrence.relation.columns}
     expressions: dict[int, str] = {}
@@ -130,7 +135,10 @@ def source_sql(
     where = f" WHERE {' AND '.join(tests)}" if tests else ""
     source = f"{occurrence.relation.sql} AS {occurrence.alias}{where}"
     if base.predicates:
-        inner = ", ".join(f"{sql} AS a{a}" for a, sql in expressions.items()) or "1"
+        inner_columns = [f"{sql} AS a{a}" for a, sql in expressions.items()]
+        inner_columns += [f"{sql} AS {name}" for name, sql in values.items()]
+        inner = ", ".join(inner_columns) or "1"
+        values.update((name, f"{occurrence.alias}.{name}") for name in values)
         spanning = " AND ".join(f"({query.predicates[n].sql})" for n in base.predicates)
         source = f"(SELECT {inner} FROM {source}) AS {occurrence.alias} WHERE {spanning}"
         expressions = {a: f"{occurrence.alias}.a{a}" for a in expressions}
@@ -146,8 +154,21 @@ def _shared(plan: Plan, n: int) -> tuple[int, ...]:
     return tuple(sorted(set(left.output) & set(right.output)))
 
 
+def _times(*factors: str) -> str:
+    """Write a product; a factor that is known to be 1 is empty."""
+    return " * ".join(f for f in factors if f)
+
+
+def _named(values: dict[str, str]) -> list[str]:
+    return [f"{value} AS {name}" for name, value in values.items()]
+
+
 class Writer:
-    """Writes one plan in one number type."""
+    """Writes one plan in one number type.
+
+    Factors have a count ``n``, unless it is 1, and the sum ``w<i>`` of every weight whose
+    occurrences are inside.
+    """
 
     def __init__(self, plan: Plan, number: str) -> None:
         self.plan = plan
@@ -182,9 +203,16 @@ class Writer:
         origin = {
             a: f"f{j}.a{a}" for j, n in enumerate(numbers) for a in self.plan.factors[n].output
         }
-        counts = [f"f{j}.n" for j, n in enumerate(numbers) if not self.plan.factors[n].unit]
+        factors = [self.plan.factors[n] for n in numbers]
+        counts = ["" if factor.unit else f"f{j}.n" for j, factor in enumerate(factors)]
         columns = [f"{origin[a]} AS a{a}" for a in attributes]
-        columns.append(f"{' * '.join(counts) or '1'}::{self.number} AS n")
+        columns.append(f"{_times(*counts) or '1'}::{self.number} AS n")
+        for i, weight in enumerate(self.plan.query.weights):
+            parts = [
+                f"f{j}.w{i}" if weight.occurrences <= factor.occurrences else counts[j]
+                for j, factor in enumerate(factors)
+            ]
+            columns.append(f"{_times(*parts)} AS w{i}")
         sources = " CROSS JOIN ".join(f"{self._source(n)} AS f{j}" for j, n in enumerate(numbers))
         return f"SELECT {', '.join(columns)} FROM {sources}"
 
@@ -242,45 +270,81 @@ class Writer:
         return self.written[n]
 
     def _base(self, n: int, base: Base) -> str:
-        expressions, source = source_sql(self.plan.query, base)
+        values = {
+            name: self._weight(weight)
+            for name, weight in self._weights(base.occurrences)
+            if weight.occurrences == base.occurrences
+        }
+        expressions, source = source_sql(self.plan.query, base, (), values)
         columns = [f"{expressions[a]} AS a{a}" for a in base.output]
         if base.grouped and self._sorted(n):
-            return self._sort(base, columns, source, "", "count(*)")
+            return self._sort(base, columns, source, values)
         if base.grouped:
-            columns.append(f"count(*)::{self.number} AS n")
+            columns += self._totals({"n": ""} | values, bool(base.output))
+        else:
+            columns += _named(values)
         text = f"SELECT {', '.join(columns) or '1'} FROM {source}"
         return text + self._group_by(base)
+
+    def _weights(self, occurrences: frozenset[int]) -> list[tuple[str, Weight]]:
+        """Name the weights that a factor of these occurrences holds."""
+        named = ((f"w{i}", weight) for i, weight in enumerate(self.plan.query.weights))
+        return [(name, weight) for name, weight in named if weight.occurrences <= occurrences]
+
+    def _weight(self, weight: Weight) -> str:
+        return f"({weight.sql})::{self.number}" if weight.integer else weight.sql
+
+    def _totals(self, values: dict[str, str], grouped: bool = True) -> list[str]:
+        """Write the sums of a grouping; a row without a count of its own counts 1."""
+        found = []
+        for name, value in values.items():
+            total = "count(*)" if not value else f"sum({value})"
+            total = total if grouped or not value else f"coalesce({total}, 0)"
+            found.append(f"{total}::{self.number} AS n" if name == "n" else f"{total} AS {name}")
+        return found
 
     def _product(self, n: int, product: Product) -> str:
         left, right = self.plan.factors[product.left], self.plan.factors[product.right]
         origin = {a: f"r.a{a}" for a in right.output} | {a: f"l.a{a}" for a in left.output}
         shared = sorted(set(left.output) & set(right.output))
-        count = " * ".join(f"{s}.n" for s, f in (("l", left), ("r", right)) if not f.unit)
         on = " AND ".join(f"l.a{a} = r.a{a}" for a in shared)
         source = f"{self._source(product.left)} AS l " + (
             f"JOIN {self._source(product.right)} AS r ON {on}"
             if shared
             else f"CROSS JOIN {self._source(product.right)} AS r"
         )
+        values = self._values(product, left, right)
         if product.predicates:
             tests = " AND ".join(
                 f"({self.plan.query.predicates[n].sql})" for n in product.predicates
             )
-            inner = [f"{sql} AS a{a}" for a, sql in sorted(origin.items())]
-            if count:
-                inner.append(f"{count} AS n")
+            inner = [f"{sql} AS a{a}" for a, sql in sorted(origin.items())] + _named(values)
             source = f"(SELECT {', '.join(inner)} FROM {source}) AS s WHERE {tests}"
             origin = {a: f"s.a{a}" for a in origin}
-            count = "s.n" if count else ""
+            values = {name: f"s.{name}" for name in values}
+            for name, weight in self._weights(product.occurrences):
+                if name not in values:  # it spans what only comes together here
+                    values[name] = _times(self._weight(weight), values.get("n", ""))
         columns = [f"{origin[a]} AS a{a}" for a in product.output]
         if product.grouped and self._sorted(n):
-            return self._sort(product, columns, source, count, "sum(n)" if count else "count(*)")
+            return self._sort(product, columns, source, values)
         if product.grouped:
-            total = f"coalesce(sum({count}), 0)" if count else "count(*)"
-            columns.append(f"{total}::{self.number} AS n")
-        elif count:
-            columns.append(f"{count} AS n")
+            columns += self._totals({"n": ""} | values, bool(product.output))
+        else:
+            columns += _named(values)
         return f"SELECT {', '.join(columns) or '1'} FROM {source}" + self._group_by(product)
+
+    def _values(self, product: Product, left: Factor, right: Factor) -> dict[str, str]:
+        """Write a joined row's count, unless it is 1, and its sums."""
+        counts = {s: "" if f.unit else f"{s}.n" for s, f in (("l", left), ("r", right))}
+        n = _times(counts["l"], counts["r"])
+        values = {"n": n} if n else {}
+        for name, weight in self._weights(product.occurrences):
+            if weight.occurrences <= left.occurrences:
+                values[name] = _times(f"l.{name}", counts["r"])
+            elif weight.occurrences <= right.occurrences:
+                values[name] = _times(f"r.{name}", counts["l"])
+        return values
 
     def _sorted(self, n: int) -> bool:
         """Whether a grouping is better sorted: many groups, few rows in each."""
@@ -291,7 +355,7 @@ class Writer:
         return self.plan.rows[n] > max(_MANY_GROUPS, _REPEATING * read)
 
     def _sort(
-        self, factor: Base | Product, columns: list[str], source: str, count: str, total: str
+        self, factor: Base | Product, columns: list[str], source: str, values: dict[str, str]
     ) -> str:
         """Write a grouping of rows in order; the attribute of most values leads.
 
@@ -299,10 +363,11 @@ class Writer:
         """
         order = sorted(factor.output, key=lambda a: (-self.plan.distinct[a], a))
         keys = ", ".join(f"a{a}" for a in order)
-        weight = [f"{count} AS n"] if count else []
-        inner = f"SELECT {', '.join([*columns, *weight])} FROM {source} ORDER BY {keys}"
-        outer = ", ".join(f"a{a}" for a in factor.output)
-        return f"SELECT {outer}, {total}::{self.number} AS n FROM ({inner}) AS o GROUP BY {keys}"
+        inner = ", ".join([*columns, *_named(values)])
+        totals = self._totals({"n": ""} | {name: name for name in values})
+        outer = ", ".join([*(f"a{a}" for a in factor.output), *totals])
+        ordered = f"SELECT {inner} FROM {source} ORDER BY {keys}"
+        return f"SELECT {outer} FROM ({ordered}) AS o GROUP BY {keys}"
 
     def _group_by(self, factor: Base | Product) -> str:
         if not factor.grouped or not factor.output:

@@ -215,7 +215,8 @@ def _columns(key: Expr) -> dict[str, Expr]:
 
 
 def _domain(relation: Relation, name: str) -> Domain | None:
-    return next((d for d in relation.domains if d.column == name), None)
+    """Find the domain whose members a column's values are; mere bounds have none."""
+    return next((d for d in relation.domains if d.column == name and d.listed), None)
 
 
 def _declaration(relation: Relation, column_: Expr) -> str:
@@ -223,6 +224,11 @@ def _declaration(relation: Relation, column_: Expr) -> str:
     name = show_name(str(column_.data[1]))  # type: ignore[index]
     if column_.type in (TIMESTAMP, TIMESTAMPTZ):
         return f"join a public table of days ON {name}::date = day and group by its column"
+    declared = {d.column: d for d in relation.domains}
+    bounds = declared.get(str(column_.data[1]))  # type: ignore[index]
+    if bounds is not None:
+        call = f"width_bucket({name}, {bounds.lower}, {bounds.upper}, 10)"
+        return f"group by {call} or a CASE: the declared range of {name} lists no values"
     if column_.type in FLOATS:
         return f"group by width_bucket({name}, 0, 100, 10) or a CASE, which need no declaration"
     values = "array['value', ...]"

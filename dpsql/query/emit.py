@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsql.errors import UnsupportedConstruct
-from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate, Weight
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
 from dpsql.query.ir import Expr, constant, render, renumber
+from dpsql.query.measures import Measure, Value, fits_bigint
 from dpsql.query.totality import short
 from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
 
@@ -42,6 +43,7 @@ class Emitted:
 
     query: JoinQuery
     predicates: tuple[Expr, ...]
+    value: Expr | None = None
 
 
 def has_identity_equality(e: Expr) -> bool:
@@ -171,6 +173,28 @@ class _Emitter:
         args = tuple(self._replace(a, leaves) for a in e.args)
         return Expr(e.kind, e.type, args, e.data)
 
+    def value(self, value: Value, predicates: list[Predicate]) -> Expr:
+        """Provide what is summed: over one occurrence, or over attributes of several.
+
+        Attributes are carried until all occurrences come together, as those of a predicate.
+        """
+        e = value.expression
+        if len(e.occurrences()) < 2:
+            return renumber(e, self.numbers)
+        replaced = self.predicate(e)
+        predicates.append(Predicate("true", _attributes(replaced), self.places(e)))
+        return replaced
+
+    def weight(self, value: Value, written: Expr) -> Weight:
+        """Make the weight of a value that was provided."""
+        occurrences = self.places(value.expression) or frozenset({0})
+        low, high = value.steps
+        integer = fits_bigint(value)
+        return Weight(render(written), occurrences, value.digits, low, high, integer)
+
+    def places(self, e: Expr) -> frozenset[int]:
+        return frozenset(self.numbers[o] for o in e.occurrences())
+
     def group(self, key: Expr) -> int:
         """Provide a group key."""
         if has_identity_equality(key) and key.type != "numeric":
@@ -178,6 +202,10 @@ class _Emitter:
             if number is not None:
                 return number
         return self.carry(canonical_key(key))
+
+
+def _attributes(e: Expr) -> frozenset[int]:
+    return frozenset(int(n.data) for n in e.walk() if n.kind == "attribute")  # type: ignore[call-overload]
 
 
 def _require_respect(e: Expr) -> None:
@@ -198,8 +226,20 @@ def _require_respect(e: Expr) -> None:
         )
 
 
-def emit(graph: Graph) -> Emitted:
-    """Write a settled graph as a join query."""
+def _require_count(measure: Measure) -> None:
+    """Refuse what has no bound yet where a result can belong to several units."""
+    others = (measure.value, measure.distinct, measure.cell)
+    if measure.units or any(other is not None for other in others):
+        raise UnsupportedConstruct(
+            "of results that can belong to several privacy units only their number is told",
+            detail="Sums, averages, distinct values and quantiles need one unit for each result.",
+            hint="Use dp_count(*), or equate the units, for example with a.customer = b.customer.",
+        )
+
+
+def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
+    """Write a settled graph as a join query: a count, or what a measure says."""
+    measure = measure or Measure()
     emitter = _Emitter(graph)
     emitter.join_attributes()
     predicates = []
@@ -210,8 +250,8 @@ def emit(graph: Graph) -> Emitted:
         predicates.append(
             Predicate(
                 render(replaced),
-                frozenset(int(n.data) for n in replaced.walk() if n.kind == "attribute"),  # type: ignore[call-overload]
-                frozenset(emitter.numbers[o] for o in condition.occurrences()),
+                _attributes(replaced),
+                emitter.places(condition),
             )
         )
     groups = tuple(emitter.group(key) for key in graph.keys)
@@ -219,6 +259,20 @@ def emit(graph: Graph) -> Emitted:
     units = tuple(dict.fromkeys((emitter.group(named), root) for root, named in graph.units))
     if len(units) == 1:
         unit, units = units[0][0], ()
+    if units:
+        _require_count(measure)
+    distinct: tuple[int, ...] = ()
+    if measure.units and unit is not None:
+        distinct = (unit,)
+    elif measure.distinct is not None:
+        distinct = (emitter.group(measure.distinct),)
+    if measure.cell is not None:
+        groups = (*groups, emitter.group(measure.cell))
+    weights: tuple[Weight, ...] = ()
+    value = None
+    if measure.value is not None:
+        value = emitter.value(measure.value, predicates)
+        weights = (emitter.weight(measure.value, value),)
     occurrences = []
     for old in graph.alive:
         filters = [render(renumber(f, emitter.numbers)) for f in graph.filters.get(old, ())]
@@ -238,10 +292,14 @@ def emit(graph: Graph) -> Emitted:
         tuple(predicates),
         groups,
         unit,
+        weights,
+        distinct,
+        measure.cells,
+        measure.rank,
         tuple(attribute for attribute, _ in units),
         tuple(root for _, root in units),
     )
-    return Emitted(query, tuple(expressions))
+    return Emitted(query, tuple(expressions), value)
 
 
 __all__ = ["Emitted", "as_type", "canonical_key", "emit", "has_identity_equality"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dpsql.query import date_functions, functions, refusals, totality
+from dpsql.query.aggregates import NAMES
 from dpsql.query.catalog import Catalog
 from dpsql.query.constants import array_elements, check_pattern, enum_labels, fold, integer_value
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
@@ -232,7 +233,7 @@ class Builder:
 
     def _call(self, node: Node) -> Expr:
         schema, name = node.pair()
-        if name == "dp_count":
+        if schema == "public" and name in NAMES:
             refusals.refuse("nested_count", node.position)
         if schema not in ("", "pg_catalog") or node.flags - {"special"}:
             raise functions.not_allowed(f"{name}()", node.position)

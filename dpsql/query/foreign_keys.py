@@ -2,7 +2,7 @@
 
 Let T be joined exactly on a key K that a foreign key F of another occurrence C
 references, with nothing else said about T: no filter, no predicate, no group key, no
-further attribute.  F is validated, enforced, immediate and K is a trusted key
+value, no further attribute.  F is validated, enforced, immediate and K is a trusted key
 (:class:`dpsql.model.Relation`), so in every instance that satisfies the constraints each
 row of C whose F is not NULL meets exactly one row of T, and one whose F is NULL meets
 none; provided that the join compares F and K as the constraint does.  Hence the query equals
@@ -48,7 +48,7 @@ def _redundant(graph: Graph, target: int) -> tuple[int, ForeignKey] | None:
     """Find the occurrence and foreign key that make ``target`` redundant."""
     if graph.filters.get(target) or len(graph.alive) < 2:
         return None
-    if any(target in e.occurrences() for e in (*graph.spanning, *graph.keys)):
+    if any(target in e.occurrences() for e in (*graph.spanning, *graph.keys, *graph.needed)):
         return None
     joined: dict[str, AttributeClass] = {}
     for c in graph.classes:

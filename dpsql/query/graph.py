@@ -13,6 +13,7 @@ sorted by the occurrences that they read:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dpsql.errors import UndeclaredRelation
@@ -54,6 +55,8 @@ class Graph:
     contradiction: bool = False
     #: names the privacy unit of a result; ``None`` where rows are protected one by one
     unit: Expr | None = None
+    #: what else is read of results: values that are summed or told apart
+    needed: list[Expr] = field(default_factory=list)
     #: names of the units where a result can belong to several, each with its protected relation
     units: list[tuple[int, Expr]] = field(default_factory=list)
 
@@ -113,9 +116,14 @@ def not_null(e: Expr) -> Expr:
     return Expr("is", "boolean", (e,), "NOT NULL")
 
 
-def build(relations: list[Relation], conditions: list[Expr], keys: list[Expr]) -> Graph:
+def build(
+    relations: list[Relation],
+    conditions: list[Expr],
+    keys: list[Expr],
+    needed: Iterable[Expr] = (),
+) -> Graph:
     """Sort the conjuncts of a block."""
-    graph = Graph(relations, keys, list(range(len(relations))))
+    graph = Graph(relations, keys, list(range(len(relations))), needed=list(needed))
     equalities: list[tuple[Member, Member, str]] = []
     for condition in dict.fromkeys(normalise(c) for c in conditions):
         if condition == TRUE:

@@ -1,6 +1,6 @@
 """Separate what is counted from what is done with the noised counts.
 
-Group keys and the arguments of ``dp_count`` are conditions on protected rows and go
+Group keys and the arguments of private aggregates are conditions on protected rows and go
 through the allow-list.  Everything else in SELECT, HAVING, ORDER BY and LIMIT is a
 function of released values (PRIVACY.md section 2 (b)): any immutable built-in function
 may be used there, and an error there tells nothing that was not released.  It becomes a
@@ -10,17 +10,20 @@ ends of intervals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dpsql.errors import FunctionNotAllowed, UnsupportedConstruct
-from dpsql.model import OutputColumn, quote_identifier
+from dpsql.model import OutputColumn, Relation, quote_identifier
 from dpsql.query import refusals, types
+from dpsql.query.aggregates import formula, is_aggregate
+from dpsql.query.bounds import Bounds, domain_bounds
 from dpsql.query.catalog import Catalog
 from dpsql.query.constants import enum_labels
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Scope
-from dpsql.query.graph import bare, not_null
-from dpsql.query.ir import TRUE, Expr, literal, written_constant
+from dpsql.query.ir import Expr, literal, written_constant
+from dpsql.query.measures import Formula, Measure
 from dpsql.query.syntax import Node, Select
 
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
@@ -32,21 +35,15 @@ _CLOCK = frozenset(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "LOCA
 class Output:
     """What the statement asks for, apart from FROM and WHERE.
 
-    ``counts[j]`` is the condition that the j-th distinct ``dp_count`` adds (TRUE for
-    ``dp_count(*)``).
+    ``measures[j]`` is the j-th distinct vector of counts or sums that its aggregates need.
     """
 
     keys: list[Expr] = field(default_factory=list)
     key_names: list[str] = field(default_factory=list)
-    counts: list[Expr] = field(default_factory=list)
+    measures: list[Measure] = field(default_factory=list)
     columns: tuple[OutputColumn, ...] = ()
     post_sql: str = ""
     wants_interval: bool = False
-
-
-def is_count(node: Node) -> bool:
-    """Tell whether a node is a call of the extension's aggregate."""
-    return node.kind == "call" and node.value == ("public", "dp_count")
 
 
 def separate(
@@ -55,9 +52,13 @@ def separate(
     catalog: Catalog,
     columns: tuple[OutputColumn, ...],
     aggregates: frozenset[str] = frozenset(),
+    relations: Sequence[Relation] = (),
 ) -> Output:
-    """Read the outermost query's output clauses; ``aggregates`` names those it also calls."""
-    return _Separator(query, scope, catalog, columns, aggregates).run()
+    """Read the outermost query's output clauses.
+
+    ``aggregates`` names those it also calls, ``relations`` are its occurrences.
+    """
+    return _Separator(query, scope, catalog, columns, aggregates, relations).run()
 
 
 class _Separator:
@@ -68,14 +69,25 @@ class _Separator:
         catalog: Catalog,
         columns: tuple[OutputColumn, ...],
         aggregates: frozenset[str],
+        relations: Sequence[Relation],
     ) -> None:
         self.aggregates = aggregates
+        self.relations = relations
+        self.declared = any(r.private and not r.units for r in relations)
         self.query = query
         self.scope = scope
         self.catalog = catalog
         self.builder = Builder(catalog, scope.lookup)
         self.output = Output(columns=columns)
         self.by_node: dict[Node, str] = {}
+        calls = [
+            n
+            for part in (*(t.expression for t in query.targets), query.having)
+            if part is not None
+            for n in part.walk()
+            if is_aggregate(n)
+        ]
+        self.summed = {(n.args, n.flags) for n in calls if n.pair()[1] == "dp_sum"}
 
     def run(self) -> Output:
         query, output = self.query, self.output
@@ -97,9 +109,10 @@ class _Separator:
             parts.append(f"LIMIT {self.sql(query.limit)}")
         if query.offset is not None:
             parts.append(f"OFFSET {self.sql(query.offset)}")
-        if not output.counts:
+        if not output.measures:
             raise UnsupportedConstruct(
-                "the statement has no dp_count", hint="Use SELECT dp_count(*) FROM relation."
+                "the statement has no private aggregate",
+                hint="Use SELECT dp_count(*) FROM relation.",
             )
         output.post_sql = " ".join(p for p in parts if p)
         return output
@@ -164,8 +177,8 @@ class _Separator:
         """Write an expression over ``noisy``."""
         if node in self.by_node:
             return self.by_node[node]
-        if is_count(node):
-            return self._count(node)
+        if is_aggregate(node):
+            return self._aggregate(node)
         if node.kind == "call" and node.value in _INTERVALS:
             return self._interval(node)
         method = getattr(self, f"_{node.kind}", None)
@@ -174,36 +187,50 @@ class _Separator:
         written: str = method(node)
         return written
 
-    def _count(self, node: Node) -> str:
-        for flag in ("distinct", "order"):
-            if flag in node.flags:
-                refusals.refuse(f"aggregate_{flag}", node.position)
-        args = list(node.args)
-        if any(is_count(n) for arg in args for n in arg.walk()):
-            refusals.refuse("nested_count", node.position)
-        conditions = [self.builder.build(args.pop())] if "filter" in node.flags else []
-        if "star" not in node.flags:
-            if len(args) != 1 or node.flags - {"filter"}:
-                refusals.refuse("expression", node.position)
-            conditions.append(not_null(bare(self.builder.build(args[0]))))
-        conditions = [c for c in conditions if c != TRUE]
-        condition = conditions[0] if conditions else TRUE
-        if len(conditions) > 1:
-            condition = Expr("and", "boolean", tuple(conditions))
-        if condition not in self.output.counts:
-            self.output.counts.append(condition)
-        return f"a{self.output.counts.index(condition)}"
+    def _formula(self, node: Node) -> tuple[Formula, list[int]]:
+        """Take an aggregate apart and number what must be measured for it."""
+        found = formula(
+            node,
+            self.builder.build,
+            self._bounds,
+            declared=self.declared,
+            summed=(node.args, node.flags) in self.summed,
+        )
+        for measure in found.measures:
+            if measure not in self.output.measures:
+                self.output.measures.append(measure)
+        return found, [self.output.measures.index(measure) for measure in found.measures]
+
+    def _aggregate(self, node: Node) -> str:
+        found, numbers = self._formula(node)
+        text = found.text.format(*(f"a{number}" for number in numbers))
+        return text if found.plain and found.type == "bigint" else f"({text})::{found.type}"
+
+    def _bounds(self, occurrence: int, name: str) -> Bounds | None:
+        """Return the declared bounds of a column."""
+        for domain in self.relations[occurrence].domains:
+            if domain.column == name:
+                return domain_bounds(domain)
+        return None
 
     def _interval(self, node: Node) -> str:
-        """Write an end of the interval around a count: a column ``l<j>`` or ``h<j>``."""
-        if len(node.args) != 1 or not is_count(node.args[0]):
+        """Write an end of the interval around a count or sum: a column ``l<j>`` or ``h<j>``."""
+        name = node.pair()[1]
+        if len(node.args) != 1 or not is_aggregate(node.args[0]):
             raise UnsupportedConstruct(
-                f"{node.pair()[1]} needs a dp_count as its argument",
-                hint="Use dp_interval_low(dp_count(*)).",
+                f"{name} needs a dp_count or dp_sum as its argument",
+                hint=f"Use {name}(dp_count(*)).",
+                position=node.position,
+            )
+        found, numbers = self._formula(node.args[0])
+        if not found.plain:
+            raise UnsupportedConstruct(
+                f"{name} is for dp_count and dp_sum",
+                hint="Ask for the sum and the count with their intervals.",
                 position=node.position,
             )
         self.output.wants_interval = True
-        return _INTERVALS[node.pair()] + self._count(node.args[0])[1:]
+        return f"{_INTERVALS[node.pair()]}{numbers[0]}::{found.type}"
 
     def _name(self, node: Node) -> str:
         built = self.scope.lookup(node)

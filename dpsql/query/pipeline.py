@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dpsql.errors import UnsupportedConstruct
@@ -16,6 +16,7 @@ from dpsql.query.flatten import Flattener
 from dpsql.query.foreign_keys import remove_foreign_key_joins
 from dpsql.query.graph import Graph, build, settle
 from dpsql.query.ir import TRUE, Expr, conjuncts
+from dpsql.query.measures import Measure
 from dpsql.query.output import separate
 from dpsql.query.parse import parse
 from dpsql.query.screen import aggregate_names, screen
@@ -60,18 +61,32 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
     scope = flattener.top(query)
     block = flattener.block
     columns = _columns(analysis, catalog)
-    output = separate(query, scope, catalog, columns, aggregate_names(analysis, catalog))
+    names = aggregate_names(analysis, catalog)
+    output = separate(query, scope, catalog, columns, names, block.relations)
     screen(analysis, catalog)
     base = _graph(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys)
     domains = plan(base, catalog)
-    counted: list[Emitted] = []
-    for condition in output.counts:
-        extra = [*domains.conditions, *([] if condition == TRUE else conjuncts(condition))]
-        graph = base
-        if extra:
-            conditions = [*block.conjuncts, *extra]
-            graph = _graph(flattener, conditions, output.keys, catalog, use_keys=use_keys)
-        counted.append(emit(graph))
+
+    def measured(measure: Measure) -> Emitted:
+        given = measure.condition
+        extra = [*domains.conditions, *([] if given == TRUE else conjuncts(given))]
+        needed = measure.needed
+        if not (extra or needed):
+            return emit(base, measure)
+        conditions = [*block.conjuncts, *extra]
+        graph = _graph(
+            flattener, conditions, output.keys, catalog, needed=needed, use_keys=use_keys
+        )
+        return emit(graph, measure)
+
+    emitted = [measured(measure) for measure in output.measures]
+    counted = list(dict.fromkeys(emitted))
+    selection = None
+    if domains.group_domains is None and any(r.private for r in block.relations):
+        selecting = measured(Measure(units=base.unit is not None))
+        if selecting not in counted:
+            counted.append(selecting)
+        selection = counted.index(selecting)
     return Question(
         canonical=canonical(counted, domains.group_domains),
         aggregates=tuple(e.query for e in counted),
@@ -84,6 +99,8 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         columns=columns,
         post_sql=output.post_sql,
         wants_interval=output.wants_interval,
+        vectors=tuple(counted.index(e) for e in emitted),
+        selection=selection,
         redundant=tuple(
             sorted({r.shown for i, r in enumerate(base.relations) if i not in base.alive})
         ),
@@ -109,8 +126,9 @@ def _graph(
     catalog: Catalog,
     *,
     use_keys: bool,
+    needed: Iterable[Expr] = (),
 ) -> Graph:
-    graph = build(flattener.block.relations, conditions, keys)
+    graph = build(flattener.block.relations, conditions, keys, needed)
     if use_keys and not graph.contradiction:
         remove_foreign_key_joins(graph)
     attribute_units(graph, catalog)

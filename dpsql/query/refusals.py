@@ -89,13 +89,13 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "Use columns that the relation declares.",
     ),
     "aggregate_distinct": (
-        "DISTINCT inside dp_count is not supported",
-        "Use dp_count(*), or dp_count(column) for the rows where it is not NULL.",
+        "DISTINCT is supported inside dp_count only",
+        "Use dp_count(DISTINCT column), or leave DISTINCT out.",
     ),
-    "aggregate_order": ("ORDER BY inside dp_count is not supported", "Use dp_count(*)."),
+    "aggregate_order": ("ORDER BY inside a private aggregate is not supported", "Leave it out."),
     "other_aggregate": (
-        "aggregates other than dp_count are not supported",
-        "Use dp_count(*) or dp_count(expression).",
+        "aggregates other than the private ones are not supported",
+        "Use dp_count, dp_sum, dp_avg, dp_variance or dp_stddev.",
     ),
     "derived_aggregate": (
         "a sub-query may not aggregate, group, limit, sort or remove duplicates",

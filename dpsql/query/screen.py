@@ -12,6 +12,7 @@ from typing import Any
 
 from dpsql.errors import SyntaxInvalid
 from dpsql.query import functions, refusals
+from dpsql.query.aggregates import NAMES
 from dpsql.query.catalog import Catalog, Function
 from dpsql.query.lexer import tokenize
 
@@ -31,7 +32,9 @@ _STABLE_OUTPUT = frozenset(
         "age",
     ]
 )
-_OWN = frozenset((("dp_count", "a"), ("dp_interval_low", "f"), ("dp_interval_high", "f")))
+_OWN = frozenset(
+    (*((name, "a") for name in NAMES), ("dp_interval_low", "f"), ("dp_interval_high", "f"))
+)
 _FORBIDDEN_OUTPUT = frozenset(
     ("repeat", "lpad", "rpad", "format")
 )  # gigabytes from a short statement

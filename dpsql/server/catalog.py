@@ -82,8 +82,12 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
               and t.tgenabled not in ('O', 'A'))) as foreign_keys,
   (select json_agg(json_build_array(d.column_name,
             (select json_agg(m.member order by m.ordinal)
-               from dp.domain_members(d.relation, d.column_name) m)) order by d.column_name)
-     from dp.column_domain d where d.relation = c.oid) as domains,
+               from dp.domain_members(d.relation, d.column_name) m),
+            d.kind, d.lower, d.upper, d.type_name) order by d.column_name)
+     from dp.column_domain d
+     join pg_attribute a on a.attrelid = d.relation and a.attname = d.column_name
+      and not a.attisdropped and format_type(a.atttypid, a.atttypmod) = d.type_name
+    where d.relation = c.oid) as domains,
   case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 cross join dp.declaration(c.oid) p
@@ -187,9 +191,7 @@ class SpiCatalog:
                 for mine, target, theirs in row["foreign_keys"]
             ),
             domains=tuple(
-                Domain(column, tuple(m for m in members if m is not None), None in members)
-                for column, members in row["domains"]
-                if members
+                _domain(*domain) for domain in row["domains"] if domain[1] or domain[2] == "bounds"
             ),
             kind=row["relkind"],
             heuristic=row["heuristic"],
@@ -373,6 +375,20 @@ def _analysis_error(error: Exception) -> Exception:
         detail=detail,
         hint=hint or "Correct the statement; nothing was spent.",
     )
+
+
+def _domain(
+    column: str,
+    members: list[str | None] | None,
+    kind: str,
+    lower: str | None,
+    upper: str | None,
+    type_name: str,
+) -> Domain:
+    """Read a row of ``dp.column_domain``."""
+    found = members or []
+    values = tuple(m for m in found if m is not None)
+    return Domain(column, values, None in found, lower, upper, type_name, kind != "bounds")
 
 
 def _path(

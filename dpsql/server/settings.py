@@ -22,6 +22,9 @@ _NAMES = (
     "sampling_filter",
     "statistics",
     "max_contribution",
+    "max_groups_contributed",
+    "max_rows_contributed",
+    "min_frequency",
 )
 # current_user is the definer here, and names can have changed hands: dp.caller is by OID
 _SQL = (

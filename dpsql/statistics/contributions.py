@@ -1,16 +1,17 @@
-"""What units contribute to a count, from one snapshot.
+"""What units contribute to counts and sums, from one snapshot.
 
 By the same plan and the same two executors as any count (`dpsql.statistics.counts`), with
-identical results.
+identical results; sums and distinct values by SQL.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.model import Contributions, JoinQuery
 from dpsql.ports import Database
-from dpsql.query.contribution_sql import contribution_sql, per_unit, read_contributions
+from dpsql.query.contribution_sql import contribution_sql, per_unit, read_contributions, together
 from dpsql.query.elimination import Plan, make_plan
 from dpsql.statistics.counts import (
     MEMORY_LIMIT,
@@ -23,43 +24,54 @@ from dpsql.statistics.sizes import Facts, read_facts
 
 
 def contributions(
-    query: JoinQuery,
+    queries: Sequence[JoinQuery],
+    bounds: Sequence[Sequence[int]],
     database: Database,
     *,
     kernel: Kernel = "auto",
     memory_limit: int = MEMORY_LIMIT,
-) -> Contributions:
-    """Count how many units contribute how much, exactly, by elimination and not by joining.
+) -> list[Contributions]:
+    """Tell how many units contribute how much, exactly, by elimination and not by joining.
 
     Parameters
     ----------
-    query : JoinQuery
-        With a unit.
+    queries : sequence of JoinQuery
+        With a unit, and equal but for their weights; or one that counts distinct values.
+    bounds : sequence of sequences of int
+        For each query the sizes of units that are told apart, ascending.
     database : Database
-        Reads one snapshot.
+        Reads one snapshot, by one statement.
     kernel : {'auto', 'sql', 'arrays'}
         Executor; ``arrays`` still falls back to SQL where it cannot be exact or fit.
     memory_limit : int
         Bytes that the array kernel may hold.
     """
+    query = together(queries)
     grouped = per_unit(query)
     facts = read_facts(grouped, database)
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
-    if kernel == "arrays" or (kernel == "auto" and prefer_arrays(plan, facts, memory_limit)):
-        found = _in_arrays(query, plan, facts, database, memory_limit)
+    if not (query.weights or query.distinct) and (
+        kernel == "arrays" or (kernel == "auto" and prefer_arrays(plan, facts, memory_limit))
+    ):
+        found = _in_arrays(query, bounds[0], plan, facts, database, memory_limit)
         if found is not None:
-            return found
+            return [found]
     try:
-        rows = database.execute(contribution_sql(plan, query))
+        rows = database.execute(contribution_sql(plan, queries, bounds))
     except Exception as error:
         if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
             raise
-        rows = database.execute(contribution_sql(plan, query, numeric=True))
-    return read_contributions(query, rows)
+        rows = database.execute(contribution_sql(plan, queries, bounds, numeric=True))
+    return read_contributions(queries, bounds, rows)
 
 
 def _in_arrays(
-    query: JoinQuery, plan: Plan, facts: Facts, database: Database, memory_limit: int
+    query: JoinQuery,
+    bounds: Sequence[int],
+    plan: Plan,
+    facts: Facts,
+    database: Database,
+    memory_limit: int,
 ) -> Contributions | None:
     """Run the plan on arrays; ``None`` when it does not fit them."""
     from dpsql.statistics.codes import decode_keys
@@ -75,7 +87,9 @@ def _in_arrays(
         facts,
         database,
         memory_limit,
-        lambda coded, tables, memory: evaluate_units(coded, unit, tables, memory, database.tick),
+        lambda coded, tables, memory: evaluate_units(
+            coded, unit, bounds, tables, memory, database.tick
+        ),
     )
     if found is None:
         return None

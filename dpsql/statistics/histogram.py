@@ -1,4 +1,4 @@
-"""From counts per group and unit, in arrays, to how many units contribute how much."""
+"""From counts per group and unit, in arrays, to how much units of which size contribute."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dpsql.model import Contributions, Key
+from dpsql.model import GRID, Contributions, Key
 from dpsql.statistics.arrays import LIMIT, Ints, Memory, NotInArrays, Table
 
 #: Sums of weights below this are exact in double precision.
 _EXACT = 2**53
+#: Of counts below this the shares fit 64 bits.
+_SHARED = 2**63 // GRID
 #: Bytes that a row takes while its histogram is made, at most.
-_ROW = 80
+_ROW = 96
 
 
 def histogram(
     table: Table,
     unit: int,
     groups: Sequence[int],
+    bounds: Sequence[int],
     sizes: Callable[[tuple[int, ...]], int],
     texts: Callable[[int, Ints], list[int]],
     memory: Memory,
@@ -33,6 +36,8 @@ def histogram(
         The attribute that names the unit.
     groups : sequence of int
         The group keys' attributes, in order.
+    bounds : sequence of int
+        Sizes of units that are told apart, ascending.
     sizes : callable
         Number of codes of some attributes together.
     texts : callable
@@ -47,35 +52,40 @@ def histogram(
     """
     memory.need(table.rows * _ROW)
     weight = np.ones(table.rows, np.int64) if table.weight is None else table.weight
+    if float(weight.sum(dtype=np.float64)) >= _EXACT or max(bounds) >= 2**63:
+        raise NotInArrays("histogram")
+    edges = np.array(bounds, np.int64)
     if not groups:
-        found = {
-            int(n): int(m) for n, m in zip(*np.unique(weight, return_counts=True), strict=True)
-        }
-        return Contributions(found, {(): {(n, n): m for n, m in found.items()}} if found else {})
-    if float(weight.sum(dtype=np.float64)) >= _EXACT or sizes(tuple(groups)) >= LIMIT:
+        bucket = np.searchsorted(edges, weight)
+        number = np.bincount(bucket, minlength=len(bounds) + 1).tolist()
+        amount = np.bincount(bucket, weights=weight, minlength=len(bounds) + 1)
+        cell = {j: (int(amount[j]), n) for j, n in enumerate(number) if n}
+        return Contributions(tuple(bounds), tuple(number), {(): cell} if cell else {}, 1)
+    if sizes(tuple(groups)) * (len(bounds) + 1) >= LIMIT or weight.max(initial=0) >= _SHARED:
         raise NotInArrays("histogram")
     codes = table.columns[unit]
     memory.need(sizes((unit,)) * 8 + table.rows * _ROW)
     totals = np.bincount(codes, weights=weight).astype(np.int64)
-    values, numbers = np.unique(totals[totals > 0], return_counts=True)
+    units = np.bincount(np.searchsorted(edges, totals[totals > 0]), minlength=len(bounds) + 1)
+    total = totals[codes]
+    bucket = np.searchsorted(edges, total)
     key = np.zeros(table.rows, np.int64)
     for a in groups:
         key = key * sizes((a,)) + table.columns[a]
-    total = totals[codes]
-    order = np.lexsort((weight, total, key))
-    key, total, weight = key[order], total[order], weight[order]
-    changes = (np.diff(key) != 0) | (np.diff(total) != 0) | (np.diff(weight) != 0)
-    starts = np.flatnonzero(np.concatenate(([True], changes))) if table.rows else np.zeros(0, int)
-    amounts = np.diff(np.append(starts, table.rows))
+    key = key * (len(bounds) + 1) + bucket
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(key) != 0))) if table.rows else order
     first = order[starts]
+    amounts = np.add.reduceat(weight[order], starts) if table.rows else weight
+    shares = weight * GRID // np.maximum(total, 1)
+    if float(shares.sum(dtype=np.float64)) >= _EXACT * 2**9:
+        raise NotInArrays("histogram")
+    parts = np.add.reduceat(shares[order], starts) if table.rows else shares
     names = [[str(v) for v in texts(a, table.columns[a][first])] for a in groups]
-    cells: dict[Key, dict[tuple[int, int], int]] = {}
-    for row in zip(zip(*names, strict=True), total[starts], weight[starts], amounts, strict=True):
-        name, all_, mine, units = row
-        if mine:
-            cells.setdefault(name, {})[int(all_), int(mine)] = int(units)
-    return Contributions(_pairs(values, numbers), cells)
-
-
-def _pairs(values: Ints, numbers: Ints) -> dict[int, int]:
-    return {int(n): int(m) for n, m in zip(values, numbers, strict=True)}
+    cells: dict[Key, dict[int, tuple[int, int]]] = {}
+    for name, j, all_, part in zip(
+        zip(*names, strict=True), bucket[first], amounts, parts, strict=True
+    ):
+        cells.setdefault(name, {})[int(j)] = int(all_), int(part)
+    return Contributions(tuple(bounds), tuple(units.tolist()), cells)

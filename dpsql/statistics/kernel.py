@@ -8,7 +8,7 @@ changes time, never a count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -66,17 +66,19 @@ def evaluate(
 def evaluate_units(
     plan: Plan,
     unit: int,
+    bounds: Sequence[int],
     tables: Mapping[int, tuple[dict[int, Ints], int]],
     memory: Memory,
     tick: Callable[[], None],
 ) -> Contributions:
-    """Count how many units contribute how much; as `evaluate`.
+    """Tell how many units contribute how much; as `evaluate`.
 
     ``plan`` has one answer factor, with the attribute ``unit`` beside the groups of its query.
+    Sizes of units are told apart by ``bounds``.
     """
     loops = find_loops()
     coded, domains, origin = encode(tables, memory, tick, loops)
-    run = _Run(plan, Engine(domains, memory, tick, loops), coded, origin, unit)
+    run = _Run(plan, Engine(domains, memory, tick, loops), coded, origin, unit, bounds)
     run.counts()
     if run.contributions is None:
         raise NotInArrays("no units")
@@ -93,8 +95,10 @@ class _Run:
         tables: dict[int, Table],
         origin: dict[int, tuple[int, Ints | None]],
         unit: int | None = None,
+        bounds: Sequence[int] = (),
     ) -> None:
         self.unit = unit
+        self.bounds = bounds
         self.contributions: Contributions | None = None
         self.plan = plan
         self.engine = engine
@@ -125,6 +129,7 @@ class _Run:
                         table,
                         self.unit,
                         plan.query.groups,
+                        self.bounds,
                         self.engine.size,
                         self._values,
                         self.engine.memory,

@@ -189,7 +189,7 @@ def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
 def _huge_domain(relation: Relation, column: str) -> str | None:
     """Say that a column may have too many values; what was declared goes before its type."""
     for domain in relation.domains:
-        if domain.column == column:
+        if domain.column == column and domain.listed:
             number = len(domain.values)
             return f"has a declared domain of {number} values" if number > HUGE_DOMAIN else None
     for known in relation.columns:

@@ -6,6 +6,7 @@ returns text[]
 language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 set datestyle = 'ISO, MDY'
+set extra_float_digits = 1
 as $$
 declare
     bare text := case when type_name like 'character(%' then 'bpchar'

@@ -1,5 +1,6 @@
 -- The members of a declared domain, as the column's type prints them, in declared order; NULL last
--- where it is a member.  No rows: no domain, or its column or public relation changed since.
+-- where it is a member.  No rows: no domain, one of bounds without members, or its column or public
+-- relation changed since.
 -- Security definer on purpose, owned by dp_executor: reads public relations.
 create or replace function dp.domain_members(relation regclass, column_name name)
 returns table (ordinal bigint, member text)
@@ -28,12 +29,17 @@ begin
         select u.i, u.m::date::text
           from generate_series(domain.lower::date::timestamp, domain.upper::date::timestamp,
                                domain.step::interval) with ordinality as u(m, i);
+    elsif domain.kind = 'range' and domain.type_name like 'numeric%' then
+        return query
+        select u.i, u.m::text
+          from generate_series(domain.lower::numeric, domain.upper::numeric, domain.step::numeric)
+               with ordinality as u(m, i);
     elsif domain.kind = 'range' then
         return query
         select u.i, u.m::text
           from generate_series(domain.lower::bigint, domain.upper::bigint, domain.step::bigint)
                with ordinality as u(m, i);
-    elsif dp.relation_problem(domain.reference) is null
+    elsif domain.kind = 'reference' and dp.relation_problem(domain.reference) is null
           and exists (select from dp.policy as p where p.relation = domain.reference and p.kind = 'public')
           and exists (select from pg_catalog.pg_attribute as a
                        where a.attrelid = domain.reference and a.attname = domain.reference_column

@@ -1,7 +1,8 @@
 -- Internal: the type of a column whose domain may be declared, as SQL; refuses others.  Values are
 -- cast to it with the rights of the extension's owner: types whose input runs code that others
 -- wrote (domains with checks, enums with casts) or whose equality is not that of their texts are left out.
-create or replace function dp.domain_type(relation regclass, column_name name)
+-- Floats have ranges only (ranged).
+create or replace function dp.domain_type(relation regclass, column_name name, ranged boolean default false)
 returns text
 language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
@@ -21,6 +22,7 @@ begin
                              'varchar'::regtype, 'bpchar'::regtype, 'date'::regtype,
                              'timestamp'::regtype, 'timestamptz'::regtype, 'uuid'::regtype)
               and coalesce(c.collisdeterministic, true)
+           or ranged and a.atttypid in ('real'::regtype, 'double precision'::regtype)
       into type_name, allowed
       from pg_catalog.pg_attribute as a
       join pg_catalog.pg_type as t on t.oid = a.atttypid
@@ -35,12 +37,13 @@ begin
             errcode = 'PD040',
             message = format('column %I of relation %s cannot have a domain', column_name, relation),
             detail = format('Its type is %s, or is an enum with casts, or its collation is not deterministic.', type_name),
-            hint = 'Domains are for boolean, integer, numeric, text, date, timestamp, uuid and enum columns.';
+            hint = 'Domains are for boolean, integer, numeric, text, date, timestamp, uuid and enum columns; '
+                   'floats take a range.';
     end if;
     return type_name;
 end
 $$;
-comment on function dp.domain_type(regclass, name) is 'internal: type of a column that may have a domain';
+comment on function dp.domain_type(regclass, name, boolean) is 'internal: type of a column that may have a domain';
 
 -- Internal: the same type by OID: a name can come to mean another type.
 create or replace function dp.domain_type_oid(relation regclass, column_name name)

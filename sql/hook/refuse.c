@@ -25,7 +25,7 @@ dpsql_not_intercepted(PG_FUNCTION_ARGS)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DPSQL_NOT_INTERCEPTED),
-			 errmsg("dp_count was not intercepted"),
+			 errmsg("a private aggregate was not intercepted"),
 			 errdetail("The query reached the executor without passing dpsql."),
 			 errhint("Add dpsql to shared_preload_libraries and restart the server, or use"
 					 " SELECT * FROM dp.query($$ ... $$).")));

@@ -78,6 +78,9 @@ static double max_epsilon_per_query;
 static double confidence;
 static double sampling_rate;
 static int	max_contribution;
+static int	max_groups_contributed;
+static int	max_rows_contributed;
+static int	min_frequency;
 static int	method;
 static int	mechanism;
 static int	statistics;
@@ -173,6 +176,21 @@ settings_init(void)
 							"Of a privacy unit with more results only so many are counted.",
 							"The smaller it is, the less noise r2t adds.",
 							&max_contribution, 1000000000, 1, INT_MAX,
+							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dp.max_groups_contributed",
+							"Of a privacy unit in more groups so many count where it helps to show a group, 0 to draw it.",
+							"A good guess saves the part of epsilon that drawing it costs.",
+							&max_groups_contributed, 0, 0, INT_MAX,
+							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dp.max_rows_contributed",
+							"Of a privacy unit with more results only so many are counted, 0 to draw it.",
+							"A good guess saves the part of epsilon that drawing it costs.",
+							&max_rows_contributed, 0, 0, INT_MAX,
+							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dp.min_frequency",
+							"Groups that are not public are shown only if so many privacy units are in them.",
+							"Their noisy number is compared.",
+							&min_frequency, 0, 0, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("dp.statistics",
 							 "Whether sensitivities come from the data or from statistics that were stored.",

@@ -83,7 +83,7 @@ comment on table dp.unit_link is
 create table dp.column_domain (
     relation regclass not null,
     column_name name not null,
-    kind text not null check (kind in ('values', 'range', 'reference')),
+    kind text not null check (kind in ('values', 'range', 'bounds', 'reference')),
     type_name text not null,
     members text[],
     lower text,
@@ -97,6 +97,7 @@ create table dp.column_domain (
         case kind
             when 'values' then members is not null
             when 'range' then lower is not null and upper is not null and step is not null
+            when 'bounds' then lower is not null and upper is not null and step is null
             else reference is not null and reference_column is not null
         end
     )

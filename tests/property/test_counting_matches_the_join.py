@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -490,19 +491,27 @@ def test_counts_past_two_to_the_63_are_exact(
     assert counts.groups == {(): answer}
 
 
+BOUNDS = (1, 2, 3, 5, 8, 20)
+
+
 def expected_contributions(connection: psycopg.Connection[Any], query: JoinQuery) -> Contributions:
     """Derive the histogram from the counts per group and unit."""
     counted = count(per_unit(query), (), SnapshotDatabase(connection), kernel="sql").groups
-    width = len(query.groups)
     names = per_unit(query).groups
+    unit = names.index(query.unit)
     totals: Counter[Any] = Counter()
     for key, n in counted.items():
-        totals[key[names.index(query.unit)]] += n
-    groups: dict[Any, Counter[tuple[int, int]]] = {}
+        totals[key[unit]] += n
+    groups: dict[Any, dict[int, tuple[int, int]]] = {}
     for key, n in counted.items():
-        shown = tuple(key[names.index(a)] for a in query.groups) if width else ()
-        groups.setdefault(shown, Counter())[totals[key[names.index(query.unit)]], n] += 1
-    return Contributions(dict(Counter(totals.values())), {k: dict(c) for k, c in groups.items()})
+        shown = tuple(key[names.index(a)] for a in query.groups)
+        total = totals[key[unit]]
+        cell = groups.setdefault(shown, {})
+        amount, share = cell.get(place := bisect_left(BOUNDS, total), (0, 0))
+        cell[place] = amount + n, share + n * query.grid // total
+    sizes = Counter(bisect_left(BOUNDS, total) for total in totals.values())
+    units = tuple(sizes[j] for j in range(len(BOUNDS) + 1))
+    return Contributions(BOUNDS, units, groups, query.grid)
 
 
 @pytest.mark.parametrize("kernel", ["sql", "arrays"])
@@ -519,5 +528,5 @@ def test_contributions_of_units_are_those_of_the_counts(
     with connection.transaction(force_rollback=True):
         for statement in statements:
             connection.execute(statement)
-        found = contributions(query, SnapshotDatabase(connection), kernel=kernel)
+        (found,) = contributions([query], [BOUNDS], SnapshotDatabase(connection), kernel=kernel)
         assert found == expected_contributions(connection, query)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -12,45 +14,58 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.core.mechanisms import truncation
+from dpsql.core.mechanisms import threshold, truncation
+from dpsql.core.mechanisms.truncation import Limits
 from dpsql.core.rng import SystemNoise
-from dpsql.model import Contributions, Key
+from dpsql.model import GRID, Contributions, Key
 
 GROUPS: list[Key] = [("a",), ("b",), (None,)]
 Vector = tuple[int, int, int]
 vectors = st.lists(st.tuples(*[st.integers(0, 40)] * 3), max_size=8)
+signed = st.lists(st.tuples(*[st.integers(-40, 40)] * 3), max_size=8)
 
 
-def histogram(units: list[Vector]) -> Contributions:
+def histogram(units: list[Vector], bounds: Sequence[int] = ()) -> Contributions:
     """Summarise what units contribute, one vector each."""
-    totals = Counter(sum(v) for v in units if sum(v))
-    groups: dict[Key, dict[tuple[int, int], int]] = {}
+    bounds = tuple(bounds) or truncation.bounds(10**9)
+    sizes = [sum(map(abs, v)) for v in units]
+    places = [bisect_left(bounds, size) for size in sizes]
+    groups: dict[Key, dict[int, tuple[int, int]]] = {}
     for g, key in enumerate(GROUPS):
-        cell = Counter((sum(v), v[g]) for v in units if v[g])
-        if cell:
-            groups[key] = dict(cell)
-    return Contributions(dict(totals), groups)
+        for v, size, place in zip(units, sizes, places, strict=True):
+            if v[g]:
+                amount, share = groups.setdefault(key, {}).get(place, (0, 0))
+                part = GRID * abs(v[g]) // size * (1 if v[g] > 0 else -1)
+                groups[key][place] = amount + v[g], share + part
+    found = Counter(places)
+    return Contributions(bounds, tuple(found[j] for j in range(len(bounds) + 1)), groups)
 
 
-@given(vectors, st.integers(1, 100))
+@given(signed, st.integers(1, 100))
 def test_a_unit_moves_the_vector_by_at_most_the_bound(units: list[Vector], tau: int) -> None:
-    whole = histogram(units).truncated(tau, GROUPS)
+    whole = histogram(units, [tau]).truncated(0, GROUPS)
     for i in range(len(units)):
-        less = histogram(units[:i] + units[i + 1 :]).truncated(tau, GROUPS)
-        assert sum(abs(a - b) for a, b in zip(whole, less, strict=True)) <= tau
-        assert all(a >= b for a, b in zip(whole, less, strict=True))
+        less = histogram(units[:i] + units[i + 1 :], [tau]).truncated(0, GROUPS)
+        assert sum(abs(a - b) for a, b in zip(whole, less, strict=True)) <= tau * GRID
 
 
 @given(vectors)
 def test_counts_above_are_of_units(units: list[Vector]) -> None:
     bounds = [1, 2, 3, 10, 50, 200]
-    found = histogram(units).above(bounds)
+    found = histogram(units, bounds).above()
     assert found == [sum(sum(v) > bound for v in units) for bound in bounds]
 
 
-@given(vectors, st.integers(120, 10**9))
+@given(signed, st.integers(120, 10**9))
 def test_nothing_is_lost_below_the_bound(units: list[Vector], tau: int) -> None:
-    assert histogram(units).truncated(tau, GROUPS) == [sum(v[g] for v in units) for g in range(3)]
+    assert histogram(units, [tau]).truncated(0, GROUPS) == [
+        GRID * sum(v[g] for v in units) for g in range(3)
+    ]
+
+
+@given(st.integers(), st.integers(1, 2**20))
+def test_rounding_is_to_the_nearest(value: int, grid: int) -> None:
+    assert abs(truncation.rounded(value, grid) * grid - value) * 2 <= grid
 
 
 def law(scores: list[int], epsilon: float) -> list[float]:
@@ -95,19 +110,17 @@ def test_a_mutant_with_half_the_noise_is_caught() -> None:
     assert any(p > q * math.exp(claimed) * 1.01 for p, q in zip(here, there, strict=True))
 
 
-def test_the_draw_follows_its_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_draw_follows_its_law() -> None:
     """Pearson's statistic over 3 cells; beyond 60 with probability below 1e-12."""
-    monkeypatch.setattr(truncation, "bounds", lambda largest: (1, 10, 30))
+    bounds = (1, 10, 30)
     units = [(1, 0, 0)] * 3 + [(0, 20, 0)] * 2 + [(50, 0, 0)]
-    plan = truncation.Quantile(None, Fraction(1), Fraction(1), 2, 1, 30)  # type: ignore[arg-type]
-    contributions = histogram(units)
-    scores = [-abs(n - 2) - j for j, n in enumerate(contributions.above((1, 10, 30)))]
+    plan = truncation.Quantile(None, Fraction(1), Fraction(1), 2, 1, bounds)  # type: ignore[arg-type]
+    contributions = histogram(units, bounds)
+    scores = [-abs(n - 2) - j for j, n in enumerate(contributions.above())]
     expected = law(scores, 1.0)
     n = 4000
     drawn = Counter(plan.draw(contributions, SystemNoise()) for _ in range(n))
-    statistic = sum(
-        (drawn[tau] - n * p) ** 2 / (n * p) for tau, p in zip((1, 10, 30), expected, strict=True)
-    )
+    statistic = sum((drawn[j] - n * p) ** 2 / (n * p) for j, p in enumerate(expected))
     assert statistic < 60
 
 
@@ -117,10 +130,10 @@ def test_large_data_are_hardly_cut() -> None:
     source = random.Random(seed)
     units = [(min(source.randrange(1, 60), source.randrange(1, 60)), 0, 0) for _ in range(50_000)]
     contributions = histogram(units)
-    plan = truncation.plan("auto", Fraction(1), Fraction(0), 1, 10**9)
+    plan = truncation.plan("auto", Fraction(1), None, Limits(10**9), single=True)
     assert isinstance(plan, truncation.Quantile)
     noise = SystemNoise()
-    drawn = [plan.draw(contributions, noise) for _ in range(200)]
+    drawn = [plan.bounds[plan.draw(contributions, noise)] for _ in range(200)]
     # 64 or 91 win with a probability of 0.86: fewer than 121 of 200 times below 1e-15
     assert sum(64 <= tau <= 91 for tau in drawn) > 120, f"seed {seed}"
     released = [plan.release(contributions, [("a",)], noise).values[0] for _ in range(100)]
@@ -128,32 +141,76 @@ def test_large_data_are_hardly_cut() -> None:
     assert sum(abs(value - truth) < 0.002 * truth for value in released) > 50, f"seed {seed}"
 
 
-def test_r2t_stays_below_and_near() -> None:
-    units = [(3, 0, 0)] * 2000
-    contributions = histogram(units)
-    plan = truncation.plan("r2t", Fraction(4), Fraction(0), 1, 10**9)
+def r2t(epsilon: int, largest: int, *, signed: bool = False) -> truncation.RaceToTheTop:
+    limits = Limits(largest, signed=signed)
+    plan = truncation.plan("r2t", Fraction(epsilon), None, limits, single=True)
     assert isinstance(plan, truncation.RaceToTheTop)
+    return plan
+
+
+def single(values: list[int], plan: truncation.RaceToTheTop) -> Contributions:
+    """Summarise one number per unit, those that take away apart."""
+    cells: dict[int, tuple[int, int]] = {}
+    for value in values:
+        place = bisect_left(plan.bounds, abs(value))
+        sign = 1 if value >= 0 else -1
+        amount, share = cells.get(place if sign > 0 else ~place, (0, 0))
+        cells[place if sign > 0 else ~place] = amount + value, share + sign
+    return Contributions(plan.bounds, (), {(): cells}, 1)
+
+
+def test_r2t_stays_below_and_near() -> None:
+    plan = r2t(4, 10**9)
     wrong = 0
     for _ in range(200):
-        (value,) = plan.release(contributions, [("a",)], SystemNoise()).values
+        (value,) = plan.release(single([3] * 2000, plan), [()], SystemNoise()).values
         bound = 4 * plan.rounds * math.log(plan.rounds / truncation.FAILURE) * 3 / 4
         wrong += not 6000 - bound - 1 <= value <= 6000
     # each fails with probability at most 1/20 twice; more than 70 of 200 below 1e-15
     assert wrong <= 70
 
 
-def test_groups_of_which_nothing_is_left_are_not_shown() -> None:
-    """One unit in very many groups brings none of them in."""
-    many: dict[Key, dict[tuple[int, int], int]] = {
-        (str(i),): {(10_000, 1): 1} for i in range(10_000)
+def test_two_races_answer_a_signed_sum() -> None:
+    """Each race errs on its own side, and no further than its bound."""
+    plan = r2t(8, 1000, signed=True)
+    contributions = single([3] * 2000 + [-5] * 1000, plan)
+    wrong = 0
+    for _ in range(200):
+        (value,) = plan.release(contributions, [()], SystemNoise()).values
+        bound = 4 * plan.rounds * math.log(plan.rounds / truncation.FAILURE) * 5 / 8
+        wrong += not 1000 - bound - 1 <= value <= 1000 + bound + 1
+    # as above, for two races: a chance of 1/5 at most; more than 110 of 200 below 1e-20
+    assert wrong <= 110
+
+
+def test_a_unit_of_very_many_groups_shows_none_of_its_own() -> None:
+    """Its groups count one unit each, and as many as the bound at most."""
+    bounds = truncation.bounds(10**9)
+    many: dict[Key, dict[int, tuple[int, int]]] = {
+        (str(i),): {bisect_left(bounds, i + 1): (1, 0)} for i in range(10_000)
     }
-    contributions = Contributions({10_000: 1}, many)
-    plan = truncation.plan("auto", Fraction(1), Fraction(1, 10**6), None, 10**9)
+    units = [0] * (len(bounds) + 1)
+    units[bisect_left(bounds, 10_000)] = 1
+    contributions = Contributions(bounds, tuple(units), many, 1)
+    delta = Fraction(1, 10**12)
+    plan = truncation.plan("auto", Fraction(1), delta, Limits(10**9), single=False)
     release = plan.release(contributions, list(many), SystemNoise())
     assert release.shown is not None
-    # the one unit is above every bound that the draw can choose with probability 1 - 1e-9,
-    # or the threshold hides it
-    assert sum(release.shown) == 0
+    assert sum(release.shown) == 0  # but for a probability of 1e-12
+
+
+@pytest.mark.parametrize(("tau", "epsilon"), [(1, 1), (3, 2), (10, 0.5), (100, 0.1)])
+def test_the_threshold_of_units_hides_new_groups(tau: int, epsilon: float) -> None:
+    """The chance that one of ``tau`` groups of one unit is shown, by the law of the noise."""
+    delta = 1e-6
+    scale = tau / epsilon
+    least = threshold.cutoff(tau, Fraction(epsilon), Fraction(delta), each=1)
+
+    def shown(cutoff: int) -> float:  # P(1 + noise >= cutoff)
+        return math.exp(-(cutoff - 1) / scale) / (1 + math.exp(-1 / scale))
+
+    assert -math.expm1(tau * math.log1p(-shown(least))) <= delta
+    assert tau * shown(least - 1) > delta * (1 - 1e-6)
 
 
 @given(st.integers(1, 2**31 - 1))
@@ -166,7 +223,6 @@ def test_the_bounds_end_with_the_largest(largest: int) -> None:
 
 def test_r2t_covers_the_largest_contribution() -> None:
     for largest in (1, 2, 3, 1000, 1024, 1025, 10**6):
-        plan = truncation.plan("r2t", Fraction(1), Fraction(0), 1, largest)
-        assert isinstance(plan, truncation.RaceToTheTop)
-        assert 2**plan.rounds >= largest
-        assert plan.rounds == 1 or 2 ** (plan.rounds - 1) < largest
+        plan = r2t(1, largest)
+        assert plan.bounds[-1] >= largest
+        assert plan.rounds == 1 or plan.bounds[-2] < largest

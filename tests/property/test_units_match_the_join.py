@@ -7,6 +7,7 @@ ON DELETE CASCADE, which is what belonging to a unit means) moves the groups by 
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import count
 from typing import Any
@@ -14,7 +15,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.property.test_answers_match_the_join import SILENCE, VALUES, Case, Columns
+from tests.property.test_answers_match_the_join import (
+    BOUNDS,
+    SILENCE,
+    VALUES,
+    Case,
+    Columns,
+    agree,
+)
 
 pytestmark = pytest.mark.server
 
@@ -23,8 +31,8 @@ MOST_CASES = 60
 BOUND = """
 do language plpython3u $body$
 from dpsql.core.mechanisms import threshold, truncation
-truncation.Quantile.draw = lambda self, contributions, noise: {0}
-threshold.cutoff = lambda *parameters: 1
+truncation.bounds = lambda largest: ({0},)
+threshold.cutoff = lambda *parameters, each: 1
 from dpsql.core.mechanisms.linear import LinearRace
 LinearRace.candidates = property(lambda self: [{0}])
 LinearRace._handicap = lambda self, tau, noise: 0
@@ -93,10 +101,10 @@ def session_for(database: Any) -> Any:
     return session
 
 
-def answer(session: Any, statement: str) -> dict[Any, int] | None:
-    """Return count by group, ``None`` if the question is refused."""
+def answer(session: Any, statement: str) -> dict[Any, Any] | None:
+    """Return the answer by group, ``None`` if the question is refused."""
     try:
-        rows = session.execute(statement.format("dp_count")).fetchall()
+        rows = session.execute(statement.format("dp_", BOUNDS)).fetchall()
     except psycopg.Error as error:
         assert error.sqlstate in ("PD011", "PD013"), (statement, error)  # noqa: PT017
         return None
@@ -107,12 +115,12 @@ def test_without_a_bound_answers_are_those_of_the_plain_statement(server: Any) -
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201
     database = server.create_database()
-    asked = grouped = results = 0
+    asked = grouped = results = sums = 0
     with database.connect() as owner:
         owner.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
         source = random.Random(seed)
         for number in count():
-            if number >= 4 and asked > 30 and grouped > 5 and results > 5:
+            if number >= 4 and asked > 30 and grouped > 5 and results > 5 and sums > 5:
                 break
             assert number < MOST_CASES
             case = UnitCase(owner, source)
@@ -123,53 +131,87 @@ def test_without_a_bound_answers_are_those_of_the_plain_statement(server: Any) -
                     found = answer(session, statement)
                     if found is None:
                         continue
-                    plain = session.execute(statement.format("count")).fetchall()
-                    assert found == {row[:-1]: row[-1] for row in plain if row[-1]}, statement
+                    plain = session.execute(statement.format("", "")).fetchall()
+                    rows = [(*key, value) for key, value in found.items()]
+                    assert agree(rows, plain), (statement, found, plain)
                     asked += 1
+                    sums += "count" not in statement
                     grouped += bool(key)
                     results += bool(found)
     server.drop_database(database)
 
 
-def test_a_unit_moves_the_groups_by_at_most_the_bound(server: Any) -> None:
+#: Keeps what is truncated before noise: vectors in steps of their grid.
+WATCH = """
+do language plpython3u $body$
+from dpsql.core.mechanisms import truncation
+original = truncation.Quantile.release
+truncation.seen = []
+def release(self, contributions, groups, noise):
+    j = self.draw(contributions, noise)
+    cut = contributions.truncated(j, groups)
+    truncation.seen.append((list(zip(groups, cut)), contributions.grid * self.bounds[j]))
+    return original(self, contributions, groups, noise)
+truncation.Quantile.release = release
+$body$;
+create function pg_temp.vectors() returns text language plpython3u as $body$
+import json
+from dpsql.core.mechanisms import truncation
+found, truncation.seen[:] = json.dumps(truncation.seen), []
+return found
+$body$"""
+Vectors = list[tuple[dict[tuple[str, ...], int], int]]
+
+
+def vectors(session: Any, statement: str) -> Vectors | None:
+    """Return the truncated vectors of a statement, each with what a unit may move."""
+    if answer(session, statement) is None:
+        return None
+    found = json.loads(session.execute("select pg_temp.vectors()").fetchone()[0])
+    return [({tuple(key): value for key, value in cut}, most) for cut, most in found]
+
+
+def test_a_unit_moves_every_vector_by_at_most_the_bound(server: Any) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201
     database = server.create_database()
-    moved = cut = 0
+    moved = cut = sums = distinct = 0
     with database.connect() as owner:
         owner.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
         source = random.Random(seed)
         for number in count():
-            if number >= 4 and moved > 10 and cut > 3:
+            if number >= 4 and moved > 10 and cut > 3 and sums > 3 and distinct > 3:
                 break
             assert number < MOST_CASES
             UnitCase.loose = True
             case = UnitCase(owner, source)
             UnitCase.loose = False
             with session_for(database) as session:
+                session.execute(WATCH)
                 for _ in range(12):
                     statement, _ = case.question()
-                    tau = source.choice([1, 2, 4])
-                    session.execute(BOUND.format(tau))
-                    whole = answer(session, statement)
-                    if whole is None:
+                    session.execute(BOUND.format(2**40))
+                    if vectors(session, statement) is None:
                         continue
-                    cut += sum(whole.values()) < sum(full_answer(session, statement).values())
-                    session.execute(BOUND.format(tau))
+                    full = answer(session, statement)
+                    session.execute(BOUND.format(source.choice([1, 2, 4, 9])))
+                    session.execute("select pg_temp.vectors()")
+                    whole = vectors(session, statement)
+                    assert whole is not None
+                    cut += full != answer(session, statement)
+                    session.execute("select pg_temp.vectors()")
                     for unit in range(5):
                         session.execute("begin")
                         session.execute(f"delete from s.t0 where id = {unit}")
-                        less = answer(session, statement)
+                        less = vectors(session, statement)
                         session.execute("rollback")
                         assert less is not None
-                        distance = sum(
-                            abs(whole.get(k, 0) - less.get(k, 0)) for k in {*whole, *less}
-                        )
-                        assert distance <= tau, (statement, unit, tau)
-                        moved += distance > 0
+                        for (one, most), (other, _) in zip(whole, less, strict=True):
+                            distance = sum(
+                                abs(one.get(k, 0) - other.get(k, 0)) for k in {*one, *other}
+                            )
+                            assert distance <= most, (statement, unit, most)
+                            moved += distance > 0
+                            sums += distance > 0 and "count" not in statement
+                            distinct += distance > 0 and "distinct" in statement
     server.drop_database(database)
-
-
-def full_answer(session: Any, statement: str) -> dict[Any, int]:
-    session.execute(BOUND.format(2**40))
-    return answer(session, statement) or {}

@@ -35,30 +35,32 @@ insert into visit select 1000, 1 + g % 100, 7 from generate_series(1, 300) g;
 """
 NOT_CUT = """
 from dpsql.model import Contributions
-Contributions.truncated = lambda self, bound, groups: [
-    sum(u * n for (_, n), u in self.groups.get(key, {}).items()) for key in groups]
+Contributions.truncated = lambda self, j, groups: [
+    self.grid * sum(amount for amount, _ in self.groups.get(key, {}).values()) for key in groups]
 """
 BOUND_FROM_DATA = """
 from dpsql.core.mechanisms.truncation import Quantile
-Quantile.draw = lambda self, contributions, noise: max(contributions.units)
+Quantile.draw = lambda self, contributions, noise: max(
+    j for j, n in enumerate(contributions.units) if n)
 """
 EACH_GROUP_ALONE = """
 from dpsql.model import Contributions
-Contributions.truncated = lambda self, bound, groups: [
-    sum(u * min(n, bound) for (_, n), u in self.groups.get(key, {}).items()) for key in groups]
+Contributions.truncated = lambda self, j, groups: [
+    self.grid * sum(n if i <= j else min(n, self.bounds[j]) for i, (n, _) in cells.items())
+    for cells in (self.groups.get(key, {}) for key in groups)]
 """
 R2T_UNSPLIT = """
 from fractions import Fraction
 from dpsql.core.mechanisms import truncation
 def release(self, contributions, groups, noise):
-    value = sum(u * n for n, u in contributions.units.items())
+    value = sum(amount for amount, _ in contributions.groups[()].values())
     scale = Fraction(1) / self.guarantee.epsilon
     return truncation.Release([value + noise.discrete_laplace(scale)])
 truncation.RaceToTheTop.release = release
 """
 LOW_THRESHOLD = """
 from dpsql.core.mechanisms import threshold
-threshold.cutoff = lambda bound, epsilon, delta: 1
+threshold.cutoff = lambda bound, epsilon, delta, each: 1
 """
 COUNT = "select dp_count(*) from visit"
 JOINED = "select dp_count(*) from person p join visit v on v.id = p.id where v.place <= 90"

@@ -11,7 +11,8 @@ TABLE = """
 create type mood as enum ('sad', 'ok');
 create domain small as integer check (value < 10);
 create table public.t (i integer, s smallint, v varchar(3), c char(4), n numeric(5, 2), d date,
-                       tz timestamptz, b boolean, m mood, u uuid, f float8, o small);
+                       tz timestamptz, b boolean, m mood, u uuid, f float8, o small,
+                       g bigint, w numeric, r real, ts timestamp);
 create table public.nation (k integer, name text);
 insert into public.nation values (2, 'b'), (1, 'a'), (1, 'a'), (null, null);
 select dp.protect('t'), dp.declare_public('nation');
@@ -44,6 +45,14 @@ def members(connection: Any, column: str) -> list[str | None]:
         ("i", "3, 9, 3", ["3", "6", "9"]),
         ("i", "7, 7", ["7"]),
         ("s", "lower => -1, upper => 1, includes_null => true", ["-1", "0", "1", None]),
+        ("n", "0, 0.5, 0.25", ["0.00", "0.25", "0.50"]),
+        ("n", "'-1', '1.9', '1', true", ["-1.00", "0.00", "1.00", None]),
+        ("w", "1.5, 3.5, step => 1", ["1.5", "2.5", "3.5"]),
+        (
+            "g",
+            "9223372036854775800, 9223372036854775807, 7",
+            ["9223372036854775800", "9223372036854775807"],
+        ),
         ("d", "'1995-01-01', '1995-03-01', '1 month'", ["1995-01-01", "1995-02-01", "1995-03-01"]),
         ("d", "date '1995-01-01', date '1995-01-02'", ["1995-01-01", "1995-01-02"]),
         ("i", "reference => 'nation', reference_column => 'k'", ["1", "2"]),
@@ -66,7 +75,32 @@ def test_domains_are_read_back_as_declared(
         ("v", "array['abcd']", "abcd"),
         ("i", "array[1, null]", "null"),
         ("i", "array[]::int[]", "between 1 and 1000000"),
-        ("i", "1, 2000000", "between 1 and 1000000"),
+        ("i", "1, 2000000, 1", "between 1 and 1000000"),
+        ("i", "1, 2.5", "2.5"),
+        ("n", "0, 1000", "1000"),
+        ("n", "0, 0.005", "0.005"),
+        ("n", "0, 1, 0.001", "0.001"),
+        ("n", "0, 1, 0", "step"),
+        ("n", "0, 1, -1", "step"),
+        ("n", "0, 1, 'NaN'", "step"),
+        ("w", "0, 1, 'Infinity'", "step"),
+        ("w", "0, 1, 0.0000001", "between 1 and 1000000"),
+        ("n", "'NaN', 1", "finite"),
+        ("n", "'0', 'nan'", "finite"),
+        ("w", "'0', 'Infinity'", "finite"),
+        ("f", "'-inf', '1'", "finite"),
+        ("f", "'0', 'NaN'", "finite"),
+        ("ts", "'-infinity', 'infinity'", "finite"),
+        ("f", "0, 1, 0.5", "step"),
+        ("ts", "'2020-01-01', '2021-01-01', '1 day'", "step"),
+        ("f", "1, 0", "lower bound first"),
+        ("w", "1, 0.5", "lower bound first"),
+        ("ts", "'2021-01-01', '2020-01-01'", "lower bound first"),
+        ("g", "0, 1e30", "1000000000000000000000000000000"),
+        ("r", "'0', '1e39'", "1e39"),
+        ("w", "0, null::numeric", "null"),
+        ("f", "0, 1, includes_null => true", "includes_null"),
+        ("b", "0, 1", "range"),
         ("i", "2, 1", "between 1 and 1000000"),
         ("i", "1, 2, 0", "step"),
         ("d", "'1995-01-01', 'infinity'", "infinity"),
@@ -106,3 +140,40 @@ def test_a_million_values_are_taken(admin: Any) -> None:
     with pytest.raises(psycopg.Error) as caught:
         admin.execute("select dp.set_domain('t', 'i', array(select generate_series(0, 1000000)))")
     assert caught.value.sqlstate == "PD040"
+
+
+@pytest.mark.parametrize(
+    ("column", "arguments", "lower", "upper"),
+    [
+        ("f", "0, 1e3", "0", "1000"),
+        ("f", "'-1e300', '0.1'", "-1e+300", "0.1"),
+        ("r", "0.1, 7", "0.1", "7"),
+        ("n", "-1, 99.5", "-1.00", "99.50"),
+        ("w", "0.10, 5", "0.10", "5"),
+        ("w", "5, 5", "5", "5"),
+        ("i", "-1000000, 1000000", "-1000000", "1000000"),
+        (
+            "g",
+            "'-9223372036854775808', '9223372036854775807'",
+            "-9223372036854775808",
+            "9223372036854775807",
+        ),
+        ("ts", "'2020-01-01', '2020-12-31 12:00'", "2020-01-01 00:00:00", "2020-12-31 12:00:00"),
+        (
+            "tz",
+            "'2020-01-01 00:00+02', '2021-01-01 00:00+02'",
+            "2019-12-31 22:00:00+00",
+            "2020-12-31 22:00:00+00",
+        ),
+    ],
+)
+def test_a_range_without_step_is_mere_bounds(
+    admin: Any, column: str, arguments: str, lower: str, upper: str
+) -> None:
+    admin.execute("set extra_float_digits = -10")
+    admin.execute(f"select dp.set_domain('t', '{column}', {arguments})")
+    assert members(admin, column) == []
+    rows = admin.execute("select kind, lower, upper, step, members, problem from dp.domains")
+    assert rows.fetchall() == [("bounds", lower, upper, None, None, None)]
+    admin.execute(f"select dp.drop_domain('t', '{column}')")
+    assert admin.execute("select count(*) from dp.domains").fetchone() == (0,)

@@ -11,7 +11,7 @@ from dpsql.client.layout import Layout
 
 KEPT = {
     "relations": "select * from dp.relations order by schema_name, relation_name",
-    "domains": "select relation_name, column_name, members from dp.domains",
+    "domains": "select relation_name, column_name, kind, members, lower, upper, problem from dp.domains order by column_name",
     "budgets": "select * from dp.budgets order by role, relation",
     "spends": "select * from dp.spend order by id",
     "roots": "select * from dp.root order by id",
@@ -29,7 +29,7 @@ def protected(database):
         "create table \"Ünïcode 'T'\" (a int); create table p (a int)",
         "set role owner1; insert into t select i, i % 3 from generate_series(1, 30) as i",
         "set role owner1; select dp.protect('t', epsilon => 5); select dp.declare_public('p');"
-        "select dp.protect('\"Ünïcode ''T''\"'); select dp.set_domain('t', 'b', array['0', '1']);"
+        "select dp.protect('\"Ünïcode ''T''\"'); select dp.set_domain('t', 'b', array['0', '1']); select dp.set_domain('t', 'a', -5, 2000000);"
         "select dp.grant_budget('alice', epsilon => 3)",
     ):
         database.sql(statement)

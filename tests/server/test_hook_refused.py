@@ -213,6 +213,9 @@ def test_defaults(alice: Asking) -> None:
         "dp.sampling_filter": "off",
         "dp.sampling_rate": "0.001",
         "dp.max_contribution": "1000000000",
+        "dp.max_groups_contributed": "0",
+        "dp.max_rows_contributed": "0",
+        "dp.min_frequency": "0",
         "dp.statistics": "live",
     }
     rows = alice.run("select name, setting from pg_settings where name like 'dp.%'")

@@ -249,7 +249,7 @@ def test_a_server_without_the_library(small: Any) -> None:
         for sql in (ASK, "select dp_count(c_kind) from region, client", "select dp_count(1)"):
             refusal = Refusal(
                 "PD060",
-                "dp_count was not intercepted",
+                "a private aggregate was not intercepted",
                 "The query reached the executor without passing dpsql.",
                 "Add dpsql to shared_preload_libraries and restart the server, or use"
                 " SELECT * FROM dp.query($$ ... $$).",

@@ -285,3 +285,24 @@ def test_explain_with_parameters(shop: Any) -> None:
         )
         assert rows["cost epsilon"] == "1"
         assert spent(shop) == 0.0
+
+
+def test_bounds_list_no_groups_and_leave_other_questions_alone(shop: Any) -> None:
+    alice, heard = listening(shop)
+    text = "select p_amount, dp_count(*) from purchase group by 1"
+    before = alice.execute("select dp_count(*) from purchase").fetchall()
+    with shop.connect(user="owner1") as owner:
+        owner.execute("select dp.set_domain('public.purchase', 'p_amount', 0, 250.5)")
+        owner.execute("select dp.set_domain('public.purchase', 'p_client', 0, 2000000)")
+    assert abs(alice.execute("select dp_count(*) from purchase").fetchone()[0] - before[0][0]) < 200
+    alice.execute("set dp.delta = 0")
+    with pytest.raises(psycopg.Error) as caught:
+        alice.execute(text)
+    said = str(caught.value.diag.message_primary) + str(caught.value.diag.message_hint)
+    assert "width_bucket(p_amount, 0.00, 250.50, 10)" in said
+    assert "the declared range of p_amount lists no values" in said
+    counts = alice.execute(
+        "select width_bucket(p_amount, 0.00, 250.50, 10), dp_count(*) from purchase group by 1"
+    ).fetchall()
+    assert len(counts) == 13  # below, ten buckets, above, NULL
+    assert heard == []

@@ -78,17 +78,18 @@ def plan(epsilon: Fraction, delta: Fraction, degree: int, constant: bool) -> Thr
     return Threshold(Guarantee(epsilon, delta), inner.epsilon_value, delta / 2, inner)
 
 
-def cutoff(bound: int, epsilon: Fraction, delta: Fraction) -> int:
+def cutoff(bound: int, epsilon: Fraction, delta: Fraction, each: int | None = None) -> int:
     """Least integer threshold that is proved for the discrete law.
 
     New groups have counts of at least 1 with sum at most ``s = bound``; the chance that
     one of them is shown is at most ``exp(-T/b) max(s exp(1/b), exp(s/b))/(1 + exp(-1/b))``
-    with ``b = s/epsilon`` (for ``T > s``).
+    with ``b = s/epsilon`` (for ``T > s``).  If no new group counts more than ``each = 1`` it is the
+    first of the two (for ``T > 1``).
     """
     inverse = float(epsilon) / bound  # 1/b; both factors below grow with its error
     one = math.log(bound) + inverse
-    all_in_one = float(epsilon)
+    all_in_one = float(epsilon) if each is None else 0.0
     need = max(one, all_in_one) - math.log(float(delta)) - math.log1p(math.exp(-inverse))
     # T >= need * b, rounded outward; and T > s, where the tail formula holds
     exact = Fraction(max(need, 0.0) * (1 + 1e-9) + 1e-12) * bound / epsilon
-    return max(math.ceil(exact), bound + 1)
+    return max(math.ceil(exact), (bound if each is None else each) + 1)

@@ -14,7 +14,7 @@ Both are pure epsilon-DP for units that are added or removed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -30,6 +30,18 @@ _CHOICE = Fraction(1, 5)
 FAILURE = Fraction(1, 20)
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a unit can be: ``largest`` is a public number, beyond which it is always cut off.
+
+    ``fixed`` takes it as the bound itself; ``signed`` says that some units may take away.
+    """
+
+    largest: int
+    fixed: bool = False
+    signed: bool = False
+
+
 @lru_cache(maxsize=16)
 def bounds(largest: int) -> tuple[int, ...]:
     """Return what `Quantile` chooses from: ``largest``, and powers of the root of 2 below it."""
@@ -42,17 +54,18 @@ def bounds(largest: int) -> tuple[int, ...]:
 class Quantile:
     """Draw ``tau``, cut every unit off at it, add discrete Laplace noise of scale ``tau/eps2``.
 
-    ``tau`` is the j-th bound for which ``-|f(tau) - k| - d j + G`` is largest: ``f(tau)`` units
-    contribute more, ``k`` (``exceeding``) and ``d`` (``penalty``) are public, ``G`` is geometric
+    ``tau`` is the j-th of ``bounds`` for which ``-|f(tau) - k| - d j + G`` is largest: ``f(tau)``
+    units are larger, ``k`` (``exceeding``) and ``d`` (``penalty``) are public, ``G`` is geometric
     with ratio ``exp(-eps1/2)``, and of equal ones the least bound wins.  Without ``d`` the many
-    bounds above all units would win too often by their number.
+    bounds above all units would win too often by their number.  A single bound costs nothing.
 
     Notes
     -----
     Guarantee: (eps1 + eps2, delta), ``delta = 0`` unless groups must be hidden.  One unit moves
     every ``f`` by at most 1, so the report of the noisy maximum is eps1-DP (proved for this
     integer law in docs/proofs/truncation.md); given ``tau``, the vector's L1 sensitivity is
-    ``tau``.  ``tau`` is public then, and so is the scale.
+    ``tau``.  ``tau`` is public then, and so is the scale.  With ``delta_threshold`` the vector
+    counts units, so that a group which only one unit has counts at most 1.
     """
 
     guarantee: Guarantee
@@ -60,40 +73,43 @@ class Quantile:
     epsilon_value: Fraction
     exceeding: int
     penalty: int
-    largest: int
+    bounds: tuple[int, ...]
     delta_threshold: Fraction | None = None
+    least: int = 0
     name: str = "quantile"
     beta: float = 0.0
 
     def draw(self, contributions: Contributions, noise: NoiseSource) -> int:
-        """Draw the public ``tau``."""
-        candidates = bounds(self.largest)
-        best, chosen = None, self.largest
-        above = contributions.above(candidates)
-        for j, (tau, exceed) in enumerate(zip(candidates, above, strict=True)):
+        """Draw the number of the public ``tau``."""
+        if len(self.bounds) == 1:
+            return 0
+        best, chosen = None, len(self.bounds) - 1
+        for j, exceed in enumerate(contributions.above()):
             quality = -abs(exceed - self.exceeding) - self.penalty * j
-            score = quality + _geometric(2 / self.epsilon_choice, noise)
+            score = quality + geometric(2 / self.epsilon_choice, noise)
             if best is None or score > best:
-                best, chosen = score, tau
+                best, chosen = score, j
         return chosen
 
     def release(
         self, contributions: Contributions, groups: list[Key], noise: NoiseSource
     ) -> Release:
-        """Perturb the truncated counts of the groups.
+        """Perturb the truncated values of the groups.
 
         With ``delta_threshold``, ``groups`` are the present ones, and those that are not to be
         shown are marked.
         """
-        tau = self.draw(contributions, noise)
+        j = self.draw(contributions, noise)
+        tau, grid = self.bounds[j], contributions.grid
         scale = Fraction(tau) / self.epsilon_value
-        cut = contributions.truncated(tau, groups)
-        values = [n + noise.discrete_laplace(scale) for n in cut]
+        cut = contributions.truncated(j, groups)
+        # noise in the steps of the grid; rounding to whole numbers comes after it
+        values = [rounded(value + noise.discrete_laplace(scale * grid), grid) for value in cut]
         if self.delta_threshold is None:
             return Release(values, scale)
-        least = threshold.cutoff(tau, self.epsilon_value, self.delta_threshold)
-        # a unit can bring any number of groups of which nothing is left after the cut
-        shown = [n > 0 and v >= least for n, v in zip(cut, values, strict=True)]
+        cutoff = threshold.cutoff(tau, self.epsilon_value, self.delta_threshold, each=1)
+        cutoff = max(cutoff, self.least)
+        shown = [n > 0 and v >= cutoff for n, v in zip(cut, values, strict=True)]
         return Release(values, scale, shown)
 
 
@@ -101,7 +117,9 @@ class Quantile:
 class RaceToTheTop:
     """``max(0, max over j of Q(I, 2^j) + DLap(L 2^j/eps) - (L 2^j/eps) ln(L/failure))``.
 
-    ``L = ceil(log2 largest)``, ``largest`` a public bound of what a unit contributes (GS).
+    ``bounds`` are ``2, 4, ..., 2^L``, the last at least the public bound of what a unit contributes
+    (GS).  A signed sum is the difference of two races, of the units that add and of those that take
+    away: no unit takes part in both.
 
     Notes
     -----
@@ -112,28 +130,38 @@ class RaceToTheTop:
     """
 
     guarantee: Guarantee
-    largest: int
+    bounds: tuple[int, ...]
+    signed: bool = False
     name: str = "r2t"
     beta: float = 0.0
 
     def release(
         self, contributions: Contributions, groups: list[Key], noise: NoiseSource
     ) -> Release:
-        """Perturb the one count."""
+        """Perturb the one value."""
         if len(groups) > 1:
-            raise InvalidParameter("r2t answers a single count")
-        candidates = [2**j for j in range(1, self.rounds + 1)]
+            raise InvalidParameter("r2t answers a single value")
+        (key,) = groups
+        cells = contributions.groups.get(key, {})
+        adding = {j: cell for j, cell in cells.items() if j >= 0}
+        found = self._race(replace(contributions, groups={key: adding}), key, noise)
+        if self.signed:
+            taking = {~j: (-a, -share) for j, (a, share) in cells.items() if j < 0}
+            found -= self._race(replace(contributions, groups={key: taking}), key, noise)
+        return Release([found])
+
+    def _race(self, contributions: Contributions, key: Key, noise: NoiseSource) -> int:
         found = [0]
-        for tau in candidates:
-            (total,) = contributions.truncated(tau, groups)
+        for j, tau in enumerate(self.bounds):
+            (total,) = contributions.truncated(j, [key])
             scale = Fraction(tau * self.rounds) / self.guarantee.epsilon
             found.append(total + noise.discrete_laplace(scale) - self.margin(tau))
-        return Release([max(found)])
+        return max(found)
 
     @property
     def rounds(self) -> int:
         """The number ``L`` of bounds."""
-        return max(1, (self.largest - 1).bit_length())
+        return len(self.bounds)
 
     def margin(self, tau: int) -> int:
         """``(L tau/eps) ln(L/failure)``, rounded up: a public shift."""
@@ -142,52 +170,68 @@ class RaceToTheTop:
 
 
 def plan(
-    mechanism: str, epsilon: Fraction, delta: Fraction, groups: int | None, largest: int
+    mechanism: str,
+    epsilon: Fraction,
+    delta: Fraction | None,
+    limits: Limits,
+    *,
+    single: bool,
+    least: int = 0,
 ) -> Quantile | RaceToTheTop:
-    """Plan the release of a vector of counts from public facts.
+    """Plan the release of a vector of counts or sums from public facts.
 
     Parameters
     ----------
     mechanism : {"auto", "quantile", "r2t"}
         The setting ``dp.mechanism``.
     epsilon, delta : Fraction
-        The budget; delta is used only where groups must be hidden.
-    groups : int or None
-        Number of groups; ``None`` if they are not public.
-    largest : int, >= 1
-        Of a unit with more results only so many are ever counted; a public number.
+        The budget; delta is given where the vector, which counts units, decides what is shown.
+    limits : Limits
+        What a unit may contribute.
+    single : bool
+        Whether the vector is a single number.
+    least : int
+        Groups whose noisy number of units is below are not shown either.
 
     Raises
     ------
     InvalidParameter
-        For another mechanism, for R2T of several groups, or without the delta that hides groups.
+        For another mechanism, for R2T of groups, or for the delta 0 where groups must be hidden.
     """
-    check_budget(epsilon, delta)
+    check_budget(epsilon, delta or Fraction(0))
     if mechanism not in ("auto", "quantile", "r2t"):
         raise InvalidParameter(
             f"the {mechanism} mechanism is for relations that are protected row by row",
             hint="Use dp.mechanism = 'auto', 'quantile' or 'r2t' where units are protected.",
         )
-    if mechanism == "r2t":
-        if groups != 1:
+    if mechanism == "r2t" and not limits.fixed:
+        if not single:
             raise InvalidParameter(
-                "the r2t mechanism answers a single count",
+                "the r2t mechanism answers a single number",
                 hint="Leave out GROUP BY, or use dp.mechanism = 'auto'.",
             )
-        return RaceToTheTop(Guarantee(epsilon, Fraction(0)), largest)
-    choice = epsilon * _CHOICE
+        powers = tuple(2 ** (j + 1) for j in range(max(1, (limits.largest - 1).bit_length())))
+        return RaceToTheTop(Guarantee(epsilon, Fraction(0)), powers, limits.signed)
+    candidates = (limits.largest,) if limits.fixed else bounds(limits.largest)
+    choice = epsilon * _CHOICE if len(candidates) > 1 else Fraction(0)
     value = epsilon - choice
     # in units of the geometric noise's mean, 2/eps1: how rarely bounds above all units win
-    exceeding = math.ceil(4 / choice)
-    penalty = max(1, math.ceil(2 / choice))
-    if groups is not None:
-        return Quantile(Guarantee(epsilon, Fraction(0)), choice, value, exceeding, penalty, largest)
+    exceeding = math.ceil(4 / choice) if choice else 0
+    penalty = max(1, math.ceil(2 / choice)) if choice else 0
+    if delta is None:
+        guarantee = Guarantee(epsilon, Fraction(0))
+        return Quantile(guarantee, choice, value, exceeding, penalty, candidates)
     need_delta(delta, "grouping by values that are not public")
     guarantee = Guarantee(epsilon, delta)
-    return Quantile(guarantee, choice, value, exceeding, penalty, largest, delta)
+    return Quantile(guarantee, choice, value, exceeding, penalty, candidates, delta, least)
 
 
-def _geometric(scale: Fraction, noise: NoiseSource) -> int:
+def rounded(value: int, grid: int) -> int:
+    """Round to the nearest whole number, halves up."""
+    return (2 * value + grid) // (2 * grid)
+
+
+def geometric(scale: Fraction, noise: NoiseSource) -> int:
     """Draw ``P(x) proportional to exp(-x/scale)`` on 0, 1, ...: half a discrete Laplace law."""
     while (x := noise.discrete_laplace(scale)) < 0:
         pass

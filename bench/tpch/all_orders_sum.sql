@@ -1,0 +1,1 @@
+select dp_sum(o_totalprice) from orders

@@ -1,0 +1,3 @@
+select dp_sum(l_quantity)
+  from customer, orders, lineitem
+ where c_custkey = o_custkey and o_orderkey = l_orderkey and o_totalprice > 100000

@@ -1,0 +1,187 @@
+"""The private aggregates: which counts and sums each is made of, and how it is read off them.
+
+=================== ============================================= ==============================
+aggregate           measured                                      answer
+=================== ============================================= ==============================
+``dp_count``        results (in which the argument is not NULL)   the count
+``dp_count``        different values of the argument              the count
+(DISTINCT)
+``dp_sum``          sum of the values                             the sum
+``dp_avg``          sum of the values less a public centre, count centre + sum/count
+``dp_var_*``,       the same, and the sum of squares              mean square less squared mean
+``dp_stddev_*``
+``dp_histogram``    results in each cell of a range               the counts, as an array
+``dp_percentile``,  results in each cell of the argument's range  a cell with about the share p of
+``dp_median``,                                                    results up to it; its middle
+``dp_min, dp_max``
+=================== ============================================= ==============================
+
+Values are integers in steps of ``10**-digits`` (PRIVACY.md section 3): exact for integers and
+``numeric(p, s)`` and what is made of them by ``+ - *``; others are rounded to a billionth of their
+range, which must be known.  They are clamped to declared domains of columns and to bounds in the
+call.  NULL and NaN are not counted.  Nothing is NULL: of no rows at all the sum is noise around 0,
+and averages stay within their bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from dpsql.errors import UnsupportedConstruct
+from dpsql.query import refusals
+from dpsql.query.bounds import ColumnBounds
+from dpsql.query.cells import histogram, ranked, share
+from dpsql.query.graph import bare, not_null
+from dpsql.query.ir import TRUE, Expr, constant
+from dpsql.query.measures import Formula, Measure, Value
+from dpsql.query.syntax import Node
+from dpsql.query.types import FLOATS
+from dpsql.query.values import all_of, argument, decimal, exact, valid
+
+_AVERAGES = {
+    "dp_avg": ("mean", False),
+    "dp_var_pop": ("variance", False),
+    "dp_var_samp": ("variance", True),
+    "dp_variance": ("variance", True),
+    "dp_stddev_pop": ("deviation", False),
+    "dp_stddev_samp": ("deviation", True),
+    "dp_stddev": ("deviation", True),
+}
+#: Result types of sums, as PostgreSQL's own; others keep their type.
+_SUMS = {"smallint": "bigint", "integer": "bigint", "bigint": "numeric"}
+_RANKS = {
+    "dp_min": Fraction(0),
+    "dp_median": Fraction(1, 2),
+    "dp_max": Fraction(1),
+    "dp_percentile": None,
+}
+NAMES = frozenset({"dp_count", "dp_sum", "dp_histogram", *_AVERAGES, *_RANKS})
+
+
+def is_aggregate(node: Node) -> bool:
+    """Tell whether a node is a call of one of the extension's aggregates."""
+    if node.kind != "call":
+        return False
+    schema, name = node.pair()
+    return schema == "public" and name in NAMES
+
+
+def formula(
+    node: Node,
+    build: Callable[[Node], Expr],
+    bounds: ColumnBounds,
+    *,
+    declared: bool,
+    summed: bool = False,
+) -> Formula:
+    """Take a call apart.
+
+    Parameters
+    ----------
+    node : Node
+        A call for which `is_aggregate` holds.
+    build : callable
+        Makes a total expression of an argument.
+    bounds : callable
+        Declared bounds of a column, ``None`` if there are none.
+    declared : bool
+        Whether bounds must be declared or written: those of types are of no use for rows.
+    summed : bool
+        Whether some value is summed in the statement as it is; averages then use that sum.
+    """
+    name = node.pair()[1]
+    if "order" in node.flags:
+        refusals.refuse("aggregate_order", node.position)
+    args = list(node.args)
+    if any(is_aggregate(n) for arg in args for n in arg.walk()):
+        refusals.refuse("nested_count", node.position)
+    chosen = build(args.pop()) if "filter" in node.flags else TRUE
+    if node.flags - {"filter", "distinct", "star"}:
+        refusals.refuse("expression", node.position)
+    if "distinct" in node.flags and name != "dp_count":
+        refusals.refuse("aggregate_distinct", node.position)
+    if name == "dp_count":
+        return Formula("{0}", (_count(node, args, chosen, build),))
+    if name == "dp_histogram":
+        return histogram(node, args, chosen, build, bounds)
+    rank = _RANKS.get(name)
+    if name == "dp_percentile":
+        rank = share(node, args, build)
+    x, found, type_ = argument(node, args, build, bounds, declared=declared or rank is not None)
+    condition = all_of(chosen, valid(x, found))
+    if rank is not None:
+        return ranked(x, found, condition, rank, type_, node)
+    value = exact(x, found, node)
+    if name == "dp_sum":
+        return Formula("{0}", (Measure(condition, value),), _SUMS.get(type_, type_))
+    result = "double precision" if type_ in FLOATS else "numeric"
+    return _moments(*_AVERAGES[name], value, condition, result, centred=not summed)
+
+
+def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], Expr]) -> Measure:
+    if "star" in node.flags:
+        return Measure(chosen)
+    if len(args) != 1:
+        refusals.refuse("expression", node.position)
+    counted = build(args[0])
+    condition = all_of(chosen, not_null(bare(counted)))
+    if "distinct" not in node.flags:
+        return Measure(condition)
+    if len(counted.occurrences()) != 1 or counted.type == "interval":
+        raise UnsupportedConstruct(
+            "DISTINCT needs an expression over columns of one relation, and no interval",
+            hint="Use dp_count(DISTINCT column).",
+            position=node.position,
+        )
+    return Measure(condition, distinct=counted)
+
+
+# -- averages ----------------------------------------------------------------------
+
+
+def _moments(
+    kind: str, sample: bool, value: Value, condition: Expr, result: str, *, centred: bool
+) -> Formula:
+    """Write an average by sums of a value less its centre, which are smaller."""
+    centre = _centre(value) if centred else Fraction(0)
+    moved = _less(value, centre)
+    low, high = decimal(value.low), decimal(value.high)
+    total, number = Measure(condition, moved), Measure(condition)
+    if kind == "mean":
+        mean = f"{decimal(centre)}::numeric + {{0}}::numeric / greatest({{1}}, 1)"
+        text = f"least(greatest({mean}, {low}::numeric), {high}::numeric)"
+        return Formula(text, (total, number), result)
+    squares = Measure(condition, _squared(moved))
+    mean, square = "({0}::numeric / greatest({1}, 1))", "({2}::numeric / greatest({1}, 1))"
+    most = decimal((value.high - value.low) ** 2 / 4)
+    text = f"least(greatest({square} - {mean} * {mean}, 0), {most}::numeric)"
+    if sample:
+        text = f"({text} * greatest({{1}}, 2) / (greatest({{1}}, 2) - 1))"
+    if kind == "deviation":
+        text = f"pg_catalog.sqrt({text})"
+    return Formula(text, (total, number, squares), result)
+
+
+def _centre(value: Value) -> Fraction:
+    """Return the middle of the bounds, on the value's own grid."""
+    low, high = value.steps
+    middle = 0 if abs(low + high) <= 1 else (low + high) // 2
+    return Fraction(middle, 10**value.digits)
+
+
+def _less(value: Value, centre: Fraction) -> Value:
+    if centre == 0:
+        return value
+    x = value.expression
+    number = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
+    moved = Expr("op", "numeric", (number, constant("numeric", decimal(centre))), "-")
+    return Value(moved, value.digits, value.low - centre, value.high - centre)
+
+
+def _squared(value: Value) -> Value:
+    x = value.expression
+    number = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
+    least = Fraction(0)
+    most = max(value.low**2, value.high**2)
+    return Value(Expr("op", "numeric", (number, number), "*"), 2 * value.digits, least, most)

@@ -1,0 +1,69 @@
+"""What a statement's private aggregates measure: vectors of counts and sums, one number a group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+
+from dpsql.query.ir import TRUE, Expr
+from dpsql.query.types import INTEGERS
+
+_BIGINT = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A number per result: ``expression``, of an exact type, is a multiple of ``10**-digits``."""
+
+    expression: Expr
+    digits: int
+    low: Fraction
+    high: Fraction
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The bounds in steps."""
+        return floor(self.low * 10**self.digits), ceil(self.high * 10**self.digits)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One vector of numbers to be measured: a count, a sum or a count of different values.
+
+    ``condition`` restricts the results; ``units`` counts the units of each group.  ``cell`` numbers
+    the cell of a value, from 1 to ``cells``.
+    """
+
+    condition: Expr = TRUE
+    value: Value | None = None
+    distinct: Expr | None = None
+    units: bool = False
+    cell: Expr | None = None
+    cells: int = 0
+    rank: Fraction | None = None
+
+    @property
+    def needed(self) -> list[Expr]:
+        """What is read of a result beside groups and condition."""
+        value = self.value.expression if self.value else None
+        return [e for e in (self.distinct, value, self.cell) if e is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """SQL over the columns of ``noisy`` that stand for measures, written ``{0}``, ``{1}``, ..."""
+
+    text: str
+    measures: tuple[Measure, ...]
+    type: str = "bigint"
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is one measure itself, so that its interval is the measure's."""
+        return self.text == "{0}"
+
+
+def fits_bigint(value: Value) -> bool:
+    """Whether values can be summed as integers of the server."""
+    return value.expression.type in INTEGERS and max(map(abs, value.steps)) < _BIGINT

@@ -1,0 +1,169 @@
+"""The arguments of private aggregates: numbers in public bounds, in exact steps.
+
+Values are integers in steps of ``10**-digits`` (PRIVACY.md section 3): exact for integers and
+``numeric(p, s)`` and what is made of them by ``+ - *``; others are rounded to a billionth of their
+range, which must be known.  They are clamped to declared domains of columns and to bounds in the
+call.  NULL and NaN are no numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from math import ceil, floor
+
+from dpsql.errors import UnsupportedConstruct
+from dpsql.query import functions, refusals
+from dpsql.query.bounds import Bounds, ColumnBounds, bounds_of
+from dpsql.query.graph import not_null
+from dpsql.query.ir import TRUE, Expr, conjuncts, constant, map_columns
+from dpsql.query.measures import Value
+from dpsql.query.syntax import Node
+from dpsql.query.types import FLOATS, INTEGERS
+
+#: What stands for the type of a column without declared bounds where these are needed.
+_UNKNOWN = Bounds(Fraction(-(10**60)), Fraction(10**60), None)
+_HOPELESS = 10**50
+#: Values whose steps are unknown are rounded to this share of their range.
+_STEPS = 10**9
+#: Numbers of more digits are not summed.
+MAX_DIGITS = 100
+_NUMBERS = (*INTEGERS, "numeric", *FLOATS)
+
+
+def all_of(*conditions: Expr) -> Expr:
+    """Join conditions by AND; TRUE if there is none."""
+    parts = [p for c in conditions if c != TRUE for p in conjuncts(c)]
+    if not parts:
+        return TRUE
+    return parts[0] if len(parts) == 1 else Expr("and", "boolean", tuple(dict.fromkeys(parts)))
+
+
+def argument(
+    node: Node,
+    args: list[Node],
+    build: Callable[[Node], Expr],
+    bounds: ColumnBounds,
+    *,
+    declared: bool,
+) -> tuple[Expr, Bounds, str]:
+    """Return the clamped argument, what bounds it, and its type."""
+    if len(args) not in (1, 3):
+        refusals.refuse("expression", node.position)
+    x, *ends = (build(a) for a in args)
+    if x.type not in _NUMBERS:
+        raise functions.not_allowed(f"{node.pair()[1]} of {x.type}", node.position)
+    type_ = x.type
+    found = bounds_of(
+        x, lambda o, name: bounds(o, name) or (_UNKNOWN if declared and not ends else None)
+    )
+    x = map_columns(x, lambda column: _clamped_column(column, bounds(*column.data[:2])))  # type: ignore[index]
+    if ends:
+        low, high = (written_bound(e, node) for e in ends)
+        if low > high:
+            raise UnsupportedConstruct(
+                f"the lower bound of {node.pair()[1]} is greater than the upper one",
+                hint=f"Write {node.pair()[1]}(value, lower, upper).",
+                position=node.position,
+            )
+        x = clamped(x, low, high)
+        found = Bounds(low, high, found.scale if _whole(found.scale, low, high) else None)
+    return x, found, type_
+
+
+def valid(x: Expr, found: Bounds) -> Expr:
+    """Return the condition under which a value is a number."""
+    if x.type not in FLOATS and not found.special:
+        return not_null(x)
+    return all_of(not_null(x), Expr("op", "boolean", (x, constant(x.type, "NaN")), "<>"))
+
+
+def written_bound(e: Expr, node: Node) -> Fraction:
+    """Read a finite constant that the call names."""
+    while e.kind == "cast" and e.args[0].kind == "const":
+        e = e.args[0]
+    try:
+        if e.kind == "const" and e.data is not None:
+            return Fraction(str(e.data))
+    except (ValueError, ZeroDivisionError):
+        pass
+    raise UnsupportedConstruct(
+        f"the bounds of {node.pair()[1]} must be finite constants",
+        hint=f"Write {node.pair()[1]}(value, 0, 100).",
+        position=node.position,
+    )
+
+
+def _whole(scale: int | None, *numbers: Fraction) -> bool:
+    return scale is not None and all((n * 10**scale).denominator == 1 for n in numbers)
+
+
+def _clamped_column(column: Expr, bounds: Bounds | None) -> Expr:
+    if bounds is None or bounds.low is None or bounds.high is None:
+        return column
+    return clamped(column, bounds.low, bounds.high)
+
+
+def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:
+    """Clamp; NULL and NaN stay, which LEAST and GREATEST would lose."""
+    type_ = x.type
+    if type_ in INTEGERS:
+        low, high = Fraction(ceil(low)), Fraction(floor(high))
+    ends = [constant(type_, decimal(end)) for end in (low, high)]
+    inner = Expr("least", type_, (Expr("greatest", type_, (x, ends[0])), ends[1]))
+    valid = [] if (known := not_null(x)) == TRUE else [known]
+    if type_ not in INTEGERS:
+        valid.append(Expr("op", "boolean", (x, constant(type_, "NaN")), "<>"))
+    return functions.guard(all_of(*valid), inner) if valid else inner
+
+
+def decimal(number: Fraction) -> str:
+    """Write a number that has a finite decimal expansion."""
+    digits = 0
+    while (number * 10**digits).denominator != 1:
+        digits += 1
+    whole = number * 10**digits
+    sign = "-" if whole < 0 else ""
+    text = str(abs(whole.numerator)).rjust(digits + 1, "0")
+    return sign + (f"{text[:-digits]}.{text[-digits:]}" if digits else text)
+
+
+def exact(x: Expr, found: Bounds, node: Node) -> Value:
+    """Make the value one of an exact type, in steps that are known."""
+    low, high = known(found, node)
+    if x.type in INTEGERS:
+        return Value(x, 0, low, high)
+    digits = found.scale
+    if digits is None or x.type in FLOATS:
+        digits = 0
+        while (high - low) * 10**digits < _STEPS and digits < MAX_DIGITS:
+            digits += 1
+        number = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
+        x = Expr("fn", "numeric", (number, constant("integer", str(digits))), "round")
+        half = Fraction(1, 2 * 10**digits)
+        low, high = low - half, high + half
+    largest = max(abs(low), abs(high)) * 10**digits
+    if largest >= 10**MAX_DIGITS:
+        raise UnsupportedConstruct(
+            f"the argument of {node.pair()[1]} may have too many digits",
+            detail=f"Its values are known to be below 10^{len(str(int(largest))) - digits} only.",
+            hint=f"Give bounds: {node.pair()[1]}(value, lower, upper).",
+            position=node.position,
+        )
+    return Value(x, digits, low, high)
+
+
+def known(found: Bounds, node: Node) -> tuple[Fraction, Fraction]:
+    """Return the bounds, which must be public."""
+    low, high = found.low, found.high
+    if low is not None and high is not None and max(-low, high) <= _HOPELESS:
+        return low, high
+    name = node.pair()[1]
+    call = f"{name}(value, {'0.9, ' if name == 'dp_percentile' else ''}lower, upper)"
+    raise UnsupportedConstruct(
+        f"nothing bounds the argument of {name}",
+        detail="Which values it can have must be public.",
+        hint=f"Give bounds: {call}; or let the owner of the data declare the range of its columns:"
+        " dp.set_domain(relation, column, lower, upper).",
+        position=node.position,
+    )

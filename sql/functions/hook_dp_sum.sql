@@ -1,0 +1,107 @@
+-- The private sums, averages, values by rank and histograms, for every type of number: of a value, and of a value that is clamped
+-- to bounds.  As dp_count, they are answered instead of being executed, and raise PD060 otherwise.
+
+create or replace function dp.not_intercepted(state bigint, value "any", share "any") returns bigint
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted(bigint, "any", "any") is 'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted(state bigint, value "any", share "any", lower "any", upper "any")
+    returns bigint
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted(bigint, "any", "any", "any", "any") is
+    'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted(state bigint, value "any", lower "any", upper "any") returns bigint
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted(bigint, "any", "any", "any") is
+    'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted_smallint(state bigint) returns smallint
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_smallint(bigint) is 'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted_integer(state bigint) returns integer
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_integer(bigint) is 'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted_array(state bigint) returns bigint[]
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_array(bigint) is 'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted_numeric(state bigint) returns numeric
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_numeric(bigint) is 'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted_double(state bigint) returns double precision
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_double(bigint) is 'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted_real(state bigint) returns real
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_real(bigint) is 'raises PD060: a private aggregate was executed';
+
+do $create$
+declare
+    value record;
+    aggregate record;
+    arguments text;
+begin
+    for value in
+        select * from (values
+            ('smallint', 'integer', '', '_numeric', '_smallint'),
+            ('integer', 'integer', '', '_numeric', '_integer'),
+            ('bigint', 'bigint', '_numeric', '_numeric', ''),
+            ('numeric', 'numeric', '_numeric', '_numeric', '_numeric'),
+            ('real', 'double precision', '_real', '_double', '_real'),
+            ('double precision', 'double precision', '_double', '_double', '_double'))
+            as v(type, bound, summed, averaged, itself)
+    loop
+        for aggregate in
+            select * from (values
+                ('dp_sum', value.summed, '', 'sum of a number over all rows'),
+                ('dp_avg', value.averaged, '', 'average of a number'),
+                ('dp_var_pop', value.averaged, '', 'population variance of a number'),
+                ('dp_var_samp', value.averaged, '', 'sample variance of a number'),
+                ('dp_variance', value.averaged, '', 'sample variance of a number'),
+                ('dp_stddev_pop', value.averaged, '', 'population standard deviation of a number'),
+                ('dp_stddev_samp', value.averaged, '', 'sample standard deviation of a number'),
+                ('dp_stddev', value.averaged, '', 'sample standard deviation of a number'),
+                ('dp_min', value.itself, '', 'about the least of numbers'),
+                ('dp_max', value.itself, '', 'about the greatest of numbers'),
+                ('dp_median', value.itself, '', 'about the middle of numbers'),
+                ('dp_percentile', value.itself, ', share double precision',
+                 'about the number that a share of all is at most')) as a(name, result, share, text)
+        loop
+            foreach arguments in array array[
+                pg_catalog.format('value %s%s', value.type, aggregate.share),
+                pg_catalog.format('value %s%s, lower %s, upper %s', value.type, aggregate.share, value.bound, value.bound)]
+            loop
+                execute pg_catalog.format(
+                    'create or replace aggregate public.%I(%s) (sfunc = dp.not_intercepted, stype = bigint, '
+                    'finalfunc = dp.not_intercepted%s, parallel = restricted)',
+                    aggregate.name, arguments, aggregate.result);
+                execute pg_catalog.format(
+                    'comment on aggregate public.%I(%s) is %L', aggregate.name, arguments,
+                    aggregate.text || ', differentially private'
+                    || case when arguments like '%lower%' then '; values are clamped to the bounds' else '' end);
+            end loop;
+        end loop;
+        arguments := pg_catalog.format('value %s, lower %s, upper %s, cells integer', value.type, value.bound, value.bound);
+        execute pg_catalog.format(
+            'create or replace aggregate public.dp_histogram(%s) (sfunc = dp.not_intercepted, stype = bigint, '
+            'finalfunc = dp.not_intercepted_array, parallel = restricted)', arguments);
+        execute pg_catalog.format(
+            'comment on aggregate public.dp_histogram(%s) is %L', arguments,
+            'numbers of rows in cells of equal width between two bounds, differentially private');
+    end loop;
+end
+$create$;

@@ -1,0 +1,210 @@
+-- Finds bounds of a column privately: counts rows in public bins by sign and power of two as one
+-- question, which pays like any other, and takes as occupied what noise hardly explains
+-- (docs/analyst.md).  Nothing here has more rights than the caller: dp.query reads, charges and
+-- stores; what follows is a function of its answer (PRIVACY.md section 2).  Callers: whoever may ask.
+
+-- Internal: what separates the bins of a type, ascending: -2^j, 0 twice (it has a bin of its own) and
+-- 2^j.  Bin i lies between cuts i - 1 and i.  Values are multiples of unit from low_end to high_end,
+-- which are null where the type does not tell; beyond the outermost cuts open bins have no end.
+create or replace function dp.bound_cuts(
+    type_name text, out cuts numeric[], out unit numeric, out low_end numeric, out high_end numeric,
+    out open boolean)
+returns record
+language plpgsql immutable strict parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    size text[] := regexp_match(type_name, '^numeric\((\d+),(-?\d+)\)$');
+    edge numeric := 1;
+    last_edge numeric := 2::numeric ^ 64;
+    edges numeric[] := '{}';
+begin
+    if type_name in ('smallint', 'integer', 'bigint') then
+        unit := 1;
+        last_edge := case type_name when 'smallint' then 16384 when 'integer' then 1073741824
+                                    else 4611686018427387904 end;
+        low_end := -2 * last_edge;
+        high_end := 2 * last_edge - 1;
+    elsif size is not null then
+        unit := ('1e' || -size[2]::int)::numeric;
+        high_end := ('1e' || size[1]::int - size[2]::int)::numeric - unit;
+        low_end := -high_end;
+        last_edge := least(high_end, 2::numeric ^ 128);
+        while edge > unit loop
+            edge := edge * 0.5;
+        end loop;
+    elsif type_name in ('numeric', 'real', 'double precision') then
+        for i in 1 .. 32 loop
+            edge := edge * 0.5;
+        end loop;
+    else
+        return;
+    end if;
+    while edge <= last_edge loop
+        edges := edges || trim_scale(edge);
+        edge := edge * 2;
+    end loop;
+    cuts := array(select -e from unnest(edges) as e order by e desc) || array[0, 0]::numeric[] || edges;
+    open := high_end is null or high_end > 2 * last_edge;
+end
+$$;
+comment on function dp.bound_cuts(text) is 'internal: public bins for dp.suggest_bounds';
+
+-- Internal: whether a value that equals the cut lies below it: 0 and what is negative does.
+create or replace function dp.bound_inclusive(number_of_cuts int, cut int)
+returns boolean
+language sql immutable strict parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$ select cut < number_of_cuts / 2 or cut = number_of_cuts / 2 + 1 $$;
+comment on function dp.bound_inclusive(int, int) is 'internal: on which side of a bin its end is';
+
+-- Internal: an expression for the number of the bin of a column, by halving; total and with constants
+-- alone as results, so that its groups are public (PRIVACY.md section 6).
+create or replace function dp.bound_bins(column_sql text, constant_type text, cuts numeric[], first int, last int)
+returns text
+language plpgsql immutable strict parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    middle int := (first + last) / 2;
+begin
+    if first = last then
+        return first::text;
+    end if;
+    return format('CASE WHEN %s %s %L::%s THEN %s ELSE %s END', column_sql,
+                  case when dp.bound_inclusive(cardinality(cuts), middle) then '<=' else '<' end,
+                  cuts[middle], constant_type,
+                  dp.bound_bins(column_sql, constant_type, cuts, first, middle),
+                  dp.bound_bins(column_sql, constant_type, cuts, middle + 1, last));
+end
+$$;
+comment on function dp.bound_bins(text, text, numeric[], int, int) is 'internal: the bin of a value, as SQL';
+
+-- Internal: the least or (up) greatest value of a bin; of an open one the end that it has.
+create or replace function dp.bound_of_bin(bins record, bin int, up boolean)
+returns numeric
+language plpgsql immutable strict parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    number_of_cuts int := cardinality(bins.cuts);
+    cut int := case when up then bin else bin - 1 end;
+    found numeric;
+begin
+    if cut < 1 or cut > number_of_cuts then
+        return case when bins.open then bins.cuts[least(greatest(cut, 1), number_of_cuts)]
+                    when up then bins.high_end else bins.low_end end;
+    end if;
+    found := bins.cuts[cut];
+    if bins.unit is null then
+        return found;
+    end if;
+    if up then
+        found := case when dp.bound_inclusive(number_of_cuts, cut) then floor(found / bins.unit)
+                      else ceil(found / bins.unit) - 1 end;
+    else
+        found := case when dp.bound_inclusive(number_of_cuts, cut) then floor(found / bins.unit) + 1
+                      else ceil(found / bins.unit) end;
+    end if;
+    return least(greatest(found * bins.unit, bins.low_end), bins.high_end);
+end
+$$;
+comment on function dp.bound_of_bin(record, int, boolean) is 'internal: an end of a bin';
+
+create or replace function dp.suggest_bounds(
+    relation regclass,
+    column_name name,
+    epsilon numeric default pg_catalog.current_setting('dp.epsilon')::numeric,
+    confidence numeric default 0.95)
+returns table (lower numeric, upper numeric, epsilon_spent numeric, outside_at_most numeric, statement text)
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+set dp.epsilon = 1
+set dp.delta = 0
+set dp.confidence = 0.95
+set dp.method = 'auto'
+set dp.mechanism = 'auto'
+as $$
+declare
+    shown text;
+    type_name text;
+    of_table boolean;
+    bins record;
+    number_of_bins int;
+    constant_type text;
+    bin_of text;
+    first_bin int;
+    last_bin int;
+begin
+    select format('%I.%I', n.nspname, c.relname), format_type(a.atttypid, a.atttypmod),
+           c.relkind in ('r', 'p', 'f')
+      into shown, type_name, of_table
+      from pg_catalog.pg_attribute as a
+      join pg_catalog.pg_class as c on c.oid = a.attrelid
+      join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+     where a.attrelid = relation and a.attname = column_name and a.attnum > 0 and not a.attisdropped;
+    if not found then
+        raise exception using
+            errcode = 'PD040',
+            message = format('column %I of relation %s does not exist', column_name, relation);
+    end if;
+    select * into bins from dp.bound_cuts(type_name);
+    if bins.cuts is null or not of_table then
+        raise exception using
+            errcode = 'PD040',
+            message = format('no bounds can be suggested for column %I of %s', column_name, relation),
+            detail = case when of_table then format('Its type is %s.', type_name) else 'It is not of a table.' end,
+            hint = 'Bounds are found for smallint, integer, bigint, numeric, real and double precision columns.';
+    end if;
+    if epsilon is null or confidence is null or not confidence between 0.5 and 0.999 then
+        raise exception using
+            errcode = 'PD040',
+            message = 'parameter "confidence" must be between 0.5 and 0.999, "epsilon" not null',
+            detail = format('Got %s and %s.', coalesce(confidence::text, 'null'), coalesce(epsilon::text, 'null'));
+    end if;
+    number_of_bins := cardinality(bins.cuts) + 1;
+    if type_name in ('smallint', 'integer', 'bigint') then
+        bin_of := dp.bound_bins(format('t.%I', column_name), 'bigint', bins.cuts, 1, number_of_bins);
+        bin_of := format('CASE WHEN t.%I IS NOT NULL THEN %s END', column_name, bin_of);
+    else
+        constant_type := case when type_name like 'numeric%' then 'numeric' else 'double precision' end;
+        bin_of := dp.bound_bins(format('t.%I', column_name), constant_type, bins.cuts, 1, number_of_bins);
+        bin_of := format('CASE WHEN t.%1$I < %2$L::%3$s THEN %4$s WHEN t.%1$I = %2$L::%3$s THEN %5$s END',
+                         column_name, 'Infinity', constant_type, bin_of, number_of_bins);
+    end if;
+    perform set_config('dp.epsilon', epsilon::text, true);
+    -- All intervals together hold with the probability asked for, or a greater one: a setting has six
+    -- digits.
+    perform set_config('dp.confidence', (1 - trunc((1 - confidence) / number_of_bins, 6))::text, true);
+    with counted as materialized (
+        select (q ->> 'bin')::int as bin, (q ->> 'low')::numeric as low, (q ->> 'high')::numeric as high
+          from dp.query(format(
+                   'SELECT %s AS bin, public.dp_interval_low(public.dp_count(*)) AS low,'
+                   ' public.dp_interval_high(public.dp_count(*)) AS high FROM %s AS t GROUP BY 1',
+                   bin_of, shown)) as q),
+    occupied as materialized (
+        select min(c.bin) as first_bin, max(c.bin) as last_bin from counted as c where c.low > 0)
+    select o.first_bin, o.last_bin,
+           sum(greatest(c.high, 0)) filter (
+               where o.first_bin is null or c.bin not between o.first_bin and o.last_bin
+                  or bins.open and c.bin in (1, number_of_bins))
+      into first_bin, last_bin, outside_at_most
+      from occupied as o left join counted as c on c.bin is not null
+     group by o.first_bin, o.last_bin;
+    outside_at_most := coalesce(outside_at_most, 0);
+    if exists (select from dp.relations as r
+                where format('%I.%I', r.schema_name, r.relation_name) = shown and r.privacy_unit is not null) then
+        outside_at_most := null;    -- the intervals do not cover what units lose above their bound
+    end if;
+    epsilon_spent := current_setting('dp.epsilon')::numeric;
+    if first_bin is not null then
+        lower := least(dp.bound_of_bin(bins, first_bin, false), dp.bound_of_bin(bins, last_bin, true));
+        upper := greatest(dp.bound_of_bin(bins, first_bin, false), dp.bound_of_bin(bins, last_bin, true));
+        statement := format('SELECT dp.set_domain(%L, %L, %L, %L);', shown, column_name,
+                            trim_scale(lower), trim_scale(upper));
+    end if;
+    return next;
+end
+$$;
+comment on function dp.suggest_bounds(regclass, name, numeric, numeric) is
+    'finds bounds of a column privately, as one question that pays epsilon';

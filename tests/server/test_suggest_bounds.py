@@ -1,0 +1,247 @@
+"""dp.suggest_bounds: private bounds of a column, as one question that pays."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import psycopg
+import pytest
+from scipy.stats import binom
+
+TABLE = """
+create table public.v (id serial primary key, i integer, s smallint, g bigint not null default 7,
+    n numeric(12,2), m numeric(30,0), w numeric, f float8, r real, neg integer, one integer,
+    nulls integer, t text);
+insert into public.v (i, s, n, m, w, f, r, neg, one)
+select k % 1000, 32767, (k % 1000) / 4.0, 1e25 + k, 1e-15 * k,
+       case k % 40 when 0 then 'NaN' when 1 then 'Infinity' when 2 then '-Infinity'
+                   else 2 ^ (k % 13) end,
+       -0.75, -300 - k % 100, 42
+  from generate_series(1, 4000) k;
+create table public.nothing (i integer);
+create view public.seen as select i from public.v;
+alter table public.v owner to owner1;
+alter table public.nothing owner to owner1;
+grant dp_owner to owner1;
+set role owner1;
+select dp.protect('public.v'), dp.protect('public.nothing');
+select dp.grant_budget('alice', epsilon => 1000);
+"""
+
+
+BIN = """
+select dp.bound_bins('v', case when t ~ 'int' then 'bigint' when t ~ '^num' then 'numeric'
+                               else 'double precision' end, cuts, 1, cardinality(cuts) + 1)
+  from (select %s::text as t) as t, dp.bound_cuts(t)
+"""
+
+
+@pytest.fixture(scope="module")
+def values(server: Any) -> Any:
+    database = server.create_database()
+    database.sql(TABLE)
+    yield database
+    server.drop_database(database)
+
+
+@pytest.fixture(scope="module")
+def alice(values: Any) -> Any:
+    return values.connect(user="alice")
+
+
+def suggest(connection: Any, arguments: str) -> Any:
+    return connection.execute(
+        "select lower, upper, epsilon_spent, outside_at_most, statement"
+        f" from dp.suggest_bounds({arguments})"
+    ).fetchone()
+
+
+def spent(database: Any) -> list[tuple[Any, ...]]:
+    return database.sql("select epsilon, delta, mechanism from dp.ledger")
+
+
+# At epsilon 20 a bin of 90 rows or more is missed, and an empty one taken, with a probability of
+# less than exp(-300) each; noise of more than 10 rows is as rare.
+@pytest.mark.parametrize(
+    ("column", "lower", "upper"),
+    [
+        ("i", 0, 1023),
+        ("s", 16384, 32767),
+        ("g", 4, 7),
+        ("n", 0, 255.99),
+        ("m", 9671406556917033397649408, 19342813113834066795298815),
+        ("w", 0, 2**-32),
+        ("f", -(2**64), 2**64),
+        ("r", -1, -0.5),
+        ("neg", -511, -256),
+        ("one", 32, 63),
+    ],
+)
+def test_occupied_bins_are_found(alice: Any, column: str, lower: float, upper: float) -> None:
+    found = suggest(alice, f"'public.v', '{column}', epsilon => 20, confidence => 0.99")
+    assert (float(found[0]), float(found[1])) == (float(lower), float(upper))
+    assert found[2] == 20
+    # what is in the open bins counts as outside: 100 rows each are infinite
+    assert 0 <= found[3] - (200 if column == "f" else 0) < 500
+
+
+@pytest.mark.parametrize(
+    ("type_name", "extremes"),
+    [
+        ("smallint", ["-32768", "32767", "16384", "-16384", "-16385"]),
+        ("bigint", ["-9223372036854775808", "9223372036854775807", "-4611686018427387904"]),
+        ("numeric(12,2)", ["9999999999.99", "-9999999999.99", "0.01", "-0.01", "0.02", "255.99"]),
+        ("numeric(3,-2)", ["99900", "-99900", "100", "-100"]),
+        ("numeric(2,5)", ["0.00099", "-0.00001", "0.00001"]),
+        ("numeric", ["1e30", "-1e30", "1e-30", "-1e-30", "18446744073709551616"]),
+        ("real", ["3e38", "-1e-45", "1e-45", "Infinity"]),
+        ("double precision", ["1e308", "-5e-324", "-Infinity"]),
+    ],
+)
+def test_every_value_is_in_the_bin_that_says_so(
+    values: Any, type_name: str, extremes: list[str]
+) -> None:
+    powers = [str(sign * 2**j) for j in range(15) for sign in (1, -1)] + ["0", "1", "-1"]
+    plain = [] if type_name in ("numeric(3,-2)", "numeric(2,5)") else powers
+    bin_of = values.sql(BIN, type_name)[0][0]
+    rows = values.sql(
+        f"""
+        select v::text, b.open, dp.bound_of_bin(b, {bin_of}, false)::text,
+               dp.bound_of_bin(b, {bin_of}, true)::text
+          from (select v::{type_name} as v from unnest(%s::text[]) v) v, dp.bound_cuts('{type_name}') b
+        """,
+        [*extremes, *plain],
+    )
+    assert len(rows) == len(extremes) + len(plain)
+    for value, is_open, low, high in rows:
+        if is_open and abs(float(value)) >= 2**64:
+            assert float(low if float(value) < 0 else high) in (-(2**64), 2**64)
+            continue
+        assert Fraction(low) <= Fraction(value) <= Fraction(high), (value, low, high)
+        assert abs(float(high) - float(low)) <= max(abs(float(value)), 2**-32), (value, low, high)
+
+
+@pytest.mark.parametrize("arguments", ["'public.v', 'nulls'", "'public.nothing', 'i'"])
+def test_no_values_suggest_nothing(alice: Any, arguments: str) -> None:
+    found = suggest(alice, arguments + ", epsilon => 20")
+    assert found[:2] == (None, None)
+    assert found[4] is None
+    assert 0 <= found[3] < 500
+
+
+def test_the_statement_declares_the_bounds(values: Any, alice: Any) -> None:
+    for column, kind in (("n", "bounds"), ("f", "bounds"), ("one", "range"), ("m", "bounds")):
+        found = suggest(alice, f"'public.v', '{column}', epsilon => 21")
+        values.sql("set role owner1; " + found[4])
+        declared = values.sql(
+            "select kind, lower::numeric, upper::numeric from dp.domains where column_name = %s",
+            column,
+        )
+        assert [(k, float(low), float(high)) for k, low, high in declared] == [
+            (kind, float(found[0]), float(found[1]))
+        ]
+        values.sql(f"set role owner1; select dp.drop_domain('public.v', '{column}')")
+
+
+def test_of_a_listed_domain_only_members_are_looked_at(values: Any, alice: Any) -> None:
+    values.sql("set role owner1; select dp.set_domain('public.v', 'i', 5, 20)")
+    assert suggest(alice, "'public.v', 'i', 22")[:2] == (4, 31)
+    values.sql("set role owner1; select dp.set_domain('public.v', 'i', -5000000, 20)")
+    assert suggest(alice, "'public.v', 'i', 22")[:2] == (0, 1023)
+    values.sql("set role owner1; select dp.drop_domain('public.v', 'i')")
+
+
+def test_it_is_one_question_and_stored_like_any(values: Any, alice: Any) -> None:
+    before = spent(values)
+    first = suggest(alice, "'public.v', 'i', 0.5")
+    after = spent(values)
+    assert len(after) == len(before) + 1
+    assert (0.5, 0) in [(float(e), float(d)) for e, d, _ in after]
+    assert suggest(alice, "'public.v', 'i', 0.5") == first
+    assert len(spent(values)) == len(after)
+    alice.execute("set dp.epsilon = 0.25")
+    assert float(suggest(alice, "'public.v', 'i'")[2]) == 0.25
+    assert alice.execute("show dp.epsilon").fetchone() == ("0.25",)
+    assert alice.execute("show dp.confidence").fetchone() == ("0.95",)
+    assert alice.execute("show dp.delta").fetchone()[0] != "0"
+    alice.execute("reset dp.epsilon")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state", "said"),
+    [
+        ("'public.v', 't'", "PD040", "text"),
+        ("'public.v', 'nope'", "PD040", "does not exist"),
+        ("'public.seen', 'i'", "PD040", "not of a table"),
+        ("'public.v', 'i', confidence => 1", "PD040", "confidence"),
+        ("'public.v', 'i', null", "PD040", "epsilon"),
+        ("'public.v', 'i', 0", "PD", "epsilon"),
+        ("'public.v', 'i', 101", "PD", "epsilon"),
+        ("'pg_catalog.pg_class', 'relpages'", "PD", "pg_class"),
+    ],
+)
+def test_refusals_cost_nothing(
+    values: Any, alice: Any, arguments: str, state: str, said: str
+) -> None:
+    before = spent(values)
+    with pytest.raises(psycopg.Error) as caught:
+        suggest(alice, arguments)
+    assert caught.value.sqlstate.startswith(state), caught.value.sqlstate
+    assert said in str(caught.value)
+    assert spent(values) == before
+
+
+def test_a_role_without_budget_gets_nothing(values: Any, alice: Any) -> None:
+    values.sql("select dp.grant_budget('bob', epsilon => 0.1)")
+    with pytest.raises(psycopg.Error) as caught:
+        suggest(values.connect(user="bob"), "'public.v', 'i', 0.5, 0.9")
+    assert caught.value.sqlstate == "PD001"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        suggest(values.connect(user="mallory"), "'public.v', 'i'")
+
+
+def test_the_highest_confidence_survives_the_digits_of_a_setting(alice: Any) -> None:
+    for column in ("s", "i", "g", "n", "m", "f"):
+        assert suggest(alice, f"'public.v', '{column}', 20, 0.999")[4] is not None
+
+
+def test_units_are_protected_and_no_number_outside_is_told(database: Any) -> None:
+    database.sql(
+        """
+        create table p (id int primary key);
+        create table visit (p int not null references p, paid numeric(10,2));
+        insert into p select generate_series(1, 2000);
+        insert into visit select 1 + k % 2000, 10 * 2 ^ (k % 3) from generate_series(1, 12000) k;
+        insert into visit select 1, 9000000 from generate_series(1, 50000);
+        select dp.protect('p', privacy_unit => 'id'), dp.grant_budget('alice', epsilon => 100);
+        """
+    )
+    alice = database.connect(user="alice")
+    alice.execute("set dp.fresh = on")
+    # the rows of one unit are cut off: both times in sight with a probability of less than 1e-10
+    found = [suggest(alice, "'visit', 'paid', 0.5, 0.999") for _ in range(2)]
+    assert (8, 63.99) in [(float(f[0]), float(f[1])) for f in found]
+    assert [f[3] for f in found] == [None, None]
+    assert [(float(e), float(d)) for e, d, _ in spent(database)] == [(0.5, 0)] * 2
+
+
+def test_the_stated_confidence_holds(values: Any, alice: Any) -> None:
+    """Each call is wrong with a probability of at most 1/10; 100 calls, false alarm below 1e-9."""
+    calls, stated = 100, 0.9
+    tail = binom(calls, 1 - stated)
+    allowed = next(k for k in range(calls) if tail.sf(k) < 1e-9)
+    values.sql(
+        "insert into public.nothing select 5 from generate_series(1, 12);"
+        "insert into public.nothing select 5000 from generate_series(1, 4)"
+    )
+    alice.execute("set dp.fresh = on")
+    wrong = 0
+    for _ in range(calls):
+        lower, upper, _, outside, _ = suggest(alice, f"'public.nothing', 'i', 1, {stated}")
+        rows = [5] * 12 + [5000] * 4
+        beyond = sum(lower is None or not lower <= v <= upper for v in rows)
+        # an end in an empty bin is a false alarm; 4..7 and 4096..8191 have rows
+        wrong += beyond > outside or lower not in (None, 4, 4096) or upper not in (None, 7, 8191)
+    alice.execute("set dp.fresh = off")
+    assert wrong <= allowed, f"{wrong} of {calls} wrong, {allowed} are allowed"
