@@ -13,14 +13,13 @@ from dpsql.core.mechanisms.base import Release
 from dpsql.engine.groups import order
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
-from dpsql.engine.read import read
+from dpsql.engine.read import Exact, read
 from dpsql.engine.several import Several, release_several
 from dpsql.errors import InternalError
 from dpsql.model import Contributions
 
 if TYPE_CHECKING:
     from dpsql.core.packing import Memberships
-    from dpsql.engine.read import Exact
     from dpsql.engine.services import Services
     from dpsql.model import Counts, JoinQuery, Key
 
@@ -66,8 +65,8 @@ def _select(
     j = quote.question.selection
     if j is None:
         raise InternalError("nothing selects the groups")
-    counts = cast("Counts | Contributions", exact[j])
-    present = sorted((key for key, value in counts.groups.items() if value), key=order)
+    grouped = cast("Counts | Contributions", exact[j])
+    present = sorted((key for key, value in grouped.groups.items() if value), key=order)
     found = release(quote.aggregates[j], exact[j], present, services)
     shown = found.shown or [True] * len(present)
     values = [v for v, seen in zip(found.values, shown, strict=True) if seen]

@@ -67,6 +67,16 @@ def truncated(
     return Truncated(limits, least=least), plan
 
 
+def require_units(settings: Settings) -> None:
+    """Refuse a method that is for single rows."""
+    if settings.method not in ("auto", "truncation"):
+        raise InvalidParameter(
+            f"the method {settings.method} is for relations that are protected row by row",
+            detail="Rows of this question belong to privacy units.",
+            hint="Use SET dp.method = auto.",
+        )
+
+
 def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> truncation.Limits:
     """Tell how much a unit can contribute, from the question and the settings."""
     chosen = int(settings.max_rows_contributed)
@@ -84,13 +94,3 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
         (weight,) = query.weights
         return truncation.Limits(rows * weight.bound, signed=weight.low < 0)
     return truncation.Limits(rows, fixed=bool(chosen))
-
-
-def require_units(settings: Settings) -> None:
-    """Refuse a method that is for single rows."""
-    if settings.method not in ("auto", "truncation"):
-        raise InvalidParameter(
-            f"the method {settings.method} is for relations that are protected row by row",
-            detail="Rows of this question belong to privacy units.",
-            hint="Use SET dp.method = auto.",
-        )

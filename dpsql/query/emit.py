@@ -226,6 +226,17 @@ def _require_respect(e: Expr) -> None:
         )
 
 
+def _require_count(measure: Measure) -> None:
+    """Refuse what has no bound yet where a result can belong to several units."""
+    others = (measure.value, measure.distinct, measure.cell)
+    if measure.units or any(other is not None for other in others):
+        raise UnsupportedConstruct(
+            "of results that can belong to several privacy units only their number is told",
+            detail="Sums, averages, distinct values and quantiles need one unit for each result.",
+            hint="Use dp_count(*), or equate the units, for example with a.customer = b.customer.",
+        )
+
+
 def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     """Write a settled graph as a join query: a count, or what a measure says."""
     measure = measure or Measure()
@@ -248,11 +259,8 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     units = tuple(dict.fromkeys((emitter.group(named), root) for root, named in graph.units))
     if len(units) == 1:
         unit, units = units[0][0], ()
-    if units and (measure.needed or measure.units):
-        raise UnsupportedConstruct(
-            "only counts are answered where a result can belong to several privacy units",
-            hint="Use dp_count, or join along the keys that lead to one unit.",
-        )
+    if units:
+        _require_count(measure)
     distinct: tuple[int, ...] = ()
     if measure.units and unit is not None:
         distinct = (unit,)

@@ -68,7 +68,7 @@ def test_units_of_two_kinds_on_random_schemas(server: Any) -> None:
                 rows = case.run(f"select id from s.t{case.other}").fetchall()
                 units += [(f"t{case.other}", u) for (u,) in rows]
             with session_for(database) as session:
-                for _ in range(12):
+                for _ in range(25):
                     statement, _ = case.question()
                     before = linear(session)
                     session.execute(BOUND.format(2**40))

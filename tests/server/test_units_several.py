@@ -148,6 +148,22 @@ def test_what_cannot_be_had_is_refused_and_costs_nothing(
     assert town.sql("select count(*) from dp.spend") == [(0,)]
 
 
+@pytest.mark.parametrize(
+    "counted",
+    [
+        "dp_sum(town, 0, 9)",
+        "dp_avg(town, 0, 9)",
+        "dp_count(distinct town)",
+        "dp_median(town, 0, 9)",
+    ],
+)
+def test_only_the_number_of_results_is_told(town: Any, asker: Any, counted: str) -> None:
+    error = refused(asker, f"select {counted} from person join knows on id = a")
+    assert error.sqlstate == "PD011", error
+    assert "several privacy units" in str(error), error
+    assert town.sql("select count(*) from dp.spend") == [(0,)]
+
+
 def test_too_many_units_in_a_result_are_refused(asker: Any) -> None:
     names = ", ".join(f"person p{i}" for i in range(8))
     error = refused(asker, f"select dp_count(*) from {names}")
