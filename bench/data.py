@@ -64,15 +64,15 @@ def prepare_tpch(dsn: str, database: str, scale: float, *, indexed: bool = False
     ``indexed``: with an index for every foreign key, as random walks want them.
     """
     where = make_conninfo(dsn, dbname=database)
-    _make(dsn, database, lambda: _load_tpch(where, scale, indexed=indexed))
-    _install(where, (_TPCH / "protect.sql").read_text())
+    make(dsn, database, lambda: _load_tpch(where, scale, indexed=indexed))
+    install(where, (_TPCH / "protect.sql").read_text())
 
 
 def prepare_units(dsn: str, database: str, scale: float, unit: str) -> None:
     """Make TPC-H with one kind of privacy units; what does not belong to one is public."""
     where = make_conninfo(dsn, dbname=database)
-    _make(dsn, database, lambda: _load_tpch(where, scale, indexed=False))
-    _install(
+    make(dsn, database, lambda: _load_tpch(where, scale, indexed=False))
+    install(
         where,
         f"select dp.protect('{unit}', privacy_unit => '{unit[0]}_{unit[:4]}key', delta => 0.001);"
         "select dp.declare_public(c.oid) from pg_class c"
@@ -88,8 +88,8 @@ def prepare_network(dsn: str) -> str:
     """Make the ego-network with its triangles, every join column indexed; return where it is."""
     database = "bench_walks_network"
     where = make_conninfo(dsn, dbname=database)
-    _make(dsn, database, lambda: _load_network(where))
-    _install(
+    make(dsn, database, lambda: _load_network(where))
+    install(
         where,
         "select dp.protect(format('edge%s', i)::regclass) from generate_series(1, 5) as i;"
         "select dp.protect('r6')",
@@ -97,7 +97,7 @@ def prepare_network(dsn: str) -> str:
     return where
 
 
-def _make(dsn: str, database: str, load: Callable[[], None]) -> None:
+def make(dsn: str, database: str, load: Callable[[], None]) -> None:
     """Create and fill a database, or leave it alone when it is complete."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         sql = "select shobj_description(oid, 'pg_database') from pg_database where datname = %s"
@@ -108,7 +108,7 @@ def _make(dsn: str, database: str, load: Callable[[], None]) -> None:
             connection.execute(f"comment on database \"{database}\" is 'complete'")
 
 
-def _install(where: str, declarations: str) -> None:
+def install(where: str, declarations: str) -> None:
     with psycopg.connect(where, autocommit=True) as connection:
         connection.execute("drop extension if exists dpsql cascade")
         connection.execute("create extension dpsql cascade")

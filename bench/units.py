@@ -1,7 +1,7 @@
 """Counts and sums over privacy units: error and time on TPC-H, beside the plain query.
 
 ``python -m bench.units [--sf 1] [--repeat 20] [--epsilon 1] [--units customer,supplier]``, on the
-cluster that ``make up`` started.  The queries are the count and sum forms of TPC-H in ``bench/tpch/``;
+cluster that ``make up`` started.  The queries are the forms of TPC-H in ``bench/tpch/``;
 relations that do not belong to the unit are public.  *cold* is the first answer of a new session,
 *warm* a later one of the same session that is computed again; the error is the median over groups
 and repetitions, relative to the plain count.  Prints a table and, last, one JSON line.

@@ -242,7 +242,9 @@ class JoinQuery:
     """``SELECT groups, count(*) FROM occurrences WHERE ... GROUP BY groups``.
 
     ``occurrences[i].index == i`` and ``attributes[j].id == j``.  ``unit`` is the attribute that
-    names the one privacy unit which a result belongs to, ``None`` under row neighbours.
+    names the one privacy unit which a result belongs to, ``None`` under row neighbours and where
+    a result can belong to several.  Those are named by ``units``, at least two attributes;
+    ``unit_roots`` tells of which protected relation: equal values are one unit if it is the same.
     With ``weights`` (one, but while several sums are read together) results are summed and not
     counted.  With ``distinct`` the different values of these attributes are counted per group;
     NULL is none.  With ``cells`` the last group tells in which of so many cells, numbered from 1, a
@@ -259,6 +261,13 @@ class JoinQuery:
     distinct: tuple[int, ...] = ()
     cells: int = 0
     rank: Fraction | None = None
+    units: tuple[int, ...] = ()
+    unit_roots: tuple[int, ...] = ()
+
+    @property
+    def over_units(self) -> bool:
+        """Whether privacy units are protected, not single rows."""
+        return self.unit is not None or bool(self.units)
 
     @property
     def plain(self) -> JoinQuery:

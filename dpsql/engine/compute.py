@@ -7,19 +7,21 @@ Everything before `release` is exact and secret; everything after may leave the 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dpsql.core.mechanisms.base import Release
 from dpsql.engine.groups import order
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
 from dpsql.engine.read import Exact, read
+from dpsql.engine.several import Several, release_several
 from dpsql.errors import InternalError
 from dpsql.model import Contributions
 
 if TYPE_CHECKING:
+    from dpsql.core.packing import Memberships
     from dpsql.engine.services import Services
-    from dpsql.model import JoinQuery, Key
+    from dpsql.model import Counts, JoinQuery, Key
 
 
 def compute(quote: Quote, services: Services) -> Payload:
@@ -63,7 +65,8 @@ def _select(
     j = quote.question.selection
     if j is None:
         raise InternalError("nothing selects the groups")
-    present = sorted((key for key, value in exact[j].groups.items() if value), key=order)
+    grouped = cast("Counts | Contributions", exact[j])
+    present = sorted((key for key, value in grouped.groups.items() if value), key=order)
     found = release(quote.aggregates[j], exact[j], present, services)
     shown = found.shown or [True] * len(present)
     values = [v for v, seen in zip(found.values, shown, strict=True) if seen]
@@ -78,6 +81,9 @@ def release(
     cells = aggregate.query.cells
     if cells:
         groups = [(*key, str(cell)) for key in groups for cell in range(1, cells + 1)]
+    if isinstance(aggregate.bounding, Several):
+        return release_several(aggregate.plan, cast("Memberships", exact), services)
+    exact = cast("Counts | Contributions", exact)
     if isinstance(exact, Contributions):
         found: Release = aggregate.plan.release(exact, groups, services.noise)
         return found

@@ -70,9 +70,12 @@ def _counting_sql(aggregate: AggregateQuote, tick: Callable[[], None]) -> str:
     from dpsql.query.contribution_sql import contribution_sql, per_unit
     from dpsql.query.counting_sql import counting_sql
     from dpsql.query.elimination import make_plan
+    from dpsql.query.membership_sql import per_units
     from dpsql.query.sum_sql import distinct_sql, per_value, sum_sql
 
     query = aggregate.query
+    if query.units:
+        return counting_sql(make_plan(per_units(query), (), tick=tick))
     if isinstance(aggregate.bounding, Truncated):
         plan = make_plan(per_unit(query), (), tick=tick)
         return contribution_sql(plan, [query], [aggregate.plan.bounds])
@@ -89,7 +92,11 @@ def _neighbours(quote: Quote) -> str:
 
 
 def _over_units(quote: Quote) -> bool:
-    return any(a.query.unit is not None for a in quote.aggregates)
+    return any(a.query.over_units for a in quote.aggregates)
+
+
+def _over_several(quote: Quote) -> bool:
+    return any(a.query.units for a in quote.aggregates)
 
 
 def _names(names: set[str]) -> str:
@@ -114,6 +121,8 @@ def _guarantee(quote: Quote) -> str:
 def _why_method(quote: Quote, settings: Settings) -> str:
     if not quote.reads_private:
         return "nothing to protect"
+    if _over_several(quote):
+        return "a linear program cuts every unit of a result off at a bound"
     if _over_units(quote):
         return "every unit is cut off at a bound that few exceed"
     stored = ", from stored statistics" if _is_old(quote) else ""
@@ -155,6 +164,8 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
         return "nothing to protect"
     if settings.mechanism != "auto":
         return "as dp.mechanism says"
+    if _over_several(quote):
+        return "all bounds are perturbed, the best one wins; results can belong to several units"
     if _over_units(quote) and quote.groups is None:
         return "a bound is drawn; the groups are unknown: delta is spent to hide those of one unit"
     if _over_units(quote):

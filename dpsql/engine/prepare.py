@@ -88,7 +88,7 @@ def require_rows(question: Question, what: str) -> None:
 
     The sensitivity to a row says nothing about a unit, which may have any number of rows.
     """
-    if any(query.unit is not None for query in question.aggregates):
+    if any(query.over_units for query in question.aggregates):
         raise UnsupportedConstruct(
             f"{what} is for relations that are protected row by row",
             detail="Rows of this question belong to privacy units, which are cut off instead.",

@@ -139,6 +139,10 @@ def _quote(
     if shape.private_count == 0 or groups == []:
         return AggregateQuote(query, NOTHING, _Exact())
     selects = groups is None and j == question.selection
+    if query.units:
+        from dpsql.engine.several import several
+
+        return AggregateQuote(query, *several(settings, settings.epsilon / share))
     if query.unit is not None:
         number = None if groups is None else len(groups)
         epsilon = settings.epsilon / share

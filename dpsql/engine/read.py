@@ -8,25 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
+from dpsql.engine.several import Several, read_several
 from dpsql.engine.truncated import Truncated
 from dpsql.model import Contributions, Counts, JoinQuery
 
 if TYPE_CHECKING:
+    from dpsql.core.packing import Memberships
     from dpsql.engine.price import AggregateQuote, Quote
     from dpsql.engine.services import Services
 
-Exact = Counts | Contributions
+Exact = Union[Counts, Contributions, "Memberships"]
 
 
 def read(quote: Quote, services: Services) -> list[Exact]:
     """Count and sum exactly, per unit where units are protected."""
     together: dict[tuple[bool, JoinQuery], list[int]] = {}
+    found: dict[int, Exact] = {}
     for j, aggregate in enumerate(quote.aggregates):
+        if isinstance(aggregate.bounding, Several):
+            found[j] = read_several(aggregate.query, services)
+            continue
         alike = replace(aggregate.query, weights=(), rank=None)
         together.setdefault((isinstance(aggregate.bounding, Truncated), alike), []).append(j)
-    found: dict[int, Exact] = {}
     for (over_units, _), numbers in together.items():
         aggregates = [quote.aggregates[j] for j in numbers]
         parts: Sequence[Exact]

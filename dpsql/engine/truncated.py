@@ -56,12 +56,7 @@ def truncated(
     InvalidParameter
         When the settings ask for what is for rows only.
     """
-    if settings.method not in ("auto", "truncation"):
-        raise InvalidParameter(
-            f"the method {settings.method} is for relations that are protected row by row",
-            detail="Rows of this question belong to privacy units.",
-            hint="Use SET dp.method = auto.",
-        )
+    require_units(settings)
     limits = limits_of(query, settings, groups)
     least = int(settings.min_frequency) if delta is not None else 0
     if query.rank is not None:
@@ -70,6 +65,16 @@ def truncated(
     single = groups == 1 and not query.groups
     plan = truncation.plan(settings.mechanism, epsilon, delta, limits, single=single, least=least)
     return Truncated(limits, least=least), plan
+
+
+def require_units(settings: Settings) -> None:
+    """Refuse a method that is for single rows."""
+    if settings.method not in ("auto", "truncation"):
+        raise InvalidParameter(
+            f"the method {settings.method} is for relations that are protected row by row",
+            detail="Rows of this question belong to privacy units.",
+            hint="Use SET dp.method = auto.",
+        )
 
 
 def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> truncation.Limits:

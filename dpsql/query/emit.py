@@ -228,6 +228,17 @@ def _require_respect(e: Expr) -> None:
         )
 
 
+def _require_count(measure: Measure) -> None:
+    """Refuse what has no bound yet where a result can belong to several units."""
+    others = (measure.value, measure.distinct, measure.cell)
+    if measure.units or any(other is not None for other in others):
+        raise UnsupportedConstruct(
+            "of results that can belong to several privacy units only their number is told",
+            detail="Sums, averages, distinct values and quantiles need one unit for each result.",
+            hint="Use dp_count(*), or equate the units, for example with a.customer = b.customer.",
+        )
+
+
 def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     """Write a settled graph as a join query: a count, or what a measure says."""
     measure = measure or Measure()
@@ -247,6 +258,11 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         )
     groups = tuple(emitter.group(key) for key in graph.keys)
     unit = None if graph.unit is None else emitter.group(graph.unit)
+    units = tuple(dict.fromkeys((emitter.group(named), root) for root, named in graph.units))
+    if len(units) == 1:
+        unit, units = units[0][0], ()
+    if units:
+        _require_count(measure)
     distinct: tuple[int, ...] = ()
     if measure.units and unit is not None:
         distinct = (unit,)
@@ -282,6 +298,8 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         distinct,
         measure.cells,
         measure.rank,
+        tuple(attribute for attribute, _ in units),
+        tuple(root for _, root in units),
     )
     return Emitted(query, tuple(expressions), value)
 

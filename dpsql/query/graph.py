@@ -57,6 +57,8 @@ class Graph:
     unit: Expr | None = None
     #: what else is read of results: values that are summed or told apart
     needed: list[Expr] = field(default_factory=list)
+    #: names of the units where a result can belong to several, each with its protected relation
+    units: list[tuple[int, Expr]] = field(default_factory=list)
 
     def class_of(self, occurrence: int, bare_expression: Expr) -> AttributeClass | None:
         """Find the class of an expression."""

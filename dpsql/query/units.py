@@ -14,7 +14,8 @@ collations for which grouping, joining and foreign keys agree (``dp.unit_column_
 
 If all rows of a result have the same unit, because the statement equates them or because they
 find it through the same row, then one attribute names it, and what a unit contributes is a
-count per value of this attribute.
+count per value of this attribute.  Otherwise several attributes name the units of a result, which
+are a set: two of one protected relation that are equal in a result are one unit there.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ from dpsql.query.types import base
 if TYPE_CHECKING:
     from dpsql.query.catalog import Catalog
 
+#: Units of one result that are told apart: with its count they are what ``dp.pack`` takes.
+MOST_UNITS = 7
+
 
 def attribute_units(graph: Graph, catalog: Catalog) -> None:
-    """Set ``graph.unit`` to the expression that names the unit of a result, if units are protected.
+    """Set ``graph.unit``, or ``graph.units``, to what names the units of a result, if there are.
 
     Raises
     ------
     UnsupportedConstruct
-        When results can belong to several units, or some relations are protected row by row.
+        When some relations are protected row by row, or groups would belong to several units.
     UndeclaredRelation
         When rows may belong to nobody and the owner has not said what that means.
     """
@@ -52,33 +56,34 @@ def attribute_units(graph: Graph, catalog: Catalog) -> None:
             detail=f"Protected by rows: {', '.join(rows)}.",
             hint="Their owner can give them a unit: dp.link(child, parent, columns).",
         )
-    _require_one_root([graph.relations[i] for i in with_units])
-    found: list[Expr] = []
+    found: list[tuple[int, Expr]] = []
     for occurrence in with_units:
         for path in graph.relations[occurrence].units:
             unit = _follow(graph, catalog, occurrence, path)
-            if not any(_equal(graph, unit, other) for other in found):
-                found.append(unit)
-    if len(found) > 1:
+            if not any(path.root == root and _equal(graph, unit, e) for root, e in found):
+                found.append((path.root, unit))
+    if len(found) == 1:
+        graph.unit = found[0][1]
+        return
+    _require_answerable(graph, found)
+    graph.units = found
+
+
+def _require_answerable(graph: Graph, found: list[tuple[int, Expr]]) -> None:
+    """Refuse what is not counted where a result can belong to several units."""
+    if graph.keys:
         raise UnsupportedConstruct(
-            "a result of this join can belong to several privacy units",
+            "groups of results that can belong to several privacy units are not counted",
             detail="One unit could change many results of others: "
-            f"{', '.join(sorted(_shown(graph, unit) for unit in found))} may differ.",
-            hint="Equate them, for example with WHERE a.customer = b.customer, or join along the"
-            " keys that lead to one unit.",
+            f"{', '.join(sorted({_shown(graph, unit) for _, unit in found}))} may differ.",
+            hint="Leave out GROUP BY and count one group at a time, with WHERE or FILTER; or equate"
+            " the units, for example with WHERE a.customer = b.customer.",
         )
-    graph.unit = found[0]
-
-
-def _require_one_root(relations: list[Relation]) -> None:
-    roots = {root for relation in relations for root in relation.roots}
-    if len(roots) > 1:
-        names = ", ".join(sorted({relation.shown for relation in relations}))
+    if len(found) > MOST_UNITS:
         raise UnsupportedConstruct(
-            "this question touches privacy units of two kinds",
-            detail=f"Rows of {names} belong to units of {len(roots)} protected relations, and an"
-            " answer has to hide either kind.",
-            hint="Ask over relations that belong to one kind of unit only.",
+            f"a result of this join can belong to {len(found)} privacy units",
+            detail=f"At most {MOST_UNITS} can be told apart in one result.",
+            hint="Join fewer relations, or equate units that are the same.",
         )
 
 

@@ -109,7 +109,7 @@ def _read(
     for first in range(0, len(ranges), _TOGETHER):
         room = max(1, (memory.limit - memory.used) // _COPIES)
         sql = _packing(plan, base, ranges[first : first + _TOGETHER], room)
-        packed = _fetch(database, sql)
+        packed = fetch(database, sql)
         if packed is None:
             continue
         columns = unpack(packed)
@@ -168,7 +168,8 @@ def _ranges(occurrence: Occurrence, columns: int, facts: Facts) -> list[tuple[st
     return [*found, (f"{tid} >= {marks[-1]}",)]
 
 
-def _fetch(database: Database, sql: str) -> bytes | None:
+def fetch(database: Database, sql: str) -> bytes | None:
+    """Run a statement that packs; ``None`` without rows, `NotInArrays` beyond its room."""
     try:
         rows = database.execute(sql)
     except Exception as error:

@@ -1,0 +1,202 @@
+"""Results that belong to several units, and the linear program that cuts units off.
+
+``Q(I, tau) = max sum_k x_k`` where ``0 <= x_k <= n_k`` and no unit is in more than ``tau``:
+``n_k`` results have the set ``k`` of units.  A unit that comes or goes moves it by at most ``tau``
+(docs/proofs/linear.md).  Everything here is exact: numbers between which ``Q`` certainly lies,
+whatever a solver did to find them (PRIVACY.md section 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[Any]
+Floats = NDArray[np.float64]
+
+#: Certified bounds are whole numbers of ``1/GRID``.
+GRID = 1 << 20
+_HALF = 26
+_MASK = (1 << _HALF) - 1
+
+
+def exact_loads(codes: Ints, weights: Ints, size: int) -> Ints:
+    """Sum weights below ``2**52`` by code, exactly: each half of a weight in double precision.
+
+    Exact for up to ``2**26`` rows with sums below ``2**62``.
+    """
+    low = np.bincount(codes, weights=weights & _MASK, minlength=size)
+    high = np.bincount(codes, weights=weights >> _HALF, minlength=size)
+    return low.astype(np.int64) + (high.astype(np.int64) << _HALF)
+
+
+def exact_dot(left: Ints, right: Ints) -> int:
+    """Multiply and add numbers ``0 <= left < 2**32`` and ``0 <= right <= 2**20``, exactly."""
+    low = int(((left & 0xFFFF) * right).sum())
+    return low + (int(((left >> 16) * right).sum()) << 16)
+
+
+def exact_sum(weights: Ints) -> int:
+    """Add up to ``2**26`` numbers below ``2**52``, exactly."""
+    return int((weights & _MASK).sum()) + (int((weights >> _HALF).sum()) << _HALF)
+
+
+def merged(members: Ints, counts: Ints, units: int) -> tuple[Ints, Ints]:
+    """Add up the rows with the same units.
+
+    Parameters
+    ----------
+    members : array of int, rows x width
+        Units of a row, each once; ``units`` fills the rest.
+    counts : array of int64
+        Numbers of results.
+    units : int
+        Number of units.
+    """
+    members = np.sort(members, axis=1)
+    key, bound = members[:, 0].astype(np.int64), units + 1
+    for column in members[:, 1:].T:
+        if bound > 2**62 // (units + 1):
+            names, key = np.unique(key, return_inverse=True)
+            bound = len(names)
+        key = key * (units + 1) + column
+        bound *= units + 1
+    _, first, place = np.unique(key, return_index=True, return_inverse=True)
+    return members[first], exact_loads(place, counts, len(first))
+
+
+@dataclass(frozen=True)
+class Memberships:
+    """How many results have which units: exact and secret.
+
+    ``members`` holds in each row the numbers of the units, each once, filled up with ``units``;
+    all rows differ.  ``counts`` are below ``2**32``.
+    """
+
+    members: Ints
+    counts: Ints
+    units: int
+
+    @classmethod
+    def of(cls, columns: list[Ints], roots: list[int], counts: Ints) -> Memberships:
+        """Give the units numbers and merge results with the same ones.
+
+        Parameters
+        ----------
+        columns : list of array
+            Names of units: integers.
+        roots : list of int
+            For each column the relation whose units it names.
+        counts : array of int64
+            Number of results of each row.
+        """
+        numbered = [np.zeros(0, np.int32) for _ in columns]
+        units = 0
+        for root in dict.fromkeys(roots):
+            mine = [i for i, other in enumerate(roots) if other == root]
+            names, codes = np.unique(
+                np.concatenate([columns[i] for i in mine]), return_inverse=True
+            )
+            for i, part in zip(mine, np.split(codes, len(mine)), strict=True):
+                numbered[i] = (part + units).astype(np.int32)
+            units += len(names)
+        members = np.stack(numbered, axis=1)
+        members.sort(axis=1)
+        members[:, 1:][members[:, 1:] == members[:, :-1]] = units  # a set has a unit once
+        rows, total = merged(members, counts, units)
+        return cls(rows, np.minimum(total, 2**32 - 1), units)
+
+    @cached_property
+    def total(self) -> int:
+        """The number of results."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def least(self) -> int:
+        """The least number of units that a result has."""
+        return int((self.members < self.units).sum(axis=1).min(initial=self.members.shape[1]))
+
+    @cached_property
+    def contributions(self) -> Ints:
+        """The number of results of each unit."""
+        return _loads(self.members, self.counts, self.units)
+
+    def ceiling(self, tau: int) -> int:
+        """Return a simple upper bound of ``Q``: every result counts once for each of its units."""
+        cut = int(np.minimum(self.contributions, tau).sum())
+        return min(self.total, cut // max(self.least, 1))
+
+    def program(self, tau: int) -> Program:
+        """Return the linear program, without constraints that cannot bind.
+
+        A row whose units all stay within ``tau`` is counted in full; rows that differ in such
+        units only are one variable.
+        """
+        counts = np.minimum(self.counts, tau)  # no row is above the bound of its first unit
+        names = np.flatnonzero(_loads(self.members, counts, self.units) > tau)
+        numbers = np.full(self.units + 1, len(names), np.int32)
+        numbers[names] = np.arange(len(names), dtype=np.int32)
+        members = numbers[self.members]
+        touched = (members < len(names)).any(axis=1)
+        free = int(counts[~touched].sum())
+        members, caps = merged(members[touched], counts[touched], len(names))
+        return Program(members, np.minimum(caps, tau), len(names), tau, free)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """``free + max sum x`` with ``0 <= x <= caps``, every unit in at most ``tau``."""
+
+    members: Ints
+    caps: Ints
+    units: int
+    tau: int
+    free: int
+
+    def above(self, prices: Floats) -> int:
+        """Return an upper bound of the value, times ``GRID``, from any prices of the units.
+
+        By weak duality ``tau sum y + sum_k n_k max(0, 1 - sum of y in k)`` is one for every
+        ``y >= 0``; it is computed from whole numbers ``GRID y``.
+        """
+        whole = np.zeros(self.units + 1, np.int64)
+        whole[:-1] = np.rint(np.clip(np.nan_to_num(prices), 0, 1) * GRID)
+        left = GRID - whole[self.members].sum(axis=1)
+        np.maximum(left, 0, out=left)
+        return self.free * GRID + self.tau * int(whole.sum()) + exact_dot(self.caps, left)
+
+    def below(self, values: Floats) -> int:
+        """Return a lower bound of the value, times ``GRID``, from any values of the variables.
+
+        They are scaled down to what is feasible, and that they are is checked in whole numbers.
+        """
+        x = np.clip(np.nan_to_num(values), 0, self.caps)
+        loads = _float_loads(self.members, x, self.units)
+        ratio = np.ones(self.units + 1)
+        ratio[:-1] = np.minimum(1, self.tau / np.maximum(loads, 1e-300))
+        x = x * ratio[self.members].min(axis=1, initial=1.0)
+        for shrink in (1.0, 1 - 1e-12, 1 - 1e-9, 1 - 1e-6):
+            whole = np.minimum(np.floor(x * shrink * GRID).astype(np.int64), self.caps * GRID)
+            loads = _loads(self.members, whole, self.units)
+            if loads.max(initial=0) <= self.tau * GRID:
+                return self.free * GRID + exact_sum(whole)
+        return self.free * GRID
+
+
+def _loads(members: Ints, weights: Ints, units: int) -> Ints:
+    """Sum the weights of the rows of each unit, exactly."""
+    loads = np.zeros(units, np.int64)
+    for column in members.T:
+        loads += exact_loads(column, weights, units + 1)[:units]
+    return loads
+
+
+def _float_loads(members: Ints, weights: Floats, units: int) -> Floats:
+    loads = np.zeros(units)
+    for column in members.T:
+        loads += np.bincount(column, weights=weights, minlength=units + 1)[:units]
+    return loads

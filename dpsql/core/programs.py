@@ -1,0 +1,177 @@
+"""Solve a packing program with HiGHS, as far as a certificate asks for.
+
+Small programs go to the dual simplex method, which is exact up to its tolerance and may be
+interrupted between two iterations.  Large ones with results of three or more units, on which it
+takes minutes, go to the first-order method (PDLP) in slices of iterations, each from where the last
+one ended; after each the exact bounds are computed, and a gap that is small enough ends the work.
+
+Nothing of what is returned depends on the clock: slices are numbers of iterations, one thread
+works, and every program starts anew.  So the result is a function of the program alone, and its
+certificate does not trust the solver at all (docs/proofs/linear.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsql.core.packing import Floats, Program
+
+if TYPE_CHECKING:
+    import highspy
+
+#: Variables that the simplex method is given: of programs whose results have two units ...
+SIMPLEX_PAIRS = 300_000
+#: ... and of others.
+SIMPLEX = 20_000
+#: Entries of the matrix times iterations of a slice (about 1.5 s); it grows up to ``GROWTH`` times.
+SLICE = 150_000_000
+GROWTH = 4
+#: Slices after which the simplex method is asked, whatever the size.
+MOST_SLICES = 40
+_BETWEEN_TICKS = 0.02
+_WISHED_GAP = 1e-9
+
+Point = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The value lies between ``lower`` and ``upper``, certainly; times ``GRID``."""
+
+    upper: int
+    lower: int
+
+
+def solve(
+    program: Program, gap: int, tick: Callable[[], None], hopeless: Callable[[int], bool]
+) -> Bounds | None:
+    """Find bounds of the program's value that are at most ``gap`` apart.
+
+    Parameters
+    ----------
+    program : Program
+        The program.
+    gap : int
+        How far the bounds may be apart, times ``packing.GRID``.
+    tick : callable
+        Called every few milliseconds, while PDLP works every few seconds; raises to stop.
+    hopeless : callable
+        Told an upper bound, whether the value is not wanted any more.
+
+    Returns
+    -------
+    Bounds or None
+        What was found: further apart than ``gap`` only if the solver cannot do better.  ``None``
+        when it was hopeless.
+    """
+    best = _Best(program)
+    tick()
+    if hopeless(best.upper):
+        return None
+    width = int((program.members < program.units).sum(axis=1).max(initial=0))
+    if len(program.caps) > (SIMPLEX_PAIRS if width <= 2 else SIMPLEX):
+        model = _Model(program, "pdlp", tick)
+        for _ in range(MOST_SLICES):
+            best.improve(*model.run())
+            if best.upper - best.lower <= gap:
+                return best.bounds
+            if hopeless(best.upper):
+                return None
+    if best.upper > best.lower:
+        best.improve(*_Model(program, "simplex", tick).run())
+    return best.bounds
+
+
+class _Best:
+    """The best certified bounds so far."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        # bounds that need no solver: nobody pays for a result, one of its units, all of its units
+        least = int((program.members < program.units).sum(axis=1).min(initial=1))
+        simple = (0.0, 1.0, 1 / max(least, 1))
+        self.upper = min(program.above(np.full(program.units, price)) for price in simple)
+        self.lower = program.below(np.zeros(len(program.caps)))
+
+    @property
+    def bounds(self) -> Bounds:
+        """What is certain."""
+        return Bounds(self.upper, self.lower)
+
+    def improve(self, values: Floats, prices: Floats) -> None:
+        """Take in what a solver found."""
+        self.upper = min(self.upper, self.program.above(prices))
+        self.lower = max(self.lower, self.program.below(values))
+
+
+class _Model:
+    """One program in HiGHS."""
+
+    def __init__(self, program: Program, method: str, tick: Callable[[], None]) -> None:
+        import highspy
+
+        self.tick = tick
+        self.last = time.monotonic()
+        self.error: BaseException | None = None
+        self.highs = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._set(output_flag=False, threads=1, parallel="off", random_seed=0)
+        self._set(solver=method, presolve="off", run_crossover="off")
+        real = program.members < program.units
+        starts = np.concatenate(([0], np.cumsum(real.sum(axis=1))[:-1]))
+        self.entries = int(real.sum())
+        size = len(program.caps)
+        self.highs.passModel(
+            size,
+            program.units,
+            self.entries,
+            int(highspy.MatrixFormat.kColwise),
+            int(highspy.ObjSense.kMaximize),
+            0.0,
+            np.ones(size),
+            np.zeros(size),
+            program.caps.astype(np.float64),
+            np.full(program.units, -highspy.kHighsInf),
+            np.full(program.units, float(program.tau)),
+            starts.astype(np.int32),
+            program.members[real].astype(np.int32),
+            np.ones(self.entries),
+            np.zeros(size, np.int32),
+        )
+        self.iterations = max(8, SLICE // max(self.entries, 1))
+        self.most = GROWTH * self.iterations
+        if method == "pdlp":
+            self._set(kkt_tolerance=_WISHED_GAP, pdlp_optimality_tolerance=_WISHED_GAP)
+        else:
+            self.highs.cbSimplexInterrupt += self._between
+
+    def run(self) -> Point:
+        """Go on for a slice, or to the end; return variables and prices."""
+        if self.entries and self.iterations < self.most * 2:
+            self._set(pdlp_iteration_limit=self.iterations)
+            self.iterations = min(2 * self.iterations, self.most)
+        self.highs.run()
+        if self.error is not None:
+            raise self.error
+        self.tick()
+        found = self.highs.getSolution()
+        return np.array(found.col_value), np.array(found.row_dual)
+
+    def _set(self, **options: object) -> None:
+        for name, value in options.items():
+            self.highs.setOptionValue(name, value)  # type: ignore[arg-type]
+
+    def _between(self, event: highspy.HighsCallbackEvent | Any) -> None:
+        """Let the server cancel; an exception must not pass through the solver's own frames."""
+        if self.error is None and time.monotonic() - self.last > _BETWEEN_TICKS:
+            try:
+                self.tick()
+            except BaseException as error:  # noqa: BLE001 - raised again by run
+                self.error = error
+            self.last = time.monotonic()
+        if self.error is not None:
+            event.interrupt()

@@ -1,0 +1,79 @@
+"""Which results belong to which units, as one SQL statement that returns packed integers.
+
+The plan counts per value of the attributes that name the units; results whose units have the same
+names are one row.  Units are numbered: integers are their own numbers, other names get the number
+of their row in a list of all names of one protected relation, so no name leaves the statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpsql.errors import InternalError
+from dpsql.model import JoinQuery
+from dpsql.query.counting_sql import Writer
+from dpsql.query.elimination import Plan
+from dpsql.query.types import base
+
+_INTEGERS = frozenset({"smallint", "integer", "bigint"})
+_COLLATED = frozenset({"text", "character varying", "bpchar"})
+
+
+def per_units(query: JoinQuery) -> JoinQuery:
+    """Return the count per combination of units."""
+    if not query.units:
+        raise InternalError("the results of the count belong to one privacy unit")
+    return replace(query, groups=tuple(dict.fromkeys((*query.groups, *query.units))))
+
+
+def membership_sql(
+    plan: Plan, query: JoinQuery, most: int, room: int, *, numeric: bool = False
+) -> str:
+    """Write the statement.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of `per_units` of the query.
+    query : JoinQuery
+        The question; ``query.units`` is not empty, ``query.groups`` is.
+    most : int
+        Higher counts are read as this one.
+    room : int
+        Bytes of values that may be packed, above which PostgreSQL raises 54000.
+    numeric : bool
+        Count in ``numeric`` rather than in ``bigint`` that fails with 22003.
+
+    Returns
+    -------
+    str
+        A statement with one value: a ``dp.pack`` of the count and the number of the unit by each
+        of ``query.units``.  Numbers are of one protected relation; NULL without results.
+    """
+    writer = Writer(plan, "numeric" if numeric else "bigint")
+    ctes = [f"c AS MATERIALIZED ({writer.answer(plan.query.groups)})"]
+    joins, numbers = [], []
+    for root in dict.fromkeys(query.unit_roots):
+        mine = [a for a, r in zip(query.units, query.unit_roots, strict=True) if r == root]
+        if all(query.attributes[a].type_name in _INTEGERS for a in mine):
+            continue
+        names = " UNION ".join(f"SELECT DISTINCT {_name(query, a, 'c')} AS v FROM c" for a in mine)
+        ctes.append(
+            f"u{root} AS MATERIALIZED (SELECT v, row_number() OVER () AS i FROM ({names}) AS n)"
+        )
+    for k, (a, root) in enumerate(zip(query.units, query.unit_roots, strict=True)):
+        if any(cte.startswith(f"u{root} ") for cte in ctes):
+            joins.append(f" JOIN u{root} AS i{k} ON i{k}.v = {_name(query, a, 'c')}")
+            numbers.append(f"i{k}.i")
+        else:
+            numbers.append(f"c.a{a}")
+    return (
+        f"{writer.head(*ctes)}SELECT dp.pack({room}::bigint, least(c.n, {most})::bigint, "
+        f"{', '.join(numbers)}) AS packed FROM c{''.join(joins)}"
+    )
+
+
+def _name(query: JoinQuery, attribute: int, alias: str) -> str:
+    """Write the name of a unit; names of one relation may come from columns of two collations."""
+    collated = base(query.attributes[attribute].type_name) in _COLLATED
+    return f"{alias}.a{attribute}" + (' COLLATE "C"' if collated else "")

@@ -1,0 +1,95 @@
+"""Statistical audit of counts of results of several units, with mutants that it must catch.
+
+Two databases differ in one person with all that belongs to her: a hub of 300 links, or of 300 jobs
+at one firm each, beside 60 links in a circle.  As in `tests.server.test_audit_units`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.test_audit import Case, ask, refuted
+from tests.server.test_audit_units import EPSILON, RUNS
+
+pytestmark = [pytest.mark.server, pytest.mark.stat]
+
+SET_UP = """
+create table person (id int primary key);
+create table firm (id int primary key);
+create table knows (a int not null references person, b int not null references person);
+create table works (p int not null references person, f int not null references firm);
+insert into person select generate_series(1, 400);
+insert into firm select generate_series(1, 400);
+insert into knows select g, 1 + g % 60 from generate_series(1, 60) g;
+insert into works select g, g from generate_series(1, 60) g;
+select dp.protect('person', privacy_unit => 'id', delta => 1);
+select dp.protect('firm', privacy_unit => 'id', delta => 1);
+select dp.grant_budget('alice', 1e6, 1);
+do $$begin
+  execute format('alter database %I set dp.max_contribution = 16', current_database());
+end$$;
+"""
+HUB = """
+insert into person values (1000);
+insert into knows select 100 + g, 1000 from generate_series(1, 300) g;
+insert into works select 1000, 100 + g from generate_series(1, 300) g;
+"""
+BELIEVES = """
+from dpsql.core.packing import GRID, Memberships, Program
+Program.above = Program.below = lambda self, said: GRID * (self.free + int(self.caps.sum()))
+Memberships.ceiling = lambda self, tau: self.total
+"""
+ONE_END = """
+from dpsql.core.packing import Memberships
+right = Memberships.of.__func__
+Memberships.of = classmethod(lambda kind, columns, roots, counts: right(
+    kind, [columns[0]] * len(columns), [roots[0]] * len(roots), counts))
+"""
+OTHER_KIND = """
+from dpsql.core.packing import Memberships
+right = Memberships.of.__func__
+Memberships.of = classmethod(lambda kind, columns, roots, counts: right(
+    kind, [columns[1]] * len(columns), [roots[1]] * len(roots), counts))
+"""
+UNSPLIT = """
+from fractions import Fraction
+from dpsql.core.mechanisms.linear import LinearRace
+LinearRace.scale = lambda self, tau: 1 / (10 * self.guarantee.epsilon)
+"""
+LINKS = "select dp_count(*) from knows"
+PAIRS = "select dp_count(*) from knows x join knows y on x.b = y.b where x.a < 130 and y.a < 130"
+JOBS = "select dp_count(*) from works"
+
+
+def many(rows: list[Any]) -> bool:
+    """With a bound of 16 the hub adds at most 16 to 60."""
+    return bool(rows[0][0] >= 150)
+
+
+CASES = {
+    "believes the solver": Case(PAIRS, many, BELIEVES, EPSILON, RUNS, "auto"),
+    "bounds one end": Case(LINKS, many, ONE_END, EPSILON, RUNS, "auto"),
+    "bounds one kind": Case(JOBS, many, OTHER_KIND, EPSILON, RUNS, "auto"),
+    "noise of one result": Case(LINKS, lambda r: r[0][0] >= 65, UNSPLIT, EPSILON, RUNS, "auto"),
+}
+
+
+@pytest.fixture
+def neighbours(server: Any, database: Any) -> Any:
+    other = server.create_database()
+    for one in (database, other):
+        one.sql(SET_UP)
+    other.sql(HUB)
+    yield database, other
+    server.drop_database(other)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_audit_acquits_the_code_and_catches_its_mutant(neighbours: Any, name: str) -> None:
+    without, with_hub = neighbours
+    asked = CASES[name]
+    for patch in ("", asked.mutant):
+        hits, other = ask(with_hub, asked, patch), ask(without, asked, patch)
+        assert refuted(hits, other, RUNS, EPSILON, 0.0) == bool(patch)

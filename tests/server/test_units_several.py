@@ -1,0 +1,253 @@
+"""Results that belong to several privacy units: what is answered, by which bound, at which price."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.asking import refused
+
+pytestmark = pytest.mark.server
+
+# a circle of 600 people, each linked to the next four; every third lives in town 1 and has a note;
+# people work at 40 firms; nobody knows person 1000
+SET_UP = """
+create table person (id int primary key, town int not null);
+insert into person select g, 1 + g % 3 from generate_series(0, 599) g;
+insert into person values (1000, 1);
+create table firm (f text primary key);
+insert into firm select 'firm ' || g from generate_series(1, 40) g;
+create table knows (a int not null references person, b int not null references person);
+insert into knows select g, (g + d) % 600 from generate_series(0, 599) g, generate_series(1, 4) d;
+insert into knows select b, a from knows;
+create table works (p int not null references person, f text not null references firm,
+  note text);
+insert into works select g, 'firm ' || 1 + g % 40, case when g % 3 = 0 then 'x' end
+  from generate_series(0, 599) g;
+select dp.protect('person', privacy_unit => 'id');
+select dp.protect('firm', privacy_unit => 'f');
+grant usage on schema public to alice;
+select dp.grant_budget('alice', 100000, 1e-3);
+"""
+EDGES = "select dp_count(*) from knows where a < b"
+PATHS = (
+    "select dp_count(*) from person r1, person r2, person r3, knows e1, knows e2 where e1.b = e2.a"
+    " and r1.id = e1.a and r2.id = e2.a and r3.id = e2.b and r1.id < r3.id"
+)
+TRIANGLES = (
+    "select dp_count(*) from knows x, knows y, knows z where x.b = y.a and y.b = z.b and z.a = x.a"
+    " and x.a < x.b and y.a < y.b"
+)
+WORK = "select dp_count(*) from works"
+#: answers without noise and without a shift: the largest bound cuts nobody off
+SILENT = """
+do language plpython3u $body$
+from dpsql.core.mechanisms.linear import LinearRace
+LinearRace._handicap = lambda self, tau, noise: 0
+$body$"""
+
+
+@pytest.fixture
+def town(database: Any) -> Any:
+    database.sql(SET_UP)
+    return database
+
+
+@pytest.fixture
+def asker(town: Any) -> Any:
+    with town.connect("alice") as connection:
+        connection.execute("set dp.epsilon = 50")
+        yield connection
+
+
+QUESTIONS = [
+    EDGES,
+    PATHS,
+    TRIANGLES,
+    WORK,
+    "select dp_count(*) from knows",
+    "select dp_count(note) from works",
+    "select dp_count(*) filter (where note = 'x') from works",
+    "select dp_count(*) from works v join works w on v.f = w.f",
+    "select dp_count(*) from knows join person on id = a where town = 2",
+    "select dp_count(*) from knows join works on p = a",
+    "select dp_count(*) from person v join person w on v.town = w.town and v.id < 40 and w.id < 60",
+    "select dp_count(*) from person v cross join person w where v.id < 40 and w.id < 40",
+    "select dp_count(*) from knows where a > 5000",
+]
+
+
+def test_answers_without_noise_are_postgres_counts(town: Any) -> None:
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")
+        session.execute(SILENT)
+        for statement in QUESTIONS:
+            ((value,),) = session.execute(statement).fetchall()
+            ((expected,),) = session.execute(statement.replace("dp_count", "count")).fetchall()
+            assert value == expected, statement
+
+
+def test_two_counts_of_one_question(town: Any) -> None:
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")
+        session.execute(SILENT)
+        rows = session.execute(
+            "select dp_count(*), dp_count(note), dp_count(*) filter (where p < 10) from works"
+        ).fetchall()
+        assert rows == [(600, 200, 10)]
+
+
+@pytest.mark.parametrize(("statement", "largest"), [(EDGES, 8), (WORK, 15), (TRIANGLES, 18)])
+def test_answers_stay_within_the_bound_of_the_race(
+    town: Any, asker: Any, statement: str, largest: int
+) -> None:
+    """2 L ln(L/beta) 4 tau/epsilon, and 1/16 of it more; outside with probability below 1e-10."""
+    asker.execute("set dp.epsilon = 100; set dp.max_contribution = 64")
+    ((value,),) = asker.execute(statement).fetchall()
+    ((expected,),) = town.sql(statement.replace("dp_count", "count"))
+    # L = 3, and each noise is beyond 25 scales with probability below 1e-10
+    assert expected - 8 * 3 * 25 * largest * 17 / 16 / 100 - 1 <= value <= expected + 2 * largest
+
+
+def test_both_kinds_of_units_pay(town: Any, asker: Any) -> None:
+    asker.execute(WORK)
+    asker.execute(EDGES)
+    rows = town.sql(
+        "select s.id, r.relation_name, s.epsilon, s.delta, s.mechanism, s.method from dp.spend s"
+        " join dp.root r on r.id = any (s.roots) order by 1, 2"
+    )
+    assert [(r[1], float(r[2]), float(r[3]), *r[4:]) for r in rows] == [
+        ("firm", 50.0, 0.0, "r2t", "truncation"),
+        ("person", 50.0, 0.0, "r2t", "truncation"),
+        ("person", 50.0, 0.0, "r2t", "truncation"),
+    ]
+
+
+def test_explain_says_how_it_is_answered(asker: Any) -> None:
+    rows = dict(asker.execute(f"select * from dp.explain('{EDGES}')").fetchall())
+    assert rows["mechanism"].startswith("r2t")
+    assert "linear program" in rows["method"]
+    assert rows["guarantee"].startswith("pure 50")
+
+
+def test_explain_shows_owners_the_statement(town: Any) -> None:
+    with town.connect() as session:
+        rows = dict(session.execute(f"select * from dp.explain('{EDGES}')").fetchall())
+        assert "GROUP BY" in rows["counting SQL"] or "knows" in rows["counting SQL"]
+
+
+@pytest.mark.parametrize(("setting", "value"), [("mechanism", "quantile"), ("method", "residual")])
+def test_what_cannot_be_had_is_refused_and_costs_nothing(
+    town: Any, asker: Any, setting: str, value: str
+) -> None:
+    asker.execute(f"set dp.{setting} = {value}")
+    assert refused(asker, EDGES).sqlstate == "PD040"
+    assert town.sql("select count(*) from dp.spend") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        "dp_sum(town, 0, 9)",
+        "dp_avg(town, 0, 9)",
+        "dp_count(distinct town)",
+        "dp_median(town, 0, 9)",
+    ],
+)
+def test_only_the_number_of_results_is_told(town: Any, asker: Any, counted: str) -> None:
+    error = refused(asker, f"select {counted} from person join knows on id = a")
+    assert error.sqlstate == "PD011", error
+    assert "several privacy units" in str(error), error
+    assert town.sql("select count(*) from dp.spend") == [(0,)]
+
+
+def test_too_many_units_in_a_result_are_refused(asker: Any) -> None:
+    names = ", ".join(f"person p{i}" for i in range(8))
+    error = refused(asker, f"select dp_count(*) from {names}")
+    assert error.sqlstate == "PD011"
+    assert "8 privacy units" in str(error)
+
+
+def test_units_that_a_question_equates_are_one(town: Any, asker: Any) -> None:
+    asker.execute(
+        "select dp_count(*) from knows x join knows y on x.a = y.a and x.b = x.a and y.b = y.a"
+    )
+    assert town.sql("select mechanism from dp.spend") == [("quantile",)]
+
+
+def test_memory_ends_a_charged_question_without_a_word(town: Any) -> None:
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")
+        session.execute(
+            "do language plpython3u $body$\n"
+            "import dpsql.statistics.memberships as m\n"
+            "m.memberships.__kwdefaults__['memory_limit'] = 6 * 4000\n$body$"
+        )
+        error = refused(session, EDGES)
+        assert error.sqlstate == "PD900"
+        assert "charged" in str(error.diag.message_hint)
+    assert town.sql("select count(*) from dp.spend") == [(1,)]
+
+
+def test_a_timeout_fails_the_charged_question(town: Any) -> None:
+    """The solver is stopped between two iterations."""
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")
+        # programs that take seconds: many random triples
+        session.execute(
+            "do language plpython3u $body$\n"
+            "import numpy as np\n"
+            "import dpsql.statistics.memberships as m\n"
+            "from dpsql.core import programs\n"
+            "from dpsql.core.packing import Memberships\n"
+            "from dpsql.core.mechanisms.linear import LinearRace\n"
+            "source = np.random.default_rng(1)\n"
+            "columns = [source.integers(0, 1500, 60000) for _ in range(3)]\n"
+            "big = Memberships.of(columns, [1, 1, 1], np.ones(60000, np.int64))\n"
+            "m.memberships = lambda *given, **more: big\n"
+            "LinearRace._handicap = lambda self, tau, noise: 0 if tau == 16 else -2**80\n"
+            "programs.SIMPLEX = 10**9\n$body$"
+        )
+        session.execute("set statement_timeout = 700")
+        error = refused(session, EDGES)
+        assert error.sqlstate == "57014"
+        session.execute("set statement_timeout = 0")
+    assert town.sql("select count(*) from dp.spend") == [(1,)]
+
+
+def test_names_of_units_of_all_types(town: Any) -> None:
+    """Texts, numerics with two scales, integers of two widths, numbers of no type."""
+    town.sql(
+        'create table t (k text collate "C" primary key); create table n (k numeric primary key);'
+        " create table i (k bigint primary key); create table u (k uuid primary key);"
+        " insert into t select 'k' || g from generate_series(1, 9) g;"
+        " insert into n select g from generate_series(1, 9) g;"
+        " insert into i select g from generate_series(1, 9) g;"
+        " insert into u select md5(g::text)::uuid from generate_series(1, 9) g;"
+        " create table nn (a numeric(9,3) not null references n, b numeric not null references n,"
+        "  i int not null references i, u uuid not null references u, t text not null references t);"
+        " insert into nn select 1 + g % 9, 1 + g % 4, 1 + g % 5, md5((1 + g % 3)::text)::uuid,"
+        "  'k' || 1 + g % 8 from generate_series(1, 40) g;"
+        " select dp.protect(r::regclass, privacy_unit => 'k') from unnest(array['t', 'n', 'i', 'u']) r"
+    )
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")
+        session.execute(SILENT)
+        for statement in (
+            "select dp_count(*) from nn",
+            "select dp_count(*) from nn v join nn w on v.u = w.u and v.i = w.i and v.t = w.t",
+            "select dp_count(*) from nn v join t w on v.t <> w.k",
+            "select dp_count(*) from i v, i w where v.k <= w.k",
+            "select dp_count(*) from u v, u w where v.k <= w.k",
+            "select dp_count(*) from t v, t w where v.k <= w.k",
+            "select dp_count(*) from n v, n w where v.k <= w.k",
+        ):
+            ((value,),) = session.execute(statement).fetchall()
+            ((expected,),) = session.execute(statement.replace("dp_count", "count")).fetchall()
+            assert value == expected, statement
