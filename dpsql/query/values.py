@@ -113,8 +113,29 @@ def _bounded_by_types(x: Expr, found: Bounds, bounds: ColumnBounds) -> bool:
 def valid(x: Expr, found: Bounds) -> Expr:
     """Return the condition under which a value is a number."""
     if x.type not in FLOATS and not found.special:
-        return not_null(x)
-    return all_of(not_null(x), Expr("op", "boolean", (x, constant(x.type, "NaN")), "<>"))
+        return present(x)
+    return all_of(present(x), Expr("op", "boolean", (x, constant(x.type, "NaN")), "<>"))
+
+
+def present(e: Expr) -> Expr:
+    """Make ``e IS NOT NULL`` as a condition on what was clamped.
+
+    So a value's count is one with that of its column, in whatever bounds it was summed.
+    """
+    if e.kind == "cast":
+        return present(e.args[0])
+    if e.kind in ("least", "greatest") and any(
+        a.kind == "const" and a.data is not None for a in e.args
+    ):
+        return TRUE  # they leave NULL out
+    if e.kind != "guard":
+        return not_null(e)
+    condition, value = e.args
+    parts = [
+        present(c.args[0]) if (c.kind, c.data) == ("is", "NOT NULL") else c
+        for c in conjuncts(condition)
+    ]
+    return all_of(*parts, present(value))
 
 
 def written_bound(e: Expr, node: Node) -> Fraction:
@@ -150,7 +171,7 @@ def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:
         low, high = Fraction(ceil(low)), Fraction(floor(high))
     ends = [constant(type_, decimal(end)) for end in (low, high)]
     inner = Expr("least", type_, (Expr("greatest", type_, (x, ends[0])), ends[1]))
-    valid = [] if (known := not_null(x)) == TRUE else [known]
+    valid = [] if (known := present(x)) == TRUE else [known]
     if type_ not in INTEGERS:
         valid.append(Expr("op", "boolean", (x, constant(type_, "NaN")), "<>"))
     return functions.guard(all_of(*valid), inner) if valid else inner
