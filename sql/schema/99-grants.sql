@@ -31,6 +31,10 @@ grant execute on function
     dp.zcdp_rho(numeric, numeric),
     dp.zcdp_offset(numeric, numeric)
 to dp_analyst, dp_owner;
+grant execute on function
+    dp.running_window(timestamptz, interval, timestamptz, timestamptz, timestamptz),
+    dp.window_period(timestamptz, interval, timestamptz)
+to dp_analyst, dp_owner, dp_ledger;
 
 -- Administration.
 grant execute on function
@@ -50,7 +54,7 @@ grant execute on function
     dp.set_domain(regclass, name, regclass, name, boolean),
     dp.drop_domain(regclass, name),
     dp.set_root_cap(regclass, numeric, numeric, text),
-    dp.grant_budget(regrole, numeric, numeric, text),
+    dp.grant_budget(regrole, numeric, numeric, text, interval),
     dp.revoke_budget(regrole),
     dp.record_loss(regrole, regclass, numeric, numeric, text, numeric),
     dp.set_answer_lifetime(regclass, interval),
@@ -77,6 +81,9 @@ grant execute on function
     dp.ledger_peek(oid, bytea),
     dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
                    text, text, boolean, timestamptz),
+    dp.ledger_account(integer, timestamptz),
+    dp.ledger_exceeded_root(integer[], numeric, numeric, numeric, numeric),
+    dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean),
     dp.ledger_finish(bigint, text, boolean),
     dp.ledger_purge(),
     dp.zcdp_price(numeric),
