@@ -100,11 +100,14 @@ class Outlook:
         Whether the answer is stored and the role has paid for it.
     refused : DpsqlError or None
         The refusal that the question would meet.
+    by : str or None
+        Whose account refuses, ``role`` or ``relation``; ``ledger`` where it is none of them.
     """
 
     account: Account | None
     stored: bool = False
     refused: DpsqlError | None = None
+    by: str | None = None
 
 
 class Ledger(Protocol):

@@ -15,7 +15,7 @@ from dpsql.errors import (
     UndeclaredRelation,
 )
 from dpsql.ledger.amounts import amount_text, generic_rho
-from dpsql.ledger.model import Account, Charge
+from dpsql.ledger.model import Account, Charge, Outlook
 
 
 def shown_time(moment: datetime) -> str:
@@ -67,6 +67,14 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
             hint="The owner of the data must run SELECT dp.acknowledge_restore('<what happened>').",
         )
     return unavailable(f'The ledger answered "{status}".')
+
+
+def outlook(status: str, charge: Charge, account: Account | None = None) -> Outlook:
+    """Return what a status means before anything is asked."""
+    if status in ("hit", "charged"):
+        return Outlook(account, stored=status == "hit")
+    by = {"no_budget": "role", "exceeded_role": "role", "exceeded_root": "relation"}
+    return Outlook(account, refused=refusal(status, charge, account), by=by.get(status, "ledger"))
 
 
 def unavailable(detail: str, hint: str | None = None) -> LedgerUnavailable:

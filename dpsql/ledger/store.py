@@ -11,7 +11,7 @@ from dpsql.errors import DpsqlError, LedgerUnavailable
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.connection import ConnectionBroken, LedgerConnection, Row, StatementFailed
 from dpsql.ledger.model import Account, Charge, Charged, Hit, Outlook
-from dpsql.ledger.refusals import refusal, unavailable
+from dpsql.ledger.refusals import outlook, refusal, unavailable
 
 _MICROSECONDS = "(extract(epoch from taken_at) * 1000000)::bigint"
 _PEEK = f"""
@@ -102,12 +102,7 @@ class LedgerStore:
             _boolean(charge.fresh),
         )
         row = self._call("outlook", _OUTLOOK, parameters)[0]
-        status = _text(row[0])
-        account = _account(row)
-        refused = None
-        if status not in ("hit", "charged"):
-            refused = refusal(status, charge, account)
-        return Outlook(account, stored=status == "hit", refused=refused)
+        return outlook(_text(row[0]), charge, _account(row))
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         """See `dpsql.ledger.model.Ledger.finish`.

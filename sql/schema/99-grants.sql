@@ -94,11 +94,13 @@ to dp_ledger;
 -- Asking questions.  dp.run and its like check role and budget themselves.
 grant execute on function
     dp.run(text, text[]),
-    dp.run_json(text, text),
+    dp.run_json(text, double precision, text),
     dp.explain_query(text, text),
+    dp.estimate_query(text, text),
     dp.sensitivity_of(text, text, double precision, boolean, text),
-    dp.query(text),
+    dp.query(text, double precision),
     dp.explain(text, text[]),
+    dp.estimate(text, text[]),
     dp.sensitivity(text, text, double precision, boolean),
     dp.deparse(text),
     dp.deparse(text, text[]),

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
-from dpsql.errors import DpsqlError
 from dpsql.ledger.amounts import generic_rho
 from dpsql.ledger.model import Account, Charge, Charged, Hit, Outlook
-from dpsql.ledger.refusals import refusal
+from dpsql.ledger.refusals import outlook, refusal
 
 
 @dataclass(slots=True)
@@ -159,17 +158,17 @@ class MemoryLedger:
         books = self._books
         with books.lock:
             if not books.in_place:
-                return Outlook(None, refused=refusal("restored", charge))
+                return outlook("restored", charge)
             if charge.role not in books.budgets:
-                return Outlook(None, refused=refusal("no_budget", charge))
+                return outlook("no_budget", charge)
             account = self._account(charge.role)
             if any(root not in books.caps for root in charge.roots):
-                return Outlook(account, refused=refusal("unknown_root", charge))
+                return outlook("unknown_root", charge, account)
             answer = books.answers.get(charge.key, _Answer())
             if not charge.fresh and self._valid(answer) and charge.role in answer.payers:
-                return Outlook(account, stored=True)
-            refused = self._refusal(charge, _cost(charge), frozenset(charge.roots))
-            return Outlook(account, refused=refused)
+                return outlook("hit", charge, account)
+            status = self._status(charge.role, _cost(charge), frozenset(charge.roots))
+            return outlook(status or "charged", charge, account)
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         """See `dpsql.ledger.model.Ledger.finish`."""
@@ -257,9 +256,9 @@ class MemoryLedger:
 
     def _debit(self, charge: Charge, cost: Spent, roots: frozenset[int]) -> None:
         books = self._books
-        refused = self._refusal(charge, cost, roots)
-        if refused is not None:
-            raise refused
+        status = self._status(charge.role, cost, roots)
+        if status is not None:
+            raise refusal(status, charge, self._account(charge.role))
         window = books.running(charge.role)
         if window is None:
             books.windows.pop(charge.role, None)
@@ -282,17 +281,17 @@ class MemoryLedger:
             window_end=None if window is None else window.end,
         )
 
-    def _refusal(self, charge: Charge, cost: Spent, roots: frozenset[int]) -> DpsqlError | None:
-        books, account = self._books, self._account(charge.role)
+    def _status(self, role: int, cost: Spent, roots: frozenset[int]) -> str | None:
+        books, account = self._books, self._account(role)
         loss, delta = cost.under(account.composition)
         if (
             account.spent_loss + loss > account.budget_loss
             or account.spent_delta + delta > account.budget_delta
         ):
-            return refusal("exceeded_role", charge, account)
+            return "exceeded_role"
         for root in roots:
             if _exceeds(books.caps[root], books.lost.get(root, Spent()), cost):
-                return refusal("exceeded_root", charge)
+                return "exceeded_root"
         return None
 
     def _valid(self, answer: _Answer) -> Hit | None:
