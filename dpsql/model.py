@@ -414,6 +414,7 @@ class Question:
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person.
+    Aggregates with one number in ``blocks`` read disjoint rows, or units, each pair of them.
     ``canonical`` is equal for equivalent texts (aliases, order of conjuncts, join syntax) and
     does not include post-processing.
     """
@@ -427,6 +428,7 @@ class Question:
     post_sql: str
     wants_interval: bool = False
     redundant: tuple[str, ...] = ()
+    blocks: tuple[int, ...] = ()
 
     @property
     def relations(self) -> tuple[int, ...]:

@@ -188,6 +188,7 @@ def cache_key(quote: Quote, fingerprint: str) -> bytes:
         quote.question.canonical,
         repr(quote.groups),
         *(a.bounding.identity for a in quote.aggregates),
+        repr(quote.shares),
         quote.mechanism,
         str(quote.guarantee.epsilon),
         str(quote.guarantee.delta),

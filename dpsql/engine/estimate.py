@@ -138,6 +138,8 @@ def _charged(quote: Quote, groups: int | None, asked: Charge, services: Services
         note = " ".join(filter(None, (f"{outlook.refused.message}.", outlook.refused.detail)))
     elif outlook.stored:
         note = "the answer is stored: free"
+    elif len(set(quote.shares)) < len(quote.shares):
+        note = "aggregates of disjoint rows share nothing: each has all of what they cost together"
     whole = _whole(quote, groups, note)
     return Line(
         **{name: getattr(whole, name) for name in whole.__slots__ if name not in _ACCOUNT},

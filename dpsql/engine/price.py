@@ -2,6 +2,7 @@
 
 The budget of a query is split evenly over its distinct aggregates (PRIVACY.md section 4,
 Scope): each gets (epsilon/p, delta/p), and together they cost at most (epsilon, delta).
+Those that read disjoint rows have one share together (`dpsql.engine.shares`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dpsql.engine.bounding import (
 )
 from dpsql.engine.choose import choose_bounding
 from dpsql.engine.request import Settings
+from dpsql.engine.shares import require_own_rows, shares, together, zcdp_together
 from dpsql.errors import InvalidParameter, MissingDeclaration
 from dpsql.model import Guarantee, JoinQuery, Key, Question
 from dpsql.ports import Database
@@ -59,6 +61,7 @@ class Quote:
     groups: list[Key] | None
     aggregates: tuple[AggregateQuote, ...]
     guarantee: Guarantee
+    shares: tuple[int, ...]
 
     @property
     def label(self) -> str:
@@ -79,7 +82,7 @@ class Quote:
     @property
     def zcdp(self) -> Zcdp:
         """What all aggregates cost together under zCDP."""
-        return sum((a.zcdp for a in self.aggregates), Zcdp(Fraction(0), Fraction(0)))
+        return zcdp_together(self.shares, [a.zcdp for a in self.aggregates])
 
     @property
     def method(self) -> str:
@@ -112,7 +115,8 @@ def price(
             hint="SET dp.delta = 1e-8, which the question may then cost, or let the owner of the "
             f"data declare the groups: {question.undeclared_domain_hint}.",
         )
-    share = len(question.aggregates)
+    numbers = shares(question, settings)
+    share = len(set(numbers))
     quotes = []
     for query in question.aggregates:
         shape = query.shape()
@@ -141,11 +145,9 @@ def price(
                 hint="Raise dp.epsilon or use SET dp.method = auto.",
             )
         quotes.append(quote)
-    total = Guarantee(
-        sum((q.guarantee.epsilon for q in quotes), Fraction(0)),
-        sum((q.guarantee.delta for q in quotes), Fraction(0)),
-    )
-    return Quote(question, groups, tuple(quotes), total)
+    require_own_rows(numbers, [q.bounding for q in quotes])
+    total = together(numbers, [q.guarantee for q in quotes])
+    return Quote(question, groups, tuple(quotes), total, numbers)
 
 
 def _over_units(

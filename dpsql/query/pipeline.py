@@ -10,6 +10,7 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
+from dpsql.query.disjoint import blocks
 from dpsql.query.domains import plan
 from dpsql.query.emit import Emitted, emit
 from dpsql.query.flatten import Flattener
@@ -65,6 +66,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
     base = _graph(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys)
     domains = plan(base, catalog)
     counted: list[Emitted] = []
+    graphs: list[Graph] = []
     for condition in output.counts:
         extra = [*domains.conditions, *([] if condition == TRUE else conjuncts(condition))]
         graph = base
@@ -72,6 +74,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
             conditions = [*block.conjuncts, *extra]
             graph = _graph(flattener, conditions, output.keys, catalog, use_keys=use_keys)
         counted.append(emit(graph))
+        graphs.append(graph)
     return Question(
         canonical=canonical(counted, domains.group_domains),
         aggregates=tuple(e.query for e in counted),
@@ -84,6 +87,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         columns=columns,
         post_sql=output.post_sql,
         wants_interval=output.wants_interval,
+        blocks=blocks(graphs, len(block.relations)),
         redundant=tuple(
             sorted({r.shown for i, r in enumerate(base.relations) if i not in base.alive})
         ),
