@@ -100,6 +100,8 @@ def kind(query: JoinQuery) -> str:
     for attribute, name in _KINDS.items():
         if getattr(query, attribute, ()):
             return name
+    if query.cells:
+        return "dp_histogram" if query.rank is None else "dp_percentile"
     return "dp_count"
 
 

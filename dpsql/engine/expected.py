@@ -36,7 +36,7 @@ class Expected:
         Scale of the discrete Laplace noise, or the least one.
     mean : float or None
         Mean absolute error by noise, ``None`` where nothing can be said.
-    within : int or None
+    within : Fraction or None
         The noise is at most so large with the probability that was asked for.
     note : str
         What the figures mean where they are not the whole truth, for a person.
@@ -45,7 +45,7 @@ class Expected:
     known: bool
     scale: Fraction | None
     mean: float | None
-    within: int | None
+    within: Fraction | int | None
     note: str = ""
 
 
@@ -65,16 +65,28 @@ def expected(aggregate: AggregateQuote, confidence: Fraction) -> Expected:
     note = "; ".join(filter(None, (noise.about, "" if known else noise.unless_known)))
     if noise.scale is None:
         return Expected(False, None, None, None, note)
+    step, times = _steps(aggregate)
     if noise.quartic:
-        mean, within = quartic(noise.scale, float(confidence))
-        return Expected(known, None, mean, within, note)
-    within = interval(0, noise.scale, float(confidence))[1]
-    return Expected(known, noise.scale, laplace_mean(noise.scale), within, note)
+        mean, within = quartic(noise.scale * times, float(confidence))
+        return Expected(known, None, mean * float(step), within * step, note)
+    scale = noise.scale * times
+    within = interval(0, scale, float(confidence))[1]
+    mean = laplace_mean(scale) * float(step)
+    return Expected(known, scale * step, mean, within * step, note)
+
+
+def _steps(aggregate: AggregateQuote) -> tuple[Fraction, int]:
+    """Return in which steps a number is measured, and how many one row can add per result."""
+    query = aggregate.query
+    if not query.weights:
+        return Fraction(1), 1
+    each = 1 if query.over_units else query.weights[0].bound
+    return Fraction(1, 10**query.digits), each
 
 
 def bias(query: JoinQuery) -> str | None:
     """Say what a number loses beside its noise, which no interval covers; ``None``: nothing."""
-    if query.unit is not None and query.shape().private_count:
+    if query.over_units and query.shape().private_count:
         return "units above the bound that is drawn are cut off: too low by what they lose"
     return None
 

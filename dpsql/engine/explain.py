@@ -199,7 +199,7 @@ def _error(aggregate: AggregateQuote, settings: Settings) -> str:
         return "0"
     if found.known and found.scale is not None and found.within is not None:
         return (
-            f"within ±{found.within} with probability "
+            f"within ±{_decimal(Fraction(found.within))} with probability "
             f"{_decimal(settings.confidence)} (noise scale {_decimal(found.scale)})"
         )
     return "depends on protected rows; it cannot be told without paying"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from dpsql.core.mechanisms import calibrated, cauchy, laplace, threshold, trunca
 from dpsql.engine.bounding import Counted
 from dpsql.engine.expected import expected, laplace_mean, quartic
 from dpsql.engine.price import AggregateQuote
-from dpsql.model import JoinQuery
+from dpsql.model import JoinQuery, Weight
 
 QUERY = JoinQuery((), ())
 EPSILON, DELTA, LEVEL = Fraction(1, 2), Fraction(1, 10**8), Fraction(95, 100)
@@ -19,6 +21,20 @@ EPSILON, DELTA, LEVEL = Fraction(1, 2), Fraction(1, 10**8), Fraction(95, 100)
 
 def quoted(plan: object, *, constant: bool = False) -> AggregateQuote:
     return AggregateQuote(QUERY, Counted("residual", constant, frozenset()), plan)
+
+
+def cut_off(mechanism: str, largest: int) -> Any:
+    return truncation.plan(mechanism, EPSILON, None, truncation.Limits(largest), single=True)
+
+
+def test_the_error_of_a_sum_is_in_its_own_unit() -> None:
+    weight = Weight("r0.x", frozenset({0}), digits=2, low=-300, high=700, integer=False)
+    query = replace(QUERY, weights=(weight,))
+    plan = laplace.plan_global(EPSILON)
+    found = expected(AggregateQuote(query, Counted("residual", True, frozenset()), plan), LEVEL)
+    assert found.scale == 2 * Fraction(700, 100)
+    assert found.mean == pytest.approx(14, rel=1e-3)
+    assert found.within == pytest.approx(14 * 3, rel=0.01)
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 900), Fraction(1, 10), Fraction(1), Fraction(200)])
@@ -54,7 +70,7 @@ def test_a_public_scale_is_told_as_it_is() -> None:
     found = expected(quoted(laplace.plan_global(EPSILON), constant=True), LEVEL)
     assert (found.known, found.scale, found.note) == (True, 2, "")
     assert found.within == 6  # 2 exp(-7/2)/(1 + exp(-1/2)) < 0.05 < that of 6
-    fixed = truncation.plan("auto", EPSILON, Fraction(0), 1, 1)
+    fixed = cut_off("auto", 1)
     found = expected(quoted(fixed), LEVEL)
     assert (found.known, found.scale) == (True, 1 / Fraction(fixed.epsilon_value))
 
@@ -64,8 +80,8 @@ def test_a_public_scale_is_told_as_it_is() -> None:
     [
         (laplace.plan_global(EPSILON), Fraction(2), "at least"),
         (laplace.plan_smooth(EPSILON, DELTA), Fraction(4), "at least"),
-        (truncation.plan("auto", EPSILON, Fraction(0), 1, 1000), Fraction(5, 2), "from 1 to 1000"),
-        (truncation.plan("r2t", EPSILON, Fraction(0), 1, 1000), None, "too low"),
+        (cut_off("auto", 1000), Fraction(5, 2), "from 1 to 1000"),
+        (cut_off("r2t", 1000), None, "too low"),
     ],
 )
 def test_a_scale_that_follows_rows_is_told_at_least(
