@@ -98,7 +98,7 @@ def estimate(text: str, role: Role, settings: Settings, services: Services) -> l
 def kind(query: JoinQuery) -> str:
     """Name what an aggregate measures."""
     for attribute, name in _KINDS.items():
-        if getattr(query, attribute, ()):
+        if getattr(query, attribute):
             return name
     if query.cells:
         return "dp_histogram" if query.rank is None else "dp_percentile"

@@ -87,7 +87,9 @@ def _steps(aggregate: AggregateQuote) -> tuple[Fraction, int]:
 def bias(query: JoinQuery) -> str | None:
     """Say what a number loses beside its noise, which no interval covers; ``None``: nothing."""
     if query.over_units and query.shape().private_count:
-        return "units above the bound that is drawn are cut off: too low by what they lose"
+        return "units above the bound that is drawn are cut off: off by what they lose"
+    if query.weights and query.shape().private_count:
+        return "values outside their declared or written bounds count as these"
     return None
 
 

@@ -67,8 +67,7 @@ def _covers(question: Question, shown: Shown) -> str:
 
 def vector(question: Question, number: int) -> int:
     """Return which aggregate the number ``a<j>`` of the post-processing is."""
-    vectors: tuple[int, ...] = getattr(question, "vectors", ())
-    return vectors[number] if vectors else number
+    return question.vectors[number]
 
 
 def _free(name: str, taken: set[str]) -> str:
