@@ -103,7 +103,7 @@ def test_units_are_cut_off_and_it_says_so(database: Any) -> None:
         statement = "select dp_count(*) from orders"
         line, total = estimate(alice, statement)
         assert line["mechanism"] == total["mechanism"] == "quantile"
-        assert "too low by what they lose" in line["bias"]
+        assert "off by what they lose" in line["bias"]
         assert "between 1 and 1000000000 (dp.max_contribution)" in line["note"]
         alice.execute("set dp.max_contribution = 1")
         (line, _) = estimate(alice, statement)
