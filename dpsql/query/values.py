@@ -73,9 +73,10 @@ def argument(
 
 def valid(x: Expr, found: Bounds) -> Expr:
     """Return the condition under which a value is a number."""
+    present = not_null(x) if found.may_be_null else TRUE
     if x.type not in FLOATS and not found.special:
-        return not_null(x)
-    return all_of(not_null(x), Expr("op", "boolean", (x, constant(x.type, "NaN")), "<>"))
+        return present
+    return all_of(present, Expr("op", "boolean", (x, constant(x.type, "NaN")), "<>"))
 
 
 def written_bound(e: Expr, node: Node) -> Fraction:
