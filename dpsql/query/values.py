@@ -3,12 +3,13 @@
 Values are integers in steps of ``10**-digits`` (PRIVACY.md section 3): exact for integers and
 ``numeric(p, s)`` and what is made of them by ``+ - *``; others are rounded to a billionth of their
 range, which must be known.  They are clamped to declared domains of columns and to bounds in the
-call.  NULL and NaN are no numbers.
+call.  NULL is no number; NaN, which PostgreSQL sorts above all others, is clamped to the upper end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
 
@@ -54,10 +55,15 @@ def argument(
     if x.type not in _NUMBERS:
         raise functions.not_allowed(f"{node.pair()[1]} of {x.type}", node.position)
     type_ = x.type
-    found = bounds_of(
-        x, lambda o, name: bounds(o, name) or (_UNKNOWN if declared and not ends else None)
-    )
-    x = map_columns(x, lambda column: _clamped_column(column, bounds(*column.data[:2])))  # type: ignore[index]
+    limits = {_place(e): _limits(e, bounds) for e in x.walk() if e.kind == "col"}
+
+    def known_limits(occurrence: int, name: str) -> Bounds | None:
+        if declared and not ends and bounds(occurrence, name) is None:
+            return _UNKNOWN
+        return limits[occurrence, name]
+
+    found = bounds_of(x, known_limits)
+    x = map_columns(x, lambda column: _clamped_column(column, limits[_place(column)]))
     if ends:
         low, high = (written_bound(e, node) for e in ends)
         if low > high:
@@ -67,16 +73,40 @@ def argument(
                 position=node.position,
             )
         x = clamped(x, low, high)
-        found = Bounds(low, high, found.scale if _whole(found.scale, low, high) else None)
+        scale = found.scale if _whole(found.scale, low, high) else None
+        found = Bounds(low, high, scale, found.may_be_null)
+    elif found.special and found.low is not None and found.high is not None:
+        x = clamped(x, found.low, found.high)
     return x, found, type_
 
 
+def _place(column: Expr) -> tuple[int, str]:
+    occurrence, name = column.data[:2]  # type: ignore[index]
+    return int(occurrence), str(name)
+
+
+def _limits(column: Expr, bounds: ColumnBounds) -> Bounds | None:
+    """Return what a column is clamped to: its declared range, or its type's if it can hold NaN."""
+    declared = bounds(*_place(column))
+    if declared is not None:
+        return declared
+    own = bounds_of(column, lambda *_: None)
+    return replace(own, special=False) if own.special and own.high is not None else None
+
+
 def valid(x: Expr, found: Bounds) -> Expr:
-    """Return the condition under which a value is a number."""
-    present = not_null(x) if found.may_be_null else TRUE
-    if x.type not in FLOATS and not found.special:
-        return present
-    return all_of(present, Expr("op", "boolean", (x, constant(x.type, "NaN")), "<>"))
+    """Return the condition under which there is a value."""
+    return not_null(x) if found.may_be_null else TRUE
+
+
+def zeroed(value: Value, found: Bounds) -> Value:
+    """Take 0 where there is no value, so that sums need no condition of their own."""
+    if not found.may_be_null:
+        return value
+    x = value.expression
+    expression = Expr("coalesce", x.type, (x, constant(x.type, "0")))
+    low, high = min(value.low, Fraction(0)), max(value.high, Fraction(0))
+    return Value(expression, value.digits, low, high)
 
 
 def written_bound(e: Expr, node: Node) -> Fraction:
@@ -106,16 +136,14 @@ def _clamped_column(column: Expr, bounds: Bounds | None) -> Expr:
 
 
 def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:
-    """Clamp; NULL and NaN stay, which LEAST and GREATEST would lose."""
+    """Clamp; NULL stays, which LEAST and GREATEST would lose."""
     type_ = x.type
     if type_ in INTEGERS:
         low, high = Fraction(ceil(low)), Fraction(floor(high))
     ends = [constant(type_, decimal(end)) for end in (low, high)]
     inner = Expr("least", type_, (Expr("greatest", type_, (x, ends[0])), ends[1]))
-    valid = [] if (known := not_null(x)) == TRUE else [known]
-    if type_ not in INTEGERS:
-        valid.append(Expr("op", "boolean", (x, constant(type_, "NaN")), "<>"))
-    return functions.guard(all_of(*valid), inner) if valid else inner
+    present = not_null(x)
+    return inner if present == TRUE else functions.guard(present, inner)
 
 
 def decimal(number: Fraction) -> str:

@@ -55,8 +55,8 @@ class Quantile:
     """Draw ``tau``, cut every unit off at it, add discrete Laplace noise of scale ``tau/eps2``.
 
     ``tau`` is the first of ``bounds`` that hardly more than ``k`` units exceed: the first j with
-    ``f(bounds[j]) + N_j <= k + N``, all noise discrete Laplace of scale ``2/eps1``; the last bound if
-    there is none.  That is AboveThreshold (Dwork and Roth 2014, Algorithm 1) for queries
+    ``f(bounds[j]) + N_j <= k + N``, all noise discrete Laplace of scale ``2/eps1``; the last bound
+    if there is none.  That is AboveThreshold (Dwork and Roth 2014, Algorithm 1) for queries
     which a unit moves all one way (Lyu, Su and Li 2017), so that what it costs does not depend on
     the number of bounds.  A single bound costs nothing.
 
