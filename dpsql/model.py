@@ -481,6 +481,7 @@ class Question:
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person.
+    Aggregates with one number in ``blocks`` read disjoint rows, or units, each pair of them.
     ``canonical`` is equal for equivalent texts (aliases, order of conjuncts, join syntax) and
     does not include post-processing.
     """
@@ -496,6 +497,7 @@ class Question:
     redundant: tuple[str, ...] = ()
     selection: int | None = None
     vectors: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
 
     @property
     def relations(self) -> tuple[int, ...]:

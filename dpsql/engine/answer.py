@@ -33,6 +33,8 @@ def answer(
     role: Role,
     settings: Settings,
     services: Services,
+    *,
+    intervals: bool = False,
 ) -> tuple[Prepared, list[tuple[object, ...]]]:
     """Answer one statement privately.
 
@@ -48,11 +50,14 @@ def answer(
         Privacy parameters of this query.
     services : Services
         The ports.
+    intervals : bool
+        Whether to give intervals around all columns that can have one, at ``dp.confidence``; this
+        may need another mechanism, and then is another question.
 
     Returns
     -------
     prepared : Prepared
-        The question that was answered (for its output columns).
+        The question that was answered (for its output columns, those of intervals included).
     rows : list of tuple
         The result rows, in order.
 
@@ -63,6 +68,10 @@ def answer(
         says so.
     """
     prepared = prepare(text, parameters, services)
+    if intervals:
+        from dpsql.engine.intervals import with_intervals
+
+        prepared = with_intervals(prepared)
     text_key = _text_key(prepared, settings)
     if prepared.question.roots and not settings.fresh:
         hit = services.ledger.peek(role.oid, text_key)
@@ -94,25 +103,7 @@ def _debit_and_run(
         payload = compute(quote, services)
         services.catalog.confirm(prepared.relations, prepared.fingerprint)
         return payload
-    zcdp = quote.zcdp
-    opened = services.ledger.open(
-        Charge(
-            role=role.oid,
-            role_name=role.name,
-            roots=quote.question.roots,
-            epsilon=quote.guarantee.epsilon,
-            delta=quote.guarantee.delta,
-            rho=zcdp.rho,
-            rho_delta=zcdp.delta,
-            mechanism=quote.mechanism,
-            method=quote.method,
-            label=quote.label,
-            question=prepared.text,
-            key=cache_key(quote, prepared.fingerprint),
-            fresh=settings.fresh,
-            text_key=text_key,
-        )
-    )
+    opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return _stored(opened, services)
     try:
@@ -133,6 +124,29 @@ def _debit_and_run(
             "Keep it: asking the same question again is charged again.",
         )
     return payload
+
+
+def charge(
+    quote: Quote, prepared: Prepared, text_key: bytes | None, role: Role, settings: Settings
+) -> Charge:
+    """Return what the ledger is asked to charge for a quoted question."""
+    zcdp = quote.zcdp
+    return Charge(
+        role=role.oid,
+        role_name=role.name,
+        roots=quote.question.roots,
+        epsilon=quote.guarantee.epsilon,
+        delta=quote.guarantee.delta,
+        rho=zcdp.rho,
+        rho_delta=zcdp.delta,
+        mechanism=quote.mechanism,
+        method=quote.method,
+        label=quote.label,
+        question=prepared.text,
+        key=cache_key(quote, prepared.fingerprint),
+        fresh=settings.fresh,
+        text_key=text_key,
+    )
 
 
 def _stored(hit: Hit, services: Services) -> Payload:
@@ -174,6 +188,7 @@ def cache_key(quote: Quote, fingerprint: str) -> bytes:
         quote.question.canonical,
         repr(quote.groups),
         *(a.bounding.identity for a in quote.aggregates),
+        repr(quote.shares),
         quote.mechanism,
         str(quote.guarantee.epsilon),
         str(quote.guarantee.delta),
@@ -199,5 +214,7 @@ def _text_key(prepared: Prepared, settings: Settings) -> bytes:
         settings.mechanism,
         str(settings.epsilon),
         str(settings.delta),
+        # an interval may need another mechanism: the same text is another question then
+        "intervals" if prepared.question.wants_interval else "",
     )
     return hashlib.sha256("\x1f".join(parts).encode()).digest()

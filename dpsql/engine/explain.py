@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpsql.engine.expected import expected
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import AggregateQuote, Quote, price
@@ -193,14 +194,12 @@ def _groups(quote: Quote) -> str:
 
 
 def _error(aggregate: AggregateQuote, settings: Settings) -> str:
-    if aggregate.plan.name == "exact":
+    found = expected(aggregate, settings.confidence)
+    if found.known and found.scale == 0:
         return "0"
-    if aggregate.bounding.constant and not aggregate.bounding.boundaries:
-        from dpsql.core.mechanisms.interval import interval
-
-        scale = 1 / aggregate.plan.guarantee.epsilon
+    if found.known and found.scale is not None and found.within is not None:
         return (
-            f"within ±{interval(0, scale, float(settings.confidence))[1]} with probability "
-            f"{_decimal(settings.confidence)} (noise scale {_decimal(scale)})"
+            f"within ±{_decimal(Fraction(found.within))} with probability "
+            f"{_decimal(settings.confidence)} (noise scale {_decimal(found.scale)})"
         )
     return "depends on protected rows; it cannot be told without paying"

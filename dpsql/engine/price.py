@@ -2,6 +2,7 @@
 
 The budget of a query is split evenly over its distinct aggregates (PRIVACY.md section 4,
 Scope): each gets (epsilon/p, delta/p), and together they cost at most (epsilon, delta).
+Those that read disjoint rows have one share together (`dpsql.engine.shares`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dpsql.engine.bounding import (
 )
 from dpsql.engine.choose import choose_bounding
 from dpsql.engine.request import Settings
+from dpsql.engine.shares import require_own_rows, shares, together, zcdp_together
 from dpsql.errors import InvalidParameter, MissingDeclaration
 from dpsql.model import Guarantee, JoinQuery, Key, Question
 from dpsql.ports import Database
@@ -59,6 +61,7 @@ class Quote:
     groups: list[Key] | None
     aggregates: tuple[AggregateQuote, ...]
     guarantee: Guarantee
+    shares: tuple[int, ...]
 
     @property
     def label(self) -> str:
@@ -79,7 +82,7 @@ class Quote:
     @property
     def zcdp(self) -> Zcdp:
         """What all aggregates cost together under zCDP."""
-        return sum((a.zcdp for a in self.aggregates), Zcdp(Fraction(0), Fraction(0)))
+        return zcdp_together(self.shares, [a.zcdp for a in self.aggregates])
 
     @property
     def method(self) -> str:
@@ -110,31 +113,31 @@ def price(
             hint="SET dp.delta = 1e-8, which the question may then cost, or let the owner of the "
             f"data declare the groups: {question.undeclared_domain_hint}.",
         )
+    numbers = shares(question, settings)
+    share = len(set(numbers))
     quotes = tuple(
-        _quote(question, j, groups, settings, database, want_interval=want_interval)
+        _quote(question, j, share, groups, settings, database, want_interval=want_interval)
         for j in range(len(question.aggregates))
     )
-    total = Guarantee(
-        sum((q.guarantee.epsilon for q in quotes), Fraction(0)),
-        sum((q.guarantee.delta for q in quotes), Fraction(0)),
-    )
-    return Quote(question, groups, quotes, total)
+    require_own_rows(numbers, [q.bounding for q in quotes])
+    total = together(numbers, [q.guarantee for q in quotes])
+    return Quote(question, groups, quotes, total, numbers)
 
 
 def _quote(
     question: Question,
     j: int,
+    share: int,
     groups: list[Key] | None,
     settings: Settings,
     database: Database,
     *,
     want_interval: bool,
 ) -> AggregateQuote:
-    """Quote the j-th vector, with its even share of the budget."""
+    """Quote the j-th vector, which has one of ``share`` equal parts of the budget."""
     from dpsql.core.mechanisms.select import choose
 
     query = question.aggregates[j]
-    share = len(question.aggregates)
     shape = query.shape()
     if shape.private_count == 0 or groups == []:
         return AggregateQuote(query, NOTHING, _Exact())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
@@ -83,6 +83,13 @@ class Settings:
         settings = cls(**values)  # type: ignore[arg-type]
         settings.check()
         return settings
+
+    def with_intervals(self, level: str) -> Settings:
+        """Return the settings of a call that asks for intervals of its own level."""
+        confidence = exact("intervals", level)
+        if not 0 < confidence < 1:
+            _refuse("intervals", "strictly between 0 and 1", confidence)
+        return replace(self, confidence=confidence)
 
     def check(self) -> None:
         """Check ranges and the caller's own cap."""

@@ -36,6 +36,7 @@ SETTINGS = {
     "enable_seqscan": "off",
     "timezone": "UTC",
     "datestyle": "ISO,MDY",
+    "intervalstyle": "postgres",
     "standard_conforming_strings": "on",
 }
 _IDLE = "57P05"  # idle_session_timeout

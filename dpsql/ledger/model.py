@@ -7,6 +7,8 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Protocol
 
+from dpsql.errors import DpsqlError
+
 
 @dataclass(frozen=True, slots=True)
 class Charge:
@@ -68,6 +70,46 @@ class Charged:
     spend: int
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What the asking role may spend and has spent.
+
+    The loss is epsilon under ``basic`` composition and rho under ``zcdp``.  Where the budget has
+    windows (``window``: their length in words) limits and sums are those of the one that ends at
+    ``window_end``.
+    """
+
+    composition: str
+    budget_loss: Fraction
+    budget_delta: Fraction
+    spent_loss: Fraction
+    spent_delta: Fraction
+    window: str | None = None
+    window_end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What asking a question now would meet; nothing is charged.
+
+    Attributes
+    ----------
+    account : Account or None
+        The role's, before the charge; ``None`` where the ledger does not get so far.
+    stored : bool
+        Whether the answer is stored and the role has paid for it.
+    refused : DpsqlError or None
+        The refusal that the question would meet.
+    by : str or None
+        Whose account refuses, ``role`` or ``relation``; ``ledger`` where it is none of them.
+    """
+
+    account: Account | None
+    stored: bool = False
+    refused: DpsqlError | None = None
+    by: str | None = None
+
+
 class Ledger(Protocol):
     """Budgets, spends and stored answers."""
 
@@ -90,6 +132,14 @@ class Ledger(Protocol):
             The ledger came from a backup or a promoted standby.
         LedgerUnavailable
             It could not be reached in time.
+        """
+        ...
+
+    def outlook(self, charge: Charge) -> Outlook:
+        """Tell what `open` would say now, without waiting, charging or remembering anything.
+
+        An answer that is stored for other roles only is charged, and its root caps are looked
+        at, as if it were not stored.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from datetime import datetime, timezone
 from decimal import Decimal
 from fractions import Fraction
 
@@ -15,21 +15,12 @@ from dpsql.errors import (
     UndeclaredRelation,
 )
 from dpsql.ledger.amounts import amount_text, generic_rho
-from dpsql.ledger.model import Charge
+from dpsql.ledger.model import Account, Charge, Outlook
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What the asking role may spend and has spent.
-
-    The loss is epsilon under ``basic`` composition and rho under ``zcdp``.
-    """
-
-    composition: str
-    budget_loss: Fraction
-    budget_delta: Fraction
-    spent_loss: Fraction
-    spent_delta: Fraction
+def shown_time(moment: datetime) -> str:
+    """Write a moment for a person, in UTC, in which windows are reckoned."""
+    return f"{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def refusal(status: str, charge: Charge, account: Account | None = None) -> DpsqlError:
@@ -47,9 +38,9 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
             detail=(
                 f"The question costs {_cost(charge, account.composition)}; left are"
                 f" {unit} = {_left(account.budget_loss, account.spent_loss)} and"
-                f" delta = {_left(account.budget_delta, account.spent_delta)}."
+                f" delta = {_left(account.budget_delta, account.spent_delta)}{_place(account)}."
             ),
-            hint=_smaller(account.budget_loss, account.spent_loss),
+            hint=_smaller(account),
         )
     if status == "exceeded_root":
         return BudgetExceeded(
@@ -78,6 +69,14 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
     return unavailable(f'The ledger answered "{status}".')
 
 
+def outlook(status: str, charge: Charge, account: Account | None = None) -> Outlook:
+    """Return what a status means before anything is asked."""
+    if status in ("hit", "charged"):
+        return Outlook(account, stored=status == "hit")
+    by = {"no_budget": "role", "exceeded_role": "role", "exceeded_root": "relation"}
+    return Outlook(account, refused=refusal(status, charge, account), by=by.get(status, "ledger"))
+
+
 def unavailable(detail: str, hint: str | None = None) -> LedgerUnavailable:
     """Return the error for a ledger that cannot be used now."""
     return LedgerUnavailable("the privacy ledger is not available", detail=detail, hint=hint)
@@ -91,10 +90,20 @@ def _cost(charge: Charge, composition: str = "basic") -> str:
     return f"{unit} = {_short(loss)} and delta = {_short(delta)}"
 
 
-def _smaller(budget: Fraction, spent: Fraction) -> str:
-    if budget - spent <= 0:
-        return "Ask the owner of the data for more budget; answers that are stored stay free."
-    return "Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget."
+def _smaller(account: Account) -> str:
+    wait = ""
+    if account.window_end is not None:
+        wait = f"wait for the next window, which begins at {shown_time(account.window_end)}, "
+    if account.budget_loss - account.spent_loss <= 0:
+        ask = "Ask" if not wait else f"{wait[0].upper()}{wait[1:]}or ask"
+        return f"{ask} the owner of the data for more budget; answers that are stored stay free."
+    return f"Ask with a smaller dp.epsilon or dp.delta, {wait}or ask the owner for more budget."
+
+
+def _place(account: Account) -> str:
+    if account.window is None or account.window_end is None:
+        return ""
+    return f" in the window of {account.window} that ends at {shown_time(account.window_end)}"
 
 
 def _left(budget: Fraction, spent: Fraction) -> str:

@@ -10,19 +10,27 @@ from fractions import Fraction
 from dpsql.errors import DpsqlError, LedgerUnavailable
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.connection import ConnectionBroken, LedgerConnection, Row, StatementFailed
-from dpsql.ledger.model import Charge, Charged, Hit
-from dpsql.ledger.refusals import Account, refusal, unavailable
+from dpsql.ledger.model import Account, Charge, Charged, Hit, Outlook
+from dpsql.ledger.refusals import outlook, refusal, unavailable
 
 _MICROSECONDS = "(extract(epoch from taken_at) * 1000000)::bigint"
 _PEEK = f"""
 select spend_id, payload, {_MICROSECONDS} from dp.ledger_peek($1::oid, $2::bytea)
 """
+_ACCOUNT = """budget_loss, budget_delta, spent_loss, spent_delta, composition,
+       budget_window::text, (extract(epoch from window_end) * 1000000)::bigint"""
 _OPEN = f"""
 select status, spend_id, payload, {_MICROSECONDS},
-       budget_loss, budget_delta, spent_loss, spent_delta, composition
+       {_ACCOUNT}
   from dp.ledger_open($1::uuid, $2::oid, $3::integer[], $4::numeric, $5::numeric, $6::numeric,
                       $7::numeric, $8::bytea, $9::bytea, $10::text, $11::text, $12::text, $13::text,
                       $14::boolean, $15::timestamptz)
+"""
+_OUTLOOK = f"""
+select status, null, null, null,
+       {_ACCOUNT}
+  from dp.ledger_outlook($1::oid, $2::integer[], $3::numeric, $4::numeric, $5::numeric,
+                         $6::numeric, $7::bytea, $8::boolean)
 """
 _FINISH = """
 select (extract(epoch from
@@ -84,6 +92,18 @@ class LedgerStore:
             self._sleep(pause)
             pause = min(pause * 1.5, 0.05)
 
+    def outlook(self, charge: Charge) -> Outlook:
+        """See `dpsql.ledger.model.Ledger.outlook`."""
+        parameters = (
+            str(charge.role),
+            _roots(charge),
+            *_amounts(charge),
+            _bytea(charge.key),
+            _boolean(charge.fresh),
+        )
+        row = self._call("outlook", _OUTLOOK, parameters)[0]
+        return outlook(_text(row[0]), charge, _account(row))
+
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         """See `dpsql.ledger.model.Ledger.finish`.
 
@@ -116,18 +136,15 @@ class LedgerStore:
         parameters = (
             request,
             str(charge.role),
-            "{" + ",".join(str(int(root)) for root in charge.roots) + "}",
-            amount_text(charge.epsilon),
-            amount_text(charge.delta),
-            None if charge.rho is None else amount_text(charge.rho),
-            None if charge.rho_delta is None else amount_text(charge.rho_delta),
+            _roots(charge),
+            *_amounts(charge),
             _bytea(charge.key),
             None if charge.text_key is None else _bytea(charge.text_key),
             charge.mechanism,
             charge.method,
             charge.label,
             charge.question,
-            "true" if charge.fresh else "false",
+            _boolean(charge.fresh),
             self.connection.backend_start,
         )
         try:
@@ -179,10 +196,35 @@ def _refused(error: StatementFailed) -> LedgerUnavailable:
 
 
 def _account(row: Row) -> Account | None:
-    amounts = row[4:8]
-    if any(amount is None for amount in amounts):
+    amounts = [Fraction(amount) for amount in row[4:8] if amount is not None]
+    if len(amounts) < 4:
         return None
-    return Account(_text(row[8]), *(Fraction(_text(amount)) for amount in amounts))
+    return Account(
+        _text(row[8]),
+        amounts[0],
+        amounts[1],
+        amounts[2],
+        amounts[3],
+        window=row[9],
+        window_end=None if row[10] is None else _time(row[10]),
+    )
+
+
+def _roots(charge: Charge) -> str:
+    return "{" + ",".join(str(int(root)) for root in charge.roots) + "}"
+
+
+def _amounts(charge: Charge) -> tuple[str, str, str | None, str | None]:
+    return (
+        amount_text(charge.epsilon),
+        amount_text(charge.delta),
+        None if charge.rho is None else amount_text(charge.rho),
+        None if charge.rho_delta is None else amount_text(charge.rho_delta),
+    )
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _bytea(value: bytes) -> str:

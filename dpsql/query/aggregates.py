@@ -19,8 +19,8 @@ aggregate           measured                                      answer
 Values are integers in steps of ``10**-digits`` (PRIVACY.md section 3): exact for integers and
 ``numeric(p, s)`` and what is made of them by ``+ - *``; others are rounded to a billionth of their
 range, which must be known.  They are clamped to declared domains of columns and to bounds in the
-call.  NULL and NaN are not counted.  Nothing is NULL: of no rows at all the sum is noise around 0,
-and averages stay within their bounds.
+call.  NULL is not counted; NaN is clamped to the upper end.  Nothing is NULL: of no rows at all the
+sum is noise around 0, and averages stay within their bounds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dpsql.query.ir import TRUE, Expr, constant
 from dpsql.query.measures import Formula, Measure, Value
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS
-from dpsql.query.values import all_of, argument, decimal, exact, valid
+from dpsql.query.values import all_of, argument, decimal, exact, valid, zeroed
 
 _AVERAGES = {
     "dp_avg": ("mean", False),
@@ -109,14 +109,22 @@ def formula(
     if name == "dp_percentile":
         rank = share(node, args, build)
     x, found, type_ = argument(node, args, build, bounds, declared=declared or rank is not None)
-    condition = all_of(chosen, valid(x, found))
+    counted = all_of(chosen, valid(x, found))
     if rank is not None:
-        return ranked(x, found, condition, rank, type_, node)
+        return ranked(x, found, counted, rank, type_, node)
     value = exact(x, found, node)
     if name == "dp_sum":
-        return Formula("{0}", (Measure(condition, value),), _SUMS.get(type_, type_))
+        measure = Measure(chosen, zeroed(value, found))
+        return Formula("{0}", (measure,), _SUMS.get(type_, type_))
     result = "double precision" if type_ in FLOATS else "numeric"
-    return _moments(*_AVERAGES[name], value, condition, result, centred=not summed)
+    centre = Fraction(0) if summed else _centre(value)
+    moved = _less(value, centre)
+    total = Measure(chosen, zeroed(moved, found))
+    squares = Measure(chosen, zeroed(_squared(moved), found))
+    kind, sample = _AVERAGES[name]
+    if kind == "mean":
+        return _mean(value, centre, (total, Measure(counted)), result)
+    return _moments(kind, sample, value, (total, Measure(counted), squares), result)
 
 
 def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], Expr]) -> Measure:
@@ -140,19 +148,17 @@ def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], E
 # -- averages ----------------------------------------------------------------------
 
 
-def _moments(
-    kind: str, sample: bool, value: Value, condition: Expr, result: str, *, centred: bool
-) -> Formula:
-    """Write an average by sums of a value less its centre, which are smaller."""
-    centre = _centre(value) if centred else Fraction(0)
-    moved = _less(value, centre)
+def _mean(value: Value, centre: Fraction, measures: tuple[Measure, ...], result: str) -> Formula:
+    """Write an average by the sum of the values less their centre, which is smaller."""
     low, high = decimal(value.low), decimal(value.high)
-    total, number = Measure(condition, moved), Measure(condition)
-    if kind == "mean":
-        mean = f"{decimal(centre)}::numeric + {{0}}::numeric / greatest({{1}}, 1)"
-        text = f"least(greatest({mean}, {low}::numeric), {high}::numeric)"
-        return Formula(text, (total, number), result)
-    squares = Measure(condition, _squared(moved))
+    mean = f"{decimal(centre)}::numeric + {{0}}::numeric / greatest({{1}}, 1)"
+    return Formula(f"least(greatest({mean}, {low}::numeric), {high}::numeric)", measures, result)
+
+
+def _moments(
+    kind: str, sample: bool, value: Value, measures: tuple[Measure, ...], result: str
+) -> Formula:
+    """Write a variance, which the centre does not change, or its root."""
     mean, square = "({0}::numeric / greatest({1}, 1))", "({2}::numeric / greatest({1}, 1))"
     most = decimal((value.high - value.low) ** 2 / 4)
     text = f"least(greatest({square} - {mean} * {mean}, 0), {most}::numeric)"
@@ -160,7 +166,7 @@ def _moments(
         text = f"({text} * greatest({{1}}, 2) / (greatest({{1}}, 2) - 1))"
     if kind == "deviation":
         text = f"pg_catalog.sqrt({text})"
-    return Formula(text, (total, number, squares), result)
+    return Formula(text, measures, result)
 
 
 def _centre(value: Value) -> Fraction:

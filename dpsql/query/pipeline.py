@@ -10,6 +10,7 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
+from dpsql.query.disjoint import blocks
 from dpsql.query.domains import plan
 from dpsql.query.emit import Emitted, emit
 from dpsql.query.flatten import Flattener
@@ -66,27 +67,27 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
     screen(analysis, catalog)
     base = _graph(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys)
     domains = plan(base, catalog)
+    graphs: dict[Emitted, Graph] = {}
 
     def measured(measure: Measure) -> Emitted:
         given = measure.condition
         extra = [*domains.conditions, *([] if given == TRUE else conjuncts(given))]
         needed = measure.needed
-        if not (extra or needed):
-            return emit(base, measure)
-        conditions = [*block.conjuncts, *extra]
-        graph = _graph(
-            flattener, conditions, output.keys, catalog, needed=needed, use_keys=use_keys
-        )
-        return emit(graph, measure)
+        graph = base
+        if extra or needed:
+            conditions = [*block.conjuncts, *extra]
+            graph = _graph(
+                flattener, conditions, output.keys, catalog, needed=needed, use_keys=use_keys
+            )
+        emitted = emit(graph, measure)
+        graphs.setdefault(emitted, graph)
+        return emitted
 
     emitted = [measured(measure) for measure in output.measures]
-    counted = list(dict.fromkeys(emitted))
-    selection = None
+    selecting = None
     if domains.group_domains is None and any(r.private for r in block.relations):
         selecting = measured(Measure(units=base.unit is not None))
-        if selecting not in counted:
-            counted.append(selecting)
-        selection = counted.index(selecting)
+    counted = list(graphs)
     return Question(
         canonical=canonical(counted, domains.group_domains),
         aggregates=tuple(e.query for e in counted),
@@ -100,7 +101,8 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         post_sql=output.post_sql,
         wants_interval=output.wants_interval,
         vectors=tuple(counted.index(e) for e in emitted),
-        selection=selection,
+        selection=None if selecting is None else counted.index(selecting),
+        blocks=blocks([*graphs.values()], len(block.relations)),
         redundant=tuple(
             sorted({r.shown for i, r in enumerate(base.relations) if i not in base.alive})
         ),

@@ -3,7 +3,7 @@
 Values are integers in steps of ``10**-digits`` (PRIVACY.md section 3): exact for integers and
 ``numeric(p, s)`` and what is made of them by ``+ - *``; others are rounded to a billionth of their
 range, which must be known.  They are clamped to declared domains of columns and to bounds in the
-call.  NULL and NaN are no numbers.
+call.  NULL is no number; NaN, which PostgreSQL sorts above all others, is clamped to the upper end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
-from typing import cast
 
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query import functions, ranges, refusals
@@ -57,10 +56,12 @@ def argument(
     if x.type not in _NUMBERS:
         raise functions.not_allowed(f"{node.pair()[1]} of {x.type}", node.position)
     type_ = x.type
-    found = bounds_of(x, bounds)
+    limits = {_place(e): _limits(e, bounds) for e in x.walk() if e.kind == "col"}
+
+    found = bounds_of(x, lambda *place: limits[place])
     if declared and not ends and _bounded_by_types(x, found, bounds):
         found = replace(found, low=None, high=None)
-    x = map_columns(x, lambda column: _clamped_column(column, bounds(*column.data[:2])))  # type: ignore[index]
+    x = map_columns(x, lambda column: _clamped_column(column, limits[_place(column)]))
     if ends:
         low, high = (written_bound(e, node) for e in ends)
         if low > high:
@@ -77,7 +78,10 @@ def argument(
             )
         x = clamped(wide(x), low, high)
         scale = None if type_ in FLOATS else found.scale
-        found = Bounds(low, high, scale if _whole(scale, low, high) else None)
+        scale = scale if _whole(scale, low, high) else None
+        found = Bounds(low, high, scale, found.may_be_null)
+    elif found.special and found.low is not None and found.high is not None:
+        x = clamped(x, found.low, found.high)
     return x, found, type_
 
 
@@ -95,26 +99,37 @@ def wide(x: Expr) -> Expr:
 
 def _bounded_by_types(x: Expr, found: Bounds, bounds: ColumnBounds) -> bool:
     """Tell whether other limits of its columns' types would give other bounds."""
-    types = {cast("tuple[int, str]", e.data)[:2]: e for e in x.walk() if e.kind == "col"}
+    columns = {_place(e): e for e in x.walk() if e.kind == "col"}
 
-    def halved(occurrence: int, name: str) -> Bounds | None:
-        declared = bounds(occurrence, name)
-        limits = bounds_of(types[occurrence, name], lambda *_: None)
+    def halved(*place: object) -> Bounds | None:
+        declared = bounds(*place)  # type: ignore[arg-type]
+        limits = bounds_of(columns[place], lambda *_: None)  # type: ignore[index]
         if declared or limits.low is None or limits.high is None:
             return declared
-        return replace(
-            limits, low=Fraction(ceil(limits.low / 2)), high=Fraction(floor(limits.high / 2))
-        )
+        low, high = Fraction(ceil(limits.low / 2)), Fraction(floor(limits.high / 2))
+        return replace(limits, low=low, high=high, special=False)
 
     other = bounds_of(x, halved)
     return (found.low, found.high) != (other.low, other.high)
 
 
+def _place(column: Expr) -> tuple[int, str]:
+    occurrence, name = column.data[:2]  # type: ignore[index]
+    return int(occurrence), str(name)
+
+
+def _limits(column: Expr, bounds: ColumnBounds) -> Bounds | None:
+    """Return what a column is clamped to: its declared range, or its type's if it can hold NaN."""
+    declared = bounds(*_place(column))
+    if declared is not None:
+        return declared
+    own = bounds_of(column, lambda *_: None)
+    return replace(own, special=False) if own.special and own.high is not None else None
+
+
 def valid(x: Expr, found: Bounds) -> Expr:
-    """Return the condition under which a value is a number."""
-    if x.type not in FLOATS and not found.special:
-        return present(x)
-    return all_of(present(x), Expr("op", "boolean", (x, constant(x.type, "NaN")), "<>"))
+    """Return the condition under which there is a value."""
+    return present(x) if found.may_be_null else TRUE
 
 
 def present(e: Expr) -> Expr:
@@ -136,6 +151,16 @@ def present(e: Expr) -> Expr:
         for c in conjuncts(condition)
     ]
     return all_of(*parts, present(value))
+
+
+def zeroed(value: Value, found: Bounds) -> Value:
+    """Take 0 where there is no value, so that sums need no condition of their own."""
+    if not found.may_be_null:
+        return value
+    x = value.expression
+    expression = Expr("coalesce", x.type, (x, constant(x.type, "0")))
+    low, high = min(value.low, Fraction(0)), max(value.high, Fraction(0))
+    return Value(expression, value.digits, low, high)
 
 
 def written_bound(e: Expr, node: Node) -> Fraction:
@@ -165,16 +190,14 @@ def _clamped_column(column: Expr, bounds: Bounds | None) -> Expr:
 
 
 def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:
-    """Clamp; NULL and NaN stay, which LEAST and GREATEST would lose."""
+    """Clamp; NULL stays, which LEAST and GREATEST would lose."""
     type_ = x.type
     if type_ in INTEGERS:
         low, high = Fraction(ceil(low)), Fraction(floor(high))
     ends = [constant(type_, decimal(end)) for end in (low, high)]
     inner = Expr("least", type_, (Expr("greatest", type_, (x, ends[0])), ends[1]))
-    valid = [] if (known := present(x)) == TRUE else [known]
-    if type_ not in INTEGERS:
-        valid.append(Expr("op", "boolean", (x, constant(type_, "NaN")), "<>"))
-    return functions.guard(all_of(*valid), inner) if valid else inner
+    condition = present(x)
+    return inner if condition == TRUE else functions.guard(condition, inner)
 
 
 def decimal(number: Fraction) -> str:

@@ -43,11 +43,12 @@ def _element(value: object) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def run_json(plpy: Any, session: Session, *, query: str) -> list[str]:
-    """``dp.run_json``: one JSON object per row."""
+def run_json(plpy: Any, session: Session, *, query: str, intervals: object) -> list[str]:
+    """``dp.run_json``: one JSON object per row, with intervals of that level unless it is NULL."""
     import json
 
-    prepared, rows = _answer(plpy, session, query, None)
+    level = None if intervals is None else str(intervals)
+    prepared, rows = _answer(plpy, session, query, None, level)
     names = _distinct([column.name for column in prepared.question.columns])
     return [json.dumps(dict(zip(names, row, strict=True)), default=str) for row in rows]
 
@@ -63,13 +64,21 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _answer(
-    plpy: Any, session: Session, query: str | None, parameters: Sequence[str | None] | None
+    plpy: Any,
+    session: Session,
+    query: str | None,
+    parameters: Sequence[str | None] | None,
+    intervals: str | None = None,
 ) -> tuple[Prepared, list[tuple[object, ...]]]:
     from dpsql.engine.answer import answer
 
     services = session.services(plpy)
     role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
-    return answer(_text(query), parameters, role, settings, services)
+    if intervals is not None:
+        settings = settings.with_intervals(intervals)
+    return answer(
+        _text(query), parameters, role, settings, services, intervals=intervals is not None
+    )
 
 
 def explain(plpy: Any, session: Session, *, query: str) -> list[tuple[str, str]]:
@@ -79,6 +88,15 @@ def explain(plpy: Any, session: Session, *, query: str) -> list[tuple[str, str]]
     services = session.services(plpy)
     role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
     return explain_question(_text(query), role, settings, services)
+
+
+def estimate(plpy: Any, session: Session, *, query: str) -> list[tuple[object, ...]]:
+    """``dp.estimate_query``: cost and error of each aggregate; charges nothing."""
+    from dpsql.engine.estimate import estimate as estimate_question
+
+    services = session.services(plpy)
+    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    return [line.row() for line in estimate_question(_text(query), role, settings, services)]
 
 
 def sensitivity(

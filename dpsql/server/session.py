@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.services import Services
-from dpsql.ledger.model import Charge, Charged, Hit
+from dpsql.ledger.model import Charge, Charged, Hit, Outlook
 from dpsql.server.catalog import SpiCatalog
 from dpsql.server.spi import SpiDatabase
 
@@ -77,6 +77,9 @@ class _Ledger:
             return opened
         self._session.touched = self._session.charged = opened.charged
         return self._told(opened)
+
+    def outlook(self, charge: Charge) -> Outlook:
+        return self._store().outlook(charge)
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         return self._store().finish(charged, payload)

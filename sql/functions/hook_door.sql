@@ -14,12 +14,12 @@ comment on function dp.run(text, text[]) is
 
 -- The same, one JSON object per row; dp.query calls it with text that was analysed under the
 -- caller's search_path.  Here and below the source is what the caller wrote: errors point into it.
-create or replace function dp.run_json(query text, source text)
+create or replace function dp.run_json(query text, intervals double precision, source text)
 returns setof jsonb
 language c stable parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_text';
 
-comment on function dp.run_json(text, text) is
+comment on function dp.run_json(text, double precision, text) is
     'answers one SELECT with dp_count aggregates privately; rows as jsonb';
 
 -- Cost and guarantee of a statement; charges nothing, reads no protected row.
@@ -30,6 +30,18 @@ as 'MODULE_PATHNAME', 'dpsql_door_text';
 
 comment on function dp.explain_query(text, text) is
     'says how a statement would be answered and what it would cost; free';
+
+-- Cost and expected error of each aggregate of a statement; charges nothing, reads no protected row.
+create or replace function dp.estimate_query(query text, source text)
+returns table (
+    column_name text, aggregate text, mechanism text, epsilon numeric, delta numeric, rho numeric,
+    expected_error double precision, error_95 double precision, bias text, groups bigint,
+    epsilon_remaining numeric, delta_remaining numeric, stored boolean, refused_by text, note text)
+language c stable parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_text';
+
+comment on function dp.estimate_query(text, text) is
+    'cost and expected error of each aggregate of a statement; free';
 
 -- The smooth sensitivity itself, without noise: owners of every private relation only.
 create or replace function dp.sensitivity_of(

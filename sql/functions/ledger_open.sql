@@ -11,7 +11,9 @@
 -- Amounts are exact.  Every spend has two prices, (epsilon, delta) and (rho, rho_delta), and all
 -- four are summed for every account; which of the two sums is limited is the account's composition
 -- (docs/proofs/composition.md).  A NULL rho is a mechanism of which only epsilon and delta are
--- known.  "loss" is epsilon or rho, whichever the role's account limits.  Locks are taken in one
+-- known.  "loss" is epsilon or rho, whichever the role's account limits; where the budget has windows
+-- limits and sums are those of the window that runs when the locks are held, and the charge belongs to
+-- it whenever it is answered.  Locks are taken in one
 -- order everywhere: the role's total, the roots' totals by number, the answer.  Only dp_ledger can
 -- lock these rows, and only for the length of this statement.  While an answer is computed the
 -- connection must not end for being idle: who computes is told by its being there.
@@ -40,7 +42,9 @@ create or replace function dp.ledger_open(
     out budget_delta numeric,
     out spent_loss numeric,
     out spent_delta numeric,
-    out root integer)
+    out root integer,
+    out budget_window interval,
+    out window_end timestamptz)
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
@@ -55,7 +59,7 @@ declare
                                    else coalesce(ledger_open.rho_delta, ledger_open.delta) end;
     charged_roots integer[] := array(select distinct r from unnest(ledger_open.roots) as r order by r);
     stored boolean := false;
-    exceeded boolean;
+    account record;
 begin
     if not dp.ledger_in_place() then
         status := 'restored';
@@ -111,16 +115,18 @@ begin
     select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
 
     -- Again, because the budget may have been lowered while this waited for the locks.
-    select b.composition,
-           case b.composition when 'zcdp' then b.rho_limit else b.epsilon end,
-           b.delta - b.delta_reserved
-      into composition, budget_loss, budget_delta
-      from dp.role_budget as b
-     where b.principal = me;
-    if not found then
+    select a.* into account from dp.ledger_account(me, clock_timestamp()) as a;
+    if account.composition is null then
         status := 'no_budget';
         return;
     end if;
+    composition := account.composition;
+    budget_loss := account.loss_limit;
+    budget_delta := account.delta_limit;
+    spent_loss := account.loss_spent;
+    spent_delta := account.delta_spent;
+    budget_window := account.budget_window;
+    window_end := account.window_end;
 
     if not fresh then
         if dp.ledger_answer_valid(found_answer) then
@@ -146,42 +152,12 @@ begin
         end if;
     end if;
 
-    select case composition when 'zcdp' then t.rho + coalesce(sum(l.rho), 0)
-                            else t.epsilon + coalesce(sum(l.epsilon), 0) end,
-           case composition when 'zcdp' then t.rho_delta + coalesce(sum(l.rho_delta), 0)
-                            else t.delta + coalesce(sum(l.delta), 0) end
-      into spent_loss, spent_delta
-      from dp.role_total as t
-      left join dp.loss as l on l.principal = t.principal
-     where t.principal = me
-     group by t.principal;
-    exceeded := case composition
-        when 'zcdp' then
-            spent_loss + cost_rho > budget_loss or spent_delta + cost_rho_delta > budget_delta
-        else spent_loss + cost_epsilon > budget_loss or spent_delta + cost_delta > budget_delta end;
-    if exceeded then
+    if (case composition when 'zcdp' then cost_rho else cost_epsilon end) + spent_loss > budget_loss
+       or (case composition when 'zcdp' then cost_rho_delta else cost_delta end) + spent_delta > budget_delta then
         status := 'exceeded_role';
     else
-        select r.id into root
-          from dp.root as r
-          join dp.root_total as t on t.root = r.id
-          left join dp.loss as l on l.root = r.id
-         where r.id = any (charged_roots)
-         group by r.id, t.root
-        having case r.composition
-                   when 'zcdp' then
-                       t.rho + coalesce(sum(l.rho), 0) + cost_rho > r.rho_limit
-                       or t.rho_delta + coalesce(sum(l.rho_delta), 0) + cost_rho_delta
-                          > r.delta_cap - r.delta_reserved
-                   else
-                       t.epsilon + coalesce(sum(l.epsilon), 0) + cost_epsilon > r.epsilon_cap
-                       or t.delta + coalesce(sum(l.delta), 0) + cost_delta > r.delta_cap
-               end
-         order by r.id
-         limit 1;
-        if found then
-            status := 'exceeded_root';
-        end if;
+        root := dp.ledger_exceeded_root(charged_roots, cost_epsilon, cost_delta, cost_rho, cost_rho_delta);
+        status := case when root is not null then 'exceeded_root' end;
     end if;
     if status is not null then
         delete from dp.answer as a
@@ -200,7 +176,11 @@ begin
             case when stored then 'answered' else 'charged' end);
     update dp.role_total as t
        set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta,
-           rho = t.rho + cost_rho, rho_delta = t.rho_delta + cost_rho_delta, spends = t.spends + 1
+           rho = t.rho + cost_rho, rho_delta = t.rho_delta + cost_rho_delta, spends = t.spends + 1,
+           window_start = account.window_start, window_end = account.window_end,
+           window_epsilon = account.epsilon + cost_epsilon, window_delta = account.delta + cost_delta,
+           window_rho = account.rho + cost_rho, window_rho_delta = account.rho_delta + cost_rho_delta,
+           window_spends = account.spends + 1
      where t.principal = me;
     update dp.root_total as t
        set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta,

@@ -80,6 +80,7 @@ begin
     on conflict on constraint policy_pkey do update
        set kind = excluded.kind, root = excluded.root,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
+    perform dp.warn_without_caps(found_root);
     perform dp.let_executor_read(relation);
     if privacy_unit is not null then
         perform dp.let_executor_read_members(relation);

@@ -34,6 +34,9 @@ begin
             detail = ltrim(warning),
             hint = 'What was spent on the relation counts, at its price under the new composition.';
     end if;
+    if after.epsilon_cap is null then
+        perform dp.warn_without_caps(root_id);
+    end if;
     perform dp.touch_catalogue(declarations => false);
 end
 $$;

@@ -29,9 +29,13 @@ create table dp.role_budget (
     -- The last two are written by the trigger of dp.limit_account only.
     composition text not null default 'basic' check (composition in ('basic', 'zcdp')),
     rho_limit numeric,
-    delta_reserved numeric not null default 0
+    delta_reserved numeric not null default 0,
+    -- null: for ever; else the limits hold for each window of that length, the first from the anchor on
+    budget_window interval,
+    window_anchor timestamptz,
+    check ((budget_window is null) = (window_anchor is null))
 );
-comment on table dp.role_budget is 'lifetime budget of a role';
+comment on table dp.role_budget is 'budget of a role, for ever or for each window';
 
 create table dp.root (
     id integer generated always as identity primary key,

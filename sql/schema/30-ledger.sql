@@ -33,9 +33,19 @@ create table dp.role_total (
     delta numeric not null default 0,
     rho numeric not null default 0,
     rho_delta numeric not null default 0,
-    spends bigint not null default 0
+    spends bigint not null default 0,
+    -- The window in which the role was charged last; null where its budget was for ever.
+    window_start timestamptz,
+    window_end timestamptz,
+    window_epsilon numeric not null default 0,
+    window_delta numeric not null default 0,
+    window_rho numeric not null default 0,
+    window_rho_delta numeric not null default 0,
+    window_spends bigint not null default 0,
+    check ((window_start is null) = (window_end is null))
 ) with (fillfactor = 50);
-comment on table dp.role_total is 'sum of the spends of each role';
+comment on table dp.role_total is
+    'sum of the spends of each role, ever and in the window in which it was charged last';
 
 create table dp.root_total (
     root integer primary key,

@@ -31,6 +31,10 @@ grant execute on function
     dp.zcdp_rho(numeric, numeric),
     dp.zcdp_offset(numeric, numeric)
 to dp_analyst, dp_owner;
+grant execute on function
+    dp.running_window(timestamptz, interval, timestamptz, timestamptz, timestamptz),
+    dp.window_period(timestamptz, interval, timestamptz)
+to dp_analyst, dp_owner, dp_ledger;
 
 -- Administration.
 grant execute on function
@@ -50,7 +54,7 @@ grant execute on function
     dp.set_domain(regclass, name, regclass, name, boolean),
     dp.drop_domain(regclass, name),
     dp.set_root_cap(regclass, numeric, numeric, text),
-    dp.grant_budget(regrole, numeric, numeric, text),
+    dp.grant_budget(regrole, numeric, numeric, text, interval),
     dp.revoke_budget(regrole),
     dp.record_loss(regrole, regclass, numeric, numeric, text, numeric),
     dp.set_answer_lifetime(regclass, interval),
@@ -77,6 +81,9 @@ grant execute on function
     dp.ledger_peek(oid, bytea),
     dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
                    text, text, boolean, timestamptz),
+    dp.ledger_account(integer, timestamptz),
+    dp.ledger_exceeded_root(integer[], numeric, numeric, numeric, numeric),
+    dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean),
     dp.ledger_finish(bigint, text, boolean),
     dp.ledger_purge(),
     dp.zcdp_price(numeric),
@@ -87,14 +94,16 @@ to dp_ledger;
 -- Asking questions.  dp.run and its like check role and budget themselves.
 grant execute on function
     dp.run(text, text[]),
-    dp.run_json(text, text),
+    dp.run_json(text, double precision, text),
     dp.explain_query(text, text),
+    dp.estimate_query(text, text),
     dp.sensitivity_of(text, text, double precision, boolean, text),
-    dp.query(text),
+    dp.query(text, double precision),
     dp.suggest_bounds(regclass, name, numeric, numeric),
     dp.bound_cuts(text), dp.bound_inclusive(int, int), dp.bound_of_bin(record, int, boolean),
     dp.bound_bins(text, text, numeric[], int, int),
     dp.explain(text, text[]),
+    dp.estimate(text, text[]),
     dp.sensitivity(text, text, double precision, boolean),
     dp.deparse(text),
     dp.deparse(text, text[]),

@@ -26,9 +26,20 @@ class LedgerHarness(ABC):
 
     @abstractmethod
     def grant(
-        self, role: int, epsilon: str, delta: str = "0.5", composition: str = "basic"
+        self,
+        role: int,
+        epsilon: str,
+        delta: str = "0.5",
+        composition: str = "basic",
+        window: timedelta | None = None,
     ) -> Limits:
         """Grant a budget and return what the account may hold."""
+
+    @abstractmethod
+    def revoke(self, role: int) -> None: ...
+    @abstractmethod
+    def advance(self, time: timedelta) -> None:
+        """Let so much time pass for windows of whole days, or go back."""
 
     @abstractmethod
     def cap(

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
 from dpsql.ledger.amounts import generic_rho
-from dpsql.ledger.model import Charge, Charged, Hit
-from dpsql.ledger.refusals import Account, refusal
+from dpsql.ledger.model import Account, Charge, Charged, Hit, Outlook
+from dpsql.ledger.refusals import outlook, refusal
 
 
 @dataclass(slots=True)
@@ -34,11 +34,25 @@ class _Spend:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an account may hold: epsilon and delta, or rho and its delta (``None``: no limit)."""
+    """What an account may hold: epsilon and delta, or rho and its delta (``None``: no limit).
+
+    With a ``window`` it may hold so much in each of that length, the first from ``anchor`` on.
+    """
 
     loss: Fraction | None
     delta: Fraction
     composition: str = "basic"
+    window: timedelta | None = None
+    anchor: datetime | None = None
+
+
+@dataclass(slots=True)
+class Window:
+    """A window in which a role was charged, and what it spent there."""
+
+    start: datetime | None
+    end: datetime
+    spent: Spent
 
 
 @dataclass(slots=True)
@@ -53,6 +67,15 @@ class Spent:
     def under(self, composition: str) -> tuple[Fraction, Fraction]:
         """Return the sums that a composition limits."""
         return (self.rho, self.rho_delta) if composition == "zcdp" else (self.epsilon, self.delta)
+
+    def plus(self, cost: Spent) -> Spent:
+        """Return the sums with one more spend."""
+        return Spent(
+            self.epsilon + cost.epsilon,
+            self.delta + cost.delta,
+            self.rho + cost.rho,
+            self.rho_delta + cost.rho_delta,
+        )
 
     def add(self, cost: Spent) -> None:
         """Add one spend."""
@@ -71,12 +94,35 @@ class Books:
     lifetimes: dict[int, timedelta] = field(default_factory=dict)
     spent: dict[int, Spent] = field(default_factory=dict)
     lost: dict[int, Spent] = field(default_factory=dict)
+    windows: dict[int, Window] = field(default_factory=dict)
+    late: timedelta = timedelta(0)
     in_place: bool = True
     spends: dict[int, _Spend] = field(default_factory=dict)
     answers: dict[bytes, _Answer] = field(default_factory=dict)
     texts: dict[bytes, bytes] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def now(self) -> datetime:
+        """Tell the time by a clock that tests may set."""
+        return datetime.now(timezone.utc) + self.late
+
+    def running(self, role: int) -> Window | None:
+        """Return what counts for a role whose budget has windows, as dp.running_window does."""
+        limits, known, now = self.budgets[role], self.windows.get(role), self.now()
+        if limits.window is None or limits.anchor is None:
+            return None
+        start = _begun(limits.anchor, limits.window, now)
+        if known is None and start == limits.anchor:
+            return Window(None, start + limits.window, replace(self.spent.get(role, Spent())))
+        if known is None or known.end <= min(start, now):
+            return Window(start, start + limits.window, Spent())
+        end = _begun(limits.anchor, limits.window, known.end)
+        return replace(known, end=end if end >= known.end else end + limits.window)
+
+
+def _begun(anchor: datetime, length: timedelta, moment: datetime) -> datetime:
+    return anchor + max((moment - anchor) // length, 0) * length
 
 
 class MemoryLedger:
@@ -106,6 +152,23 @@ class MemoryLedger:
             time.sleep(0.002)
             self._tick()
         return opened
+
+    def outlook(self, charge: Charge) -> Outlook:
+        """See `dpsql.ledger.model.Ledger.outlook`."""
+        books = self._books
+        with books.lock:
+            if not books.in_place:
+                return outlook("restored", charge)
+            if charge.role not in books.budgets:
+                return outlook("no_budget", charge)
+            account = self._account(charge.role)
+            if any(root not in books.caps for root in charge.roots):
+                return outlook("unknown_root", charge, account)
+            answer = books.answers.get(charge.key, _Answer())
+            if not charge.fresh and self._valid(answer) and charge.role in answer.payers:
+                return outlook("hit", charge, account)
+            status = self._status(charge.role, _cost(charge), frozenset(charge.roots))
+            return outlook(status or "charged", charge, account)
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         """See `dpsql.ledger.model.Ledger.finish`."""
@@ -193,21 +256,43 @@ class MemoryLedger:
 
     def _debit(self, charge: Charge, cost: Spent, roots: frozenset[int]) -> None:
         books = self._books
-        limits, spent = books.budgets[charge.role], books.spent.setdefault(charge.role, Spent())
-        if _exceeds(limits, spent, cost):
-            account = Account(
-                limits.composition,
-                limits.loss or Fraction(0),
-                limits.delta,
-                *spent.under(limits.composition),
-            )
-            raise refusal("exceeded_role", charge, account)
+        status = self._status(charge.role, cost, roots)
+        if status is not None:
+            raise refusal(status, charge, self._account(charge.role))
+        window = books.running(charge.role)
+        if window is None:
+            books.windows.pop(charge.role, None)
+        else:
+            books.windows[charge.role] = replace(window, spent=window.spent.plus(cost))
+        books.spent.setdefault(charge.role, Spent()).add(cost)
         for root in roots:
-            if _exceeds(books.caps[root], books.lost.setdefault(root, Spent()), cost):
-                raise refusal("exceeded_root", charge)
-        spent.add(cost)
+            books.lost.setdefault(root, Spent()).add(cost)
+
+    def _account(self, role: int) -> Account:
+        books = self._books
+        limits, window = books.budgets[role], books.running(role)
+        spent = books.spent.get(role, Spent()) if window is None else window.spent
+        return Account(
+            limits.composition,
+            limits.loss or Fraction(0),
+            limits.delta,
+            *spent.under(limits.composition),
+            window=None if limits.window is None else _words(limits.window),
+            window_end=None if window is None else window.end,
+        )
+
+    def _status(self, role: int, cost: Spent, roots: frozenset[int]) -> str | None:
+        books, account = self._books, self._account(role)
+        loss, delta = cost.under(account.composition)
+        if (
+            account.spent_loss + loss > account.budget_loss
+            or account.spent_delta + delta > account.budget_delta
+        ):
+            return "exceeded_role"
         for root in roots:
-            books.lost[root].add(cost)
+            if _exceeds(books.caps[root], books.lost.get(root, Spent()), cost):
+                return "exceeded_root"
+        return None
 
     def _valid(self, answer: _Answer) -> Hit | None:
         if answer.hit is None or answer.charge is None:
@@ -216,6 +301,10 @@ class MemoryLedger:
         age = datetime.now(timezone.utc) - answer.hit.taken_at
         fits = all(age < lifetimes[r] for r in answer.charge.roots if r in lifetimes)
         return answer.hit if fits else None
+
+
+def _words(length: timedelta) -> str:
+    return f"{length.days} day{'s' if length.days > 1 else ''}"
 
 
 def _cost(charge: Charge) -> Spent:

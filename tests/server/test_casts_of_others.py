@@ -91,7 +91,11 @@ def attempts(connection: psycopg.Connection[Any]) -> Iterator[tuple[str, str]]:
     ]
     for question in QUESTIONS:
         quoted = psycopg.sql.quote(question)
-        statements += [f"select * from dp.explain({quoted})", f"select * from dp.query({quoted})"]
+        statements += [
+            f"select * from dp.explain({quoted})",
+            f"select * from dp.estimate({quoted})",
+            f"select * from dp.query({quoted})",
+        ]
     for statement in statements:
         try:
             said = str(connection.execute(statement).fetchall())

@@ -17,6 +17,7 @@ from dpsql.ledger.model import Ledger
 from dpsql.ledger.store import LedgerStore
 from tests.contract.ledger import LedgerContract, LedgerHarness
 from tests.contract.memory_ledger import Limits
+from tests.contract.windows import WindowContract
 
 
 class ServerHarness(LedgerHarness):
@@ -37,11 +38,16 @@ class ServerHarness(LedgerHarness):
             self.grant(role, "100")
 
     def grant(
-        self, role: int, epsilon: str, delta: str = "0.5", composition: str = "basic"
+        self,
+        role: int,
+        epsilon: str,
+        delta: str = "0.5",
+        composition: str = "basic",
+        window: timedelta | None = None,
     ) -> Limits:
         self.admin.execute(
-            "select dp.grant_budget(%s::oid::regrole, %s, %s, %s)",
-            (role, epsilon, delta, composition),
+            "select dp.grant_budget(%s::oid::regrole, %s, %s, %s, %s)",
+            (role, epsilon, delta, composition, window),
         )
         row = self.admin.execute(
             "select coalesce(b.rho_limit, b.epsilon), b.delta - b.delta_reserved, b.composition"
@@ -49,6 +55,21 @@ class ServerHarness(LedgerHarness):
             (role,),
         ).fetchone()
         return _limits(row)
+
+    def revoke(self, role: int) -> None:
+        self.admin.execute("select dp.revoke_budget(%s::oid::regrole)", (role,))
+
+    def advance(self, time: timedelta) -> None:
+        """Move everything that the ledger compares with the clock back."""
+        self.admin.execute(
+            "update dp.role_budget set window_anchor = window_anchor - %s::interval", (time,)
+        )
+        self.admin.execute(
+            "update dp.role_total set window_start = window_start - %(time)s::interval,"
+            " window_end = window_end - %(time)s::interval",
+            {"time": time},
+        )
+        self.admin.execute("update dp.loss set recorded_at = recorded_at - %s::interval", (time,))
 
     def cap(
         self, root: int, epsilon: str | None, delta: str = "0.5", composition: str = "basic"
@@ -123,6 +144,10 @@ def harness(ledger_access: None, database: Any) -> Iterator[ServerHarness]:
 
 
 class TestLedgerStore(LedgerContract):
+    pass
+
+
+class TestWindowsOfTheStore(WindowContract):
     pass
 
 

@@ -19,6 +19,8 @@ KEPT = {
     " from dp.budgets order by role, relation",
     "ledger": "select id, role, epsilon, state, question, relations from dp.ledger order by id",
     "totals": "select principal, epsilon, spends from dp.role_total order by 1",
+    "windows": "select role, budget_window, window_start, window_end, window_epsilon_spent, window_spends"
+    " from dp.budgets where role is not null order by role",
     "roots": "select root, epsilon, spends from dp.root_total order by 1",
 }
 
@@ -34,6 +36,7 @@ def test_dump_and_restore_keep_everything_and_are_noticed(
     database.sql("select dp.declare_public('gone')")
     database.sql("drop table public.gone")
     database.sql("select dp.set_domain('secret', 'id', array[3, 1, 2])")
+    database.sql("select dp.grant_budget('alice', 50, 1e-6, budget_window => '1 month')")
     database.sql("select dp.record_loss('bob', 'secret', 2, 0, 'on paper')")
     alice = database.connect("alice")
     for question in ("q1", "q2", "q1"):

@@ -53,6 +53,7 @@ def test_an_enum_replaced_by_a_domain_runs_nothing(shop: Any) -> None:
     with shop.connect(user="mallory") as mallory:
         mallory.execute("create type mal.e as enum ('a', 'b')")
         mallory.execute("select * from dp.explain_query(%s, '')", [text])
+        mallory.execute("select * from dp.estimate_query(%s, '')", [text])
         mallory.execute("drop type mal.e")
         mallory.execute(
             "create domain mal.e as text check (case when current_user = 'dp_executor'"
@@ -60,7 +61,7 @@ def test_an_enum_replaced_by_a_domain_runs_nothing(shop: Any) -> None:
         )
         for call in (
             f"select * from dp.run($${text}$$) as t(a text, b bigint)",
-            f"select * from dp.run_json($${text}$$, '')",
+            f"select * from dp.run_json($${text}$$, null, '')",
             f"select * from dp.query($${text}$$)",
             text,
         ):
@@ -154,7 +155,7 @@ def test_reading_a_literal_runs_nothing(shop: Any, kind: str) -> None:
     text = "SELECT '(x)'::mal.e AS e, public.dp_count(*) AS n FROM hs.x"
     with shop.connect(user="mallory") as mallory, shop.connect(user="mallory") as second:
         mallory.execute("create type mal.e as enum ('(x)', '{x}', '[x,x]')")
-        mallory.execute("select * from dp.run_json(%s, '')", [text])
+        mallory.execute("select * from dp.run_json(%s, null, '')", [text])
         second.execute("select * from dp.explain_query(%s, '')", [text])
         swap = f"drop type mal.e; {spy}"
         mallory.execute(
@@ -165,10 +166,10 @@ def test_reading_a_literal_runs_nothing(shop: Any, kind: str) -> None:
         said = say(
             second,
             "select r from (select mal.swap() as s offset 0) as s,"
-            f" lateral dp.run_json($t${text}$t$ || s.s, '') as r",
+            f" lateral dp.run_json($t${text}$t$ || s.s, null, '') as r",
         )
         assert "s7" not in said
-        say(second, f"select * from dp.run_json($t${text}$t$, '')")
+        say(second, f"select * from dp.run_json($t${text}$t$, null, '')")
         locks = shop.sql(
             "select objid from pg_locks where locktype = 'advisory' and classid = 4242"
         )

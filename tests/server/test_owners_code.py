@@ -81,6 +81,7 @@ def test_code_that_comes_later_does_not_run(shared: Any, kind: str) -> None:
             QUESTION,  # planned before: the cached plan must be given up
             QUESTION.replace("1 > 0", "1 > -1"),
             "select * from dp.explain($$" + QUESTION + "$$)",
+            "select * from dp.estimate($$" + QUESTION + "$$)",
         ):
             with pytest.raises(psycopg.Error) as caught:
                 alice.execute(statement)

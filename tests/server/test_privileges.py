@@ -88,7 +88,7 @@ def test_functions_pin_their_search_path_unless_they_read_the_callers_text(datab
     )
     # These mean what the caller's own search_path makes of the text, and run as the caller.
     names = (
-        *("create_sketch", "explain", "keep_statistics", "query", "sensitivity"),
+        *("create_sketch", "estimate", "explain", "keep_statistics", "query", "sensitivity"),
         "unkeep_statistics",
     )
     assert rows == [(name, False) for name in names]

@@ -72,7 +72,10 @@ def test_the_cursor_is_in_the_text_that_the_person_wrote(
 
 
 @pytest.mark.parametrize(("marked", "state"), MARKED[:12], ids=[m[:50] for m, _ in MARKED[:12]])
-@pytest.mark.parametrize("function", ["select * from dp.explain(%s)", "select * from dp.query(%s)"])
+@pytest.mark.parametrize(
+    "function",
+    ["select * from dp.explain(%s)", "select * from dp.query(%s)", "select * from dp.estimate(%s)"],
+)
 def test_the_cursor_is_in_the_argument(
     strange: Any, marked: str, state: str, function: str
 ) -> None:
@@ -205,8 +208,9 @@ def test_an_error_is_catchable_and_the_session_goes_on(shop: Any) -> None:
 def test_the_bodies_behind_the_doors_are_closed(shop: Any) -> None:
     for call in (
         "select * from dp.python_run('select 1', null)",
-        "select dp.python_run_json('select 1', '')",
+        "select dp.python_run_json('select 1', null, '')",
         "select * from dp.python_explain_query('select 1', '')",
+        "select * from dp.python_estimate_query('select 1', '')",
         "select dp.python_sensitivity_of('select 1', 'elastic', 1, true, '')",
         "select dp.python_measure_statistics('client'::regclass, '[]')",
         "select dp.python_question_relations('select 1', '')",

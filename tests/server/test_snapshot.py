@@ -35,6 +35,7 @@ ANSWERING = {
     # each relation by one statement, and changes are counted from its snapshot on
     "create_sketch": "v",
     "create_sketch_of": "v",
+    "estimate": "s",
     "explain": "s",
     "explain_query": "s",
     "keep_question": "v",  # reads no data
@@ -48,6 +49,7 @@ ANSWERING = {
     "python_rotate_sketch_seeds": "v",
     "python_run": "s",
     "python_run_json": "s",
+    "python_estimate_query": "s",
     "python_sensitivity_of": "s",
     "query": "s",
     "question_relations": "s",
@@ -55,6 +57,7 @@ ANSWERING = {
     "rotate_sketch_seeds": "v",
     "run": "s",
     "run_json": "s",
+    "estimate_query": "s",
     "sensitivity": "s",
     "sensitivity_of": "s",
 }

@@ -52,7 +52,10 @@ def index_on_call(shop: Any, call: str) -> None:
             "dp.sensitivity_of('SELECT public.dp_count(*) FROM hs.x', 'residual', 1, true, '')",
             "PD070",
         ),
-        ("select r from dp.run_json('SELECT public.dp_count(*) FROM hs.x', '') as r", "P0001"),
+        (
+            "select r from dp.run_json('SELECT public.dp_count(*) FROM hs.x', null, '') as r",
+            "P0001",
+        ),
     ],
 )
 def test_maintenance_is_not_on_the_superusers_behalf(shop: Any, call: str, state: str) -> None:

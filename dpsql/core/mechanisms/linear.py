@@ -42,7 +42,7 @@ class LinearRace:
 
     Why 4: with the paper's 2 the answer falls short by at most ``4 log2(GS) ln(log2(GS)/failure)
     tau*/eps``.  Twice the step in half the rounds has the same factor and a smaller logarithm,
-    half the programs, and on graphs about half the error (docs/proofs/linear.md).
+    half the programs, and on graphs about two thirds of the error (docs/proofs/linear.md).
     """
 
     guarantee: Guarantee

@@ -54,16 +54,17 @@ def bounds(largest: int) -> tuple[int, ...]:
 class Quantile:
     """Draw ``tau``, cut every unit off at it, add discrete Laplace noise of scale ``tau/eps2``.
 
-    ``tau`` is the j-th of ``bounds`` for which ``-|f(tau) - k| - d j + G`` is largest: ``f(tau)``
-    units are larger, ``k`` (``exceeding``) and ``d`` (``penalty``) are public, ``G`` is geometric
-    with ratio ``exp(-eps1/2)``, and of equal ones the least bound wins.  Without ``d`` the many
-    bounds above all units would win too often by their number.  A single bound costs nothing.
+    ``tau`` is the first of ``bounds`` that hardly more than ``k`` units exceed: the first j with
+    ``f(bounds[j]) + N_j <= k + N``, all noise discrete Laplace of scale ``2/eps1``; the last bound
+    if there is none.  That is AboveThreshold (Dwork and Roth 2014, Algorithm 1) for queries
+    which a unit moves all one way (Lyu, Su and Li 2017), so that what it costs does not depend on
+    the number of bounds.  A single bound costs nothing.
 
     Notes
     -----
     Guarantee: (eps1 + eps2, delta), ``delta = 0`` unless groups must be hidden.  One unit moves
-    every ``f`` by at most 1, so the report of the noisy maximum is eps1-DP (proved for this
-    integer law in docs/proofs/truncation.md); given ``tau``, the vector's L1 sensitivity is
+    every ``f`` by at most 1, all up or all down, so drawing is eps1-DP (proved for this integer law
+    in docs/proofs/truncation.md); given ``tau``, the vector's L1 sensitivity is
     ``tau``.  ``tau`` is public then, and so is the scale.  With ``delta_threshold`` the vector
     counts units, so that a group which only one unit has counts at most 1.
     """
@@ -72,7 +73,6 @@ class Quantile:
     epsilon_choice: Fraction
     epsilon_value: Fraction
     exceeding: int
-    penalty: int
     bounds: tuple[int, ...]
     delta_threshold: Fraction | None = None
     least: int = 0
@@ -83,13 +83,12 @@ class Quantile:
         """Draw the number of the public ``tau``."""
         if len(self.bounds) == 1:
             return 0
-        best, chosen = None, len(self.bounds) - 1
-        for j, exceed in enumerate(contributions.above()):
-            quality = -abs(exceed - self.exceeding) - self.penalty * j
-            score = quality + geometric(2 / self.epsilon_choice, noise)
-            if best is None or score > best:
-                best, chosen = score, j
-        return chosen
+        scale = 2 / self.epsilon_choice
+        limit = self.exceeding + noise.discrete_laplace(scale)
+        for j, exceed in enumerate(contributions.above()[:-1]):
+            if exceed + noise.discrete_laplace(scale) <= limit:
+                return j
+        return len(self.bounds) - 1
 
     def release(
         self, contributions: Contributions, groups: list[Key], noise: NoiseSource
@@ -215,15 +214,14 @@ def plan(
     candidates = (limits.largest,) if limits.fixed else bounds(limits.largest)
     choice = epsilon * _CHOICE if len(candidates) > 1 else Fraction(0)
     value = epsilon - choice
-    # in units of the geometric noise's mean, 2/eps1: how rarely bounds above all units win
-    exceeding = math.ceil(4 / choice) if choice else 0
-    penalty = max(1, math.ceil(2 / choice)) if choice else 0
+    # three scales of the noise: rarely is the limit below 0, where bounds above all units are left
+    exceeding = math.ceil(6 / choice) if choice else 0
     if delta is None:
         guarantee = Guarantee(epsilon, Fraction(0))
-        return Quantile(guarantee, choice, value, exceeding, penalty, candidates)
+        return Quantile(guarantee, choice, value, exceeding, candidates)
     need_delta(delta, "grouping by values that are not public")
     guarantee = Guarantee(epsilon, delta)
-    return Quantile(guarantee, choice, value, exceeding, penalty, candidates, delta, least)
+    return Quantile(guarantee, choice, value, exceeding, candidates, delta, least)
 
 
 def rounded(value: int, grid: int) -> int:

@@ -25,6 +25,7 @@ QUOTE = SimpleNamespace(
     method="residual",
     label="proved",
     aggregates=(),
+    shares=(),
     groups=[()],
 )
 PREPARED = SimpleNamespace(text="select", fingerprint="f", relations=(16384,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from dpsql.ledger.model import Ledger
 from tests.contract.conversion import rho_for
 from tests.contract.ledger import LedgerContract, LedgerHarness
 from tests.contract.memory_ledger import Books, Limits, MemoryLedger, Spent
+from tests.contract.windows import WindowContract
 
 
 class MemoryHarness(LedgerHarness):
@@ -21,10 +23,27 @@ class MemoryHarness(LedgerHarness):
         self.books = Books()
 
     def grant(
-        self, role: int, epsilon: str, delta: str = "0.5", composition: str = "basic"
+        self,
+        role: int,
+        epsilon: str,
+        delta: str = "0.5",
+        composition: str = "basic",
+        window: timedelta | None = None,
     ) -> Limits:
-        self.books.budgets[role] = _limits(epsilon, delta, composition)
+        limits = _limits(epsilon, delta, composition)
+        if window is not None:
+            before = self.books.budgets.get(role)
+            same = before is not None and before.window == window
+            anchor = before.anchor if before and same else self.books.now()
+            limits = replace(limits, window=window, anchor=anchor)
+        self.books.budgets[role] = limits
         return self.books.budgets[role]
+
+    def revoke(self, role: int) -> None:
+        del self.books.budgets[role]
+
+    def advance(self, time: timedelta) -> None:
+        self.books.late += time
 
     def cap(
         self, root: int, epsilon: str | None, delta: str = "0.5", composition: str = "basic"
@@ -72,4 +91,8 @@ def harness() -> LedgerHarness:
 
 
 class TestMemoryLedger(LedgerContract):
+    pass
+
+
+class TestMemoryWindows(WindowContract):
     pass

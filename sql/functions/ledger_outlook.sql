@@ -1,0 +1,69 @@
+-- What dp.ledger_open would say to a question now, without locking, charging or remembering anything;
+-- the account is the asking role's, before the charge.  "charged" also stands for questions whose
+-- answer is stored for other roles or is being computed.  Only dp_ledger may call it.
+create or replace function dp.ledger_outlook(
+    role_oid oid,
+    roots integer[],
+    epsilon numeric,
+    delta numeric,
+    rho numeric,
+    rho_delta numeric,
+    key bytea,
+    fresh boolean,
+    out status text,
+    out composition text,
+    out budget_loss numeric,
+    out budget_delta numeric,
+    out spent_loss numeric,
+    out spent_delta numeric,
+    out budget_window interval,
+    out window_end timestamptz)
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    me integer;
+    found_answer dp.answer;
+    cost_rho numeric := coalesce(ledger_outlook.rho, dp.zcdp_price(ledger_outlook.epsilon));
+    cost_rho_delta numeric := case when ledger_outlook.rho is null then ledger_outlook.delta
+                                   else coalesce(ledger_outlook.rho_delta, ledger_outlook.delta) end;
+begin
+    if not dp.ledger_in_place() then
+        status := 'restored';
+        return;
+    end if;
+    select p.id into me from dp.principal as p where p.role_oid = ledger_outlook.role_oid;
+    select a.composition, a.loss_limit, a.delta_limit, a.loss_spent, a.delta_spent, a.budget_window, a.window_end
+      into composition, budget_loss, budget_delta, spent_loss, spent_delta, budget_window, window_end
+      from dp.ledger_account(me, clock_timestamp()) as a;
+    if composition is null then
+        status := 'no_budget';
+        return;
+    end if;
+    if exists (select from unnest(ledger_outlook.roots) as u(r)
+                where not exists (select from dp.root as known where known.id = u.r)) then
+        status := 'unknown_root';
+        return;
+    end if;
+    if not fresh then
+        select a.* into found_answer from dp.answer as a where a.key = ledger_outlook.key;
+        if found and dp.ledger_answer_valid(found_answer)
+           and exists (select from dp.spend as s
+                        where s.source = found_answer.spend and s.principal = me) then
+            status := 'hit';
+            return;
+        end if;
+    end if;
+    status := case
+        when case composition when 'zcdp' then cost_rho else ledger_outlook.epsilon end + spent_loss > budget_loss
+             or case composition when 'zcdp' then cost_rho_delta else ledger_outlook.delta end + spent_delta
+                > budget_delta then
+            'exceeded_role'
+        when dp.ledger_exceeded_root(ledger_outlook.roots, ledger_outlook.epsilon, ledger_outlook.delta,
+                                     cost_rho, cost_rho_delta) is not null then
+            'exceeded_root'
+        else 'charged' end;
+end
+$$;
+comment on function dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean) is
+    'internal: what asking a question now would cost or meet';
