@@ -13,7 +13,7 @@ from dpsql.query.ir import Expr, constant
 from dpsql.query.measures import Formula, Measure
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS
-from dpsql.query.values import all_of, argument, clamped, decimal, known, valid, written_bound
+from dpsql.query.values import all_of, argument, clamped, decimal, known, valid, wide, written_bound
 
 #: Values are told apart in so many cells at most.
 MAX_CELLS = 2**16
@@ -108,6 +108,7 @@ def histogram(
             position=node.position,
         )
     x, found, _ = argument(node, args[:1], build, bounds, declared=False)
+    x = wide(x)
     _require_one_relation(x, node)
     ends = [constant(x.type, _ended(low, x.type, up=True))]
     ends += [constant(x.type, _ended(high, x.type, up=False))]

@@ -219,6 +219,8 @@ def _require_respect(e: Expr) -> None:
                 continue
         if node.kind == "cast" and node.type not in TEXTS:
             continue
+        if node.kind == "fn" and node.data == "round" and node.type == "numeric":
+            continue
         raise UnsupportedConstruct(
             "this condition over columns of several relations is not supported",
             detail="Its result could depend on how equal values are written.",

@@ -204,7 +204,8 @@ class _Separator:
     def _aggregate(self, node: Node) -> str:
         found, numbers = self._formula(node)
         text = found.text.format(*(f"a{number}" for number in numbers))
-        return text if found.plain and found.type == "bigint" else f"({text})::{found.type}"
+        count = found.plain and found.measures[0].value is None
+        return text if count and found.type == "bigint" else f"({text})::{found.type}"
 
     def _bounds(self, occurrence: int, name: str) -> Bounds | None:
         """Return the declared bounds of a column."""

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from dpsql.errors import UnsupportedConstruct
-from dpsql.query import functions, refusals
+from dpsql.query import functions, ranges, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds, bounds_of
 from dpsql.query.graph import not_null
 from dpsql.query.ir import TRUE, Expr, conjuncts, constant, map_columns
@@ -22,9 +22,10 @@ from dpsql.query.measures import Value
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS
 
-#: What stands for the type of a column without declared bounds where these are needed.
-_UNKNOWN = Bounds(Fraction(-(10**60)), Fraction(10**60), None)
+#: Bounds beyond are as good as none.
 _HOPELESS = 10**50
+#: Digits that a double precision keeps as numeric.
+_FLOAT_DIGITS = 15
 #: Values whose steps are unknown are rounded to this share of their range.
 _STEPS = 10**9
 #: Numbers of more digits are not summed.
@@ -55,14 +56,11 @@ def argument(
     if x.type not in _NUMBERS:
         raise functions.not_allowed(f"{node.pair()[1]} of {x.type}", node.position)
     type_ = x.type
-    limits = {_place(e): _limits(e, bounds) for e in x.walk() if e.kind == "col"}
-
-    def known_limits(occurrence: int, name: str) -> Bounds | None:
-        if declared and not ends and bounds(occurrence, name) is None:
-            return _UNKNOWN
-        return limits[occurrence, name]
-
-    found = bounds_of(x, known_limits)
+    columns = {_place(e): e for e in x.walk() if e.kind == "col"}
+    limits = {p: bounds(*p) or (None if ends else _of_type(e)) for p, e in columns.items()}
+    found = bounds_of(x, lambda occurrence, name: limits[occurrence, name])
+    if declared and not ends and _bounded_by_types(x, bounds):
+        found = replace(found, low=None, high=None)
     x = map_columns(x, lambda column: _clamped_column(column, limits[_place(column)]))
     if ends:
         low, high = (written_bound(e, node) for e in ends)
@@ -72,12 +70,31 @@ def argument(
                 hint=f"Write {node.pair()[1]}(value, lower, upper).",
                 position=node.position,
             )
-        x = clamped(x, low, high)
-        scale = found.scale if _whole(found.scale, low, high) else None
+        if max(-low, high) > _HOPELESS:
+            raise UnsupportedConstruct(
+                f"the bounds of {node.pair()[1]} must be below 10^50",
+                hint=f"Write {node.pair()[1]}(value, 0, 100).",
+                position=node.position,
+            )
+        x = clamped(wide(x), low, high)
+        scale = None if type_ in FLOATS else found.scale
+        scale = scale if _whole(scale, low, high) else None
         found = Bounds(low, high, scale, found.may_be_null)
     elif found.special and found.low is not None and found.high is not None:
         x = clamped(x, found.low, found.high)
     return x, found, type_
+
+
+def wide(x: Expr) -> Expr:
+    """View a number in a type that holds the bounds of any call, and its steps.
+
+    As numeric a double precision keeps 15 digits and a real 6, so a float is clamped after that.
+    """
+    if x.type == "smallint":
+        return Expr("cast", "integer", (x,), "integer")
+    if x.type == "real":
+        x = Expr("cast", "double precision", (x,), "double precision")
+    return Expr("cast", "numeric", (x,), "numeric") if x.type in FLOATS else x
 
 
 def _place(column: Expr) -> tuple[int, str]:
@@ -85,18 +102,32 @@ def _place(column: Expr) -> tuple[int, str]:
     return int(occurrence), str(name)
 
 
-def _limits(column: Expr, bounds: ColumnBounds) -> Bounds | None:
-    """Return what a column is clamped to: its declared range, or its type's if it can hold NaN."""
-    declared = bounds(*_place(column))
-    if declared is not None:
-        return declared
+def _of_type(column: Expr) -> Bounds | None:
+    """Return the bounds of a column's type if it can hold NaN, which they are to replace."""
     own = bounds_of(column, lambda *_: None)
     return replace(own, special=False) if own.special and own.high is not None else None
 
 
+def _bounded_by_types(x: Expr, bounds: ColumnBounds) -> bool:
+    """Tell whether other limits of its columns' types would give other bounds."""
+    types = {_place(e): e for e in x.walk() if e.kind == "col"}
+
+    def halved(occurrence: int, name: str) -> Bounds | None:
+        declared = bounds(occurrence, name)
+        limits = bounds_of(types[occurrence, name], lambda *_: None)
+        if declared or limits.low is None or limits.high is None:
+            return declared
+        return replace(
+            limits, low=Fraction(ceil(limits.low / 2)), high=Fraction(floor(limits.high / 2))
+        )
+
+    found, other = bounds_of(x, bounds), bounds_of(x, halved)
+    return (found.low, found.high) != (other.low, other.high)
+
+
 def valid(x: Expr, found: Bounds) -> Expr:
     """Return the condition under which there is a value."""
-    return not_null(x) if found.may_be_null else TRUE
+    return present(x) if found.may_be_null else TRUE
 
 
 def zeroed(value: Value, found: Bounds) -> Value:
@@ -107,6 +138,27 @@ def zeroed(value: Value, found: Bounds) -> Value:
     expression = Expr("coalesce", x.type, (x, constant(x.type, "0")))
     low, high = min(value.low, Fraction(0)), max(value.high, Fraction(0))
     return Value(expression, value.digits, low, high)
+
+
+def present(e: Expr) -> Expr:
+    """Make ``e IS NOT NULL`` as a condition on what was clamped.
+
+    So a value's count is one with that of its column, in whatever bounds it was summed.
+    """
+    if e.kind == "cast":
+        return present(e.args[0])
+    if e.kind in ("least", "greatest") and any(
+        a.kind == "const" and a.data is not None for a in e.args
+    ):
+        return TRUE  # they leave NULL out
+    if e.kind != "guard":
+        return not_null(e)
+    condition, value = e.args
+    parts = [
+        present(c.args[0]) if (c.kind, c.data) == ("is", "NOT NULL") else c
+        for c in conjuncts(condition)
+    ]
+    return all_of(*parts, present(value))
 
 
 def written_bound(e: Expr, node: Node) -> Fraction:
@@ -142,8 +194,8 @@ def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:
         low, high = Fraction(ceil(low)), Fraction(floor(high))
     ends = [constant(type_, decimal(end)) for end in (low, high)]
     inner = Expr("least", type_, (Expr("greatest", type_, (x, ends[0])), ends[1]))
-    present = not_null(x)
-    return inner if present == TRUE else functions.guard(present, inner)
+    known = present(x)
+    return inner if known == TRUE else functions.guard(known, inner)
 
 
 def decimal(number: Fraction) -> str:
@@ -164,13 +216,14 @@ def exact(x: Expr, found: Bounds, node: Node) -> Value:
         return Value(x, 0, low, high)
     digits = found.scale
     if digits is None or x.type in FLOATS:
+        if x.type in FLOATS:
+            low = ranges.significant(low, _FLOAT_DIGITS, floor)
+            high = ranges.significant(high, _FLOAT_DIGITS, ceil)
         digits = 0
-        while (high - low) * 10**digits < _STEPS and digits < MAX_DIGITS:
+        while (high - low or 1) * 10**digits < _STEPS and digits < MAX_DIGITS:
             digits += 1
-        number = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
-        x = Expr("fn", "numeric", (number, constant("integer", str(digits))), "round")
-        half = Fraction(1, 2 * 10**digits)
-        low, high = low - half, high + half
+        x = Expr("fn", "numeric", (wide(x), constant("integer", str(digits))), "round")
+        low, high = (ranges.rounded(end, digits, ranges.half_away) for end in (low, high))
     largest = max(abs(low), abs(high)) * 10**digits
     if largest >= 10**MAX_DIGITS:
         raise UnsupportedConstruct(
@@ -191,7 +244,7 @@ def known(found: Bounds, node: Node) -> tuple[Fraction, Fraction]:
     call = f"{name}(value, {'0.9, ' if name == 'dp_percentile' else ''}lower, upper)"
     raise UnsupportedConstruct(
         f"nothing bounds the argument of {name}",
-        detail="Which values it can have must be public.",
+        detail="Which values it can have must be declared or written down.",
         hint=f"Give bounds: {call}; or let the owner of the data declare the range of its columns:"
         " dp.set_domain(relation, column, lower, upper).",
         position=node.position,
