@@ -90,7 +90,9 @@ def plain(session: Any, aggregate: str, column: str, bounds: str) -> float:
     low, high = bounds.split(", ")
     wide = "numeric" if column in "sibnmu" else "double precision"
     value = f"least(greatest({column}::{wide}::numeric, {low}), {high})"
-    return float(one(session, f"select {aggregate}({value}) from v where {column} is not null") or 0)
+    return float(
+        one(session, f"select {aggregate}({value}) from v where {column} is not null") or 0
+    )
 
 
 @pytest.mark.parametrize(("column", "bounds"), CASES)
