@@ -56,10 +56,10 @@ def argument(
     if x.type not in _NUMBERS:
         raise functions.not_allowed(f"{node.pair()[1]} of {x.type}", node.position)
     type_ = x.type
-    limits = {_place(e): _limits(e, bounds) for e in x.walk() if e.kind == "col"}
-
-    found = bounds_of(x, lambda *place: limits[place])
-    if declared and not ends and _bounded_by_types(x, found, bounds):
+    columns = {_place(e): e for e in x.walk() if e.kind == "col"}
+    limits = {p: bounds(*p) or (None if ends else _of_type(e)) for p, e in columns.items()}
+    found = bounds_of(x, lambda occurrence, name: limits[occurrence, name])
+    if declared and not ends and _bounded_by_types(x, bounds):
         found = replace(found, low=None, high=None)
     x = map_columns(x, lambda column: _clamped_column(column, limits[_place(column)]))
     if ends:
@@ -97,39 +97,47 @@ def wide(x: Expr) -> Expr:
     return Expr("cast", "numeric", (x,), "numeric") if x.type in FLOATS else x
 
 
-def _bounded_by_types(x: Expr, found: Bounds, bounds: ColumnBounds) -> bool:
-    """Tell whether other limits of its columns' types would give other bounds."""
-    columns = {_place(e): e for e in x.walk() if e.kind == "col"}
-
-    def halved(*place: object) -> Bounds | None:
-        declared = bounds(*place)  # type: ignore[arg-type]
-        limits = bounds_of(columns[place], lambda *_: None)  # type: ignore[index]
-        if declared or limits.low is None or limits.high is None:
-            return declared
-        low, high = Fraction(ceil(limits.low / 2)), Fraction(floor(limits.high / 2))
-        return replace(limits, low=low, high=high, special=False)
-
-    other = bounds_of(x, halved)
-    return (found.low, found.high) != (other.low, other.high)
-
-
 def _place(column: Expr) -> tuple[int, str]:
     occurrence, name = column.data[:2]  # type: ignore[index]
     return int(occurrence), str(name)
 
 
-def _limits(column: Expr, bounds: ColumnBounds) -> Bounds | None:
-    """Return what a column is clamped to: its declared range, or its type's if it can hold NaN."""
-    declared = bounds(*_place(column))
-    if declared is not None:
-        return declared
+def _of_type(column: Expr) -> Bounds | None:
+    """Return the bounds of a column's type if it can hold NaN, which they are to replace."""
     own = bounds_of(column, lambda *_: None)
     return replace(own, special=False) if own.special and own.high is not None else None
+
+
+def _bounded_by_types(x: Expr, bounds: ColumnBounds) -> bool:
+    """Tell whether other limits of its columns' types would give other bounds."""
+    types = {_place(e): e for e in x.walk() if e.kind == "col"}
+
+    def halved(occurrence: int, name: str) -> Bounds | None:
+        declared = bounds(occurrence, name)
+        limits = bounds_of(types[occurrence, name], lambda *_: None)
+        if declared or limits.low is None or limits.high is None:
+            return declared
+        return replace(
+            limits, low=Fraction(ceil(limits.low / 2)), high=Fraction(floor(limits.high / 2))
+        )
+
+    found, other = bounds_of(x, bounds), bounds_of(x, halved)
+    return (found.low, found.high) != (other.low, other.high)
 
 
 def valid(x: Expr, found: Bounds) -> Expr:
     """Return the condition under which there is a value."""
     return present(x) if found.may_be_null else TRUE
+
+
+def zeroed(value: Value, found: Bounds) -> Value:
+    """Take 0 where there is no value, so that sums need no condition of their own."""
+    if not found.may_be_null:
+        return value
+    x = value.expression
+    expression = Expr("coalesce", x.type, (x, constant(x.type, "0")))
+    low, high = min(value.low, Fraction(0)), max(value.high, Fraction(0))
+    return Value(expression, value.digits, low, high)
 
 
 def present(e: Expr) -> Expr:
@@ -151,16 +159,6 @@ def present(e: Expr) -> Expr:
         for c in conjuncts(condition)
     ]
     return all_of(*parts, present(value))
-
-
-def zeroed(value: Value, found: Bounds) -> Value:
-    """Take 0 where there is no value, so that sums need no condition of their own."""
-    if not found.may_be_null:
-        return value
-    x = value.expression
-    expression = Expr("coalesce", x.type, (x, constant(x.type, "0")))
-    low, high = min(value.low, Fraction(0)), max(value.high, Fraction(0))
-    return Value(expression, value.digits, low, high)
 
 
 def written_bound(e: Expr, node: Node) -> Fraction:
@@ -196,8 +194,8 @@ def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:
         low, high = Fraction(ceil(low)), Fraction(floor(high))
     ends = [constant(type_, decimal(end)) for end in (low, high)]
     inner = Expr("least", type_, (Expr("greatest", type_, (x, ends[0])), ends[1]))
-    condition = present(x)
-    return inner if condition == TRUE else functions.guard(condition, inner)
+    known = present(x)
+    return inner if known == TRUE else functions.guard(known, inner)
 
 
 def decimal(number: Fraction) -> str:
