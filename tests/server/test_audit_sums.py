@@ -9,7 +9,7 @@ below 1e-8 in 1000 runs of all), each mutant refuted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -21,9 +21,11 @@ pytestmark = [pytest.mark.server, pytest.mark.stat]
 
 EPSILON = 0.5
 RUNS = 60
+#: Runs of the code as it is, on each side.
+ACQUITTAL = 40
 ROWS = """
-create table pay (v int, w int);
-insert into pay select 500, 0 from generate_series(1, 40);
+create table pay (v int);
+insert into pay select 500 from generate_series(1, 40);
 create table dept (d int);
 create table work (d int, h int);
 insert into work select 1, g from generate_series(1, 300) g;
@@ -31,14 +33,14 @@ select dp.protect(t, delta => 1) from unnest(array['pay', 'dept', 'work']::regcl
 select dp.grant_budget('alice', 1e6, 1);
 """
 #: Each case looks at one of the two relations only.
-ROW = "insert into pay values (2000000000, 1); insert into dept values (1)"
+ROW = "insert into pay values (2000000000); insert into dept values (1)"
 UNITS = """
 create table pay (v int);  -- public, for the first question of a session
 select dp.declare_public('pay');
 create table person (id int primary key);
-insert into person select generate_series(1, 1000);
+insert into person select generate_series(1, 300);
 create table visit (id int not null references person, place int, amount int, note int);
-insert into visit select g, 1, 500 from generate_series(1, 1000) g;
+insert into visit select g, 1, 500 from generate_series(1, 300) g;
 create table likes (id int not null references person, what int);
 insert into likes select g, k * g from generate_series(1, 200) g, generate_series(0, 1) k;
 select dp.protect('person', privacy_unit => 'id', delta => 1);
@@ -128,12 +130,11 @@ ROW_CASES = {
     "sum over a join": Case(f"select dp_sum(h, 0, 10) {JOINED}", first(1500), FORGOTTEN_JOIN),
     "distinct": Case(f"select dp_count(distinct h) {JOINED}", first(150), FORGOTTEN_JOIN),
     "split": Case(
-        f"select {', '.join(f'dp_sum(w, 0, 1) filter (where v > {1000 + n})' for n in range(PARTS))}"
-        f" {PAID}",
+        f"select {', '.join(f'dp_sum((v > {1000 + n})::int)' for n in range(PARTS))} {PAID}",
         lambda rows: sum(total >= 1 for total in rows[0]) >= 10,
         NOT_SPLIT,
         epsilon=0.7,
-        runs=150,
+        runs=200,
     ),
     "selection": Case(
         f"select h, dp_sum(h, 0, 10) {JOINED} group by h", lambda r: len(r) > 0, ANY_GROUP
@@ -141,10 +142,10 @@ ROW_CASES = {
 }
 VISITS = "from visit"
 UNIT_CASES = {
-    "sum": Case(f"select dp_sum(amount, 0, 1000) {VISITS}", first(700_000), NOT_CUT),
+    "sum": Case(f"select dp_sum(amount, 0, 1000) {VISITS}", first(350_000), NOT_CUT),
     "sum by r2t": Case(
         f"select dp_sum(amount, 0, 1000) {VISITS}",
-        first(700_000),
+        first(350_000),
         R2T_UNSPLIT,
         "set dp.mechanism = r2t",
     ),
@@ -152,8 +153,10 @@ UNIT_CASES = {
     "variance": Case(f"select dp_var_pop(amount, 0, 1000) {VISITS}", first(20_000), NOT_CUT),
     "sums of groups": Case(
         f"select place, dp_sum(amount, 0, 1000) {VISITS} group by place",
-        lambda rows: sum(total for _, total in rows) >= 600_000,
+        lambda rows: sum(total for _, total in rows) >= 250_000,
         EACH_GROUP_ALONE,
+        epsilon=1,
+        runs=80,
     ),
     "distinct": Case(f"select dp_count(distinct place) {VISITS}", first(200), NOT_CUT),
     "ranks": Case(
@@ -180,9 +183,10 @@ def ask(database: Any, case: Case, patch: str) -> int:
         )
 
 
-def audit(without: Any, with_: Any, case: Case, *, hidden: bool) -> None:
+def audit(without: Any, with_: Any, asked: Case, *, hidden: bool) -> None:
     """Acquit the code, refute the mutant."""
-    for patch in ("", case.mutant):
+    for patch in ("", asked.mutant):
+        case = asked if patch else replace(asked, runs=ACQUITTAL)
         hits, other = ask(with_, case, patch), ask(without, case, patch)
         if hidden:  # without the row or unit there is no group, whatever the noise
             assert other == 0

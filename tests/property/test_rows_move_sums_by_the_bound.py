@@ -1,0 +1,121 @@
+"""Sums under row neighbours: what one row moves, on random schemas, against what noise is made for.
+
+Every row that can be deleted moves the vector of each sum, over all groups together, by at most
+the bound of the values times the sensitivity of the count at distance 0, of either instance
+(docs/proofs/truncation.md, "Row neighbours"); counts and numbers of different values by that
+sensitivity.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.property.test_answers_match_the_join import SILENCE, Case
+
+pytestmark = pytest.mark.server
+
+#: Values go up to 3 and products of two up to 9, so that these cut some off.
+BOUNDS = ", -2, 4"
+#: A run that has not met what it is about by then says so; a case has it with a chance of one half.
+MOST_CASES = 60
+#: Keeps each vector before noise, and what one row may move it by.
+WATCH = """
+do language plpython3u $body$
+from dpsql.engine import compute
+compute.seen, compute.unwatched = [], compute.release
+def release(aggregate, exact, groups, services):
+    if aggregate.plan.name != "exact":
+        smooth = aggregate.bounding.smooth(aggregate.query.plain, exact, 60.0, services)
+        weights = aggregate.query.weights
+        most = int(smooth.exact) * (max(abs(weights[0].low), abs(weights[0].high)) if weights else 1)
+        compute.seen.append((sorted(exact.groups.items(), key=repr), most))
+    return compute.unwatched(aggregate, exact, groups, services)
+compute.release = release
+$body$;
+create function pg_temp.vectors() returns text language plpython3u as $body$
+import json
+from dpsql.engine import compute
+found, compute.seen[:] = json.dumps(compute.seen), []
+return found
+$body$"""
+Vectors = list[tuple[dict[tuple[str, ...], int], int]]
+
+
+def vectors(session: Any, statement: str) -> Vectors | None:
+    """Return the vectors of a statement; ``None`` if the question is refused."""
+    try:
+        session.execute(statement)
+    except psycopg.Error as error:
+        assert error.sqlstate in ("PD011", "PD013"), (statement, error)  # noqa: PT017
+        return None
+    found = json.loads(session.execute("select pg_temp.vectors()").fetchone()[0])
+    return [({tuple(key): value for key, value in cells}, most) for cells, most in found]
+
+
+def test_a_row_moves_every_vector_by_at_most_the_bound(server: Any) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201
+    database = server.create_database()
+    source = random.Random(seed)
+    moved = tight = sums = distinct = grouped = 0
+    with database.connect() as owner:
+        owner.execute("select dp.grant_budget('postgres', 1e7, 0.001)")
+        for number in count():
+            if number >= 4 and min(moved / 20, tight / 5, sums / 10, distinct / 3, grouped / 3) > 1:
+                break
+            assert number < MOST_CASES
+            case = Case(owner, source)
+            owner.execute(
+                "select dp.set_root_cap(format('%I.%I', schema_name, relation_name)::regclass, null,"
+                " 0.001) from dp.relations where kind = 'protected'"
+            )
+            with database.connect() as session:
+                session.execute("select * from dp.explain('select dp_count(*) from s.t0')")
+                session.execute(SILENCE)
+                session.execute(WATCH)
+                session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
+                for _ in range(10):
+                    statement, key = case.question()
+                    statement = statement.format("dp_", BOUNDS)
+                    whole = vectors(session, statement)
+                    if not whole:
+                        continue
+                    for less in without_a_row(session, statement, len(case.tables)):
+                        for (one, most), (other, bound) in zip(whole, less, strict=True):
+                            distance = sum(
+                                abs(one.get(k, 0) - other.get(k, 0)) for k in {*one, *other}
+                            )
+                            assert distance <= min(most, bound), statement
+                            moved += distance > 0
+                            tight += distance == min(most, bound) > 1
+                            sums += distance > 0 and "count" not in statement
+                            distinct += distance > 0 and "distinct" in statement
+                            grouped += distance > 0 and bool(key)
+    server.drop_database(database)
+
+
+def without_a_row(session: Any, statement: str, tables: int) -> list[Vectors]:
+    """Answer without each row that nothing refers to, of each protected relation."""
+    found = []
+    for i in range(tables):
+        for (row,) in session.execute(f"select id from s.t{i} order by id").fetchall():
+            session.execute("begin")
+            try:
+                session.execute(f"delete from s.t{i} where id = {row} and {PROTECTED.format(i)}")
+            except psycopg.errors.ForeignKeyViolation:
+                session.execute("rollback")
+                continue
+            less = vectors(session, statement)
+            session.execute("rollback")
+            assert less is not None
+            found.append(less)
+    return found
+
+
+PROTECTED = "exists (select from dp.relations where relation_name = 't{}' and kind = 'protected')"
