@@ -269,6 +269,10 @@ class JoinQuery:
         """Whether privacy units are protected, not single rows."""
         return self.unit is not None or bool(self.units)
 
+    def cells_of(self, key: Key) -> list[Key]:
+        """Return the keys of a group's cells, in order."""
+        return [(*key, str(cell)) for cell in range(1, self.cells + 1)]
+
     @property
     def plain(self) -> JoinQuery:
         """The count of the same results."""

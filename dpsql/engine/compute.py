@@ -6,15 +6,17 @@ Everything before `release` is exact and secret; everything after may leave the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dpsql.core.mechanisms.base import Release
-from dpsql.engine.groups import order
+from dpsql.engine.groups import order, require_few_cells
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
 from dpsql.engine.read import Exact, read
 from dpsql.engine.several import Several, release_several
+from dpsql.engine.ticking import Ticking
 from dpsql.errors import InternalError
 from dpsql.model import Contributions
 
@@ -41,6 +43,7 @@ def compute(quote: Quote, services: Services) -> Payload:
     released: dict[int, Release] = {}
     if groups is None:
         groups, released = _select(quote, exact, services)
+        require_few_cells(quote.question, len(groups))
     for j, aggregate in enumerate(quote.aggregates):
         if j not in released:
             released[j] = release(aggregate, exact[j], groups, services)
@@ -78,30 +81,36 @@ def release(
     aggregate: AggregateQuote, exact: Exact, groups: list[Key], services: Services
 ) -> Release:
     """Perturb one vector; of a group all cells follow each other."""
-    cells = aggregate.query.cells
-    if cells:
-        groups = [(*key, str(cell)) for key in groups for cell in range(1, cells + 1)]
+    query = aggregate.query
+    noise = Ticking(services.noise, services.database.tick)
     if isinstance(aggregate.bounding, Several):
         return release_several(aggregate.plan, cast("Memberships", exact), services)
     exact = cast("Counts | Contributions", exact)
+    if query.cells and query.rank is None:
+        groups = [key for group in groups for key in query.cells_of(group)]
+    found: Release
     if isinstance(exact, Contributions):
-        found: Release = aggregate.plan.release(exact, groups, services.noise)
+        found = aggregate.plan.release(exact, groups, noise)
         return found
-    true = [exact.groups.get(key, 0) for key in groups]
+    true: Iterable[Any]
+    if query.rank is None:
+        true = [exact.groups.get(key, 0) for key in groups]
+    else:  # group by group: together they may have very many cells
+        found_groups = exact.groups
+        true = ([found_groups.get(c, 0) for c in query.cells_of(key)] for key in groups)
     if aggregate.plan.name == "exact":
-        return Release(_public(aggregate.query, true), Fraction(0))
-    query = aggregate.query
+        return Release(_public(query, true), Fraction(0))
     smooth = aggregate.bounding.smooth(query.plain, exact, aggregate.beta, services)
     # as many values come or go with a row as results, each of them as large as the bound at most
     sensitivity = smooth.exact * (query.weights[0].bound if query.weights else 1)
-    found = aggregate.plan.release(true, sensitivity, services.noise)
+    found = aggregate.plan.release(true, sensitivity, noise)
     return found
 
 
-def _public(query: JoinQuery, counts: list[int]) -> list[int]:
+def _public(query: JoinQuery, counts: Iterable[Any]) -> list[int]:
     """Return the exact numbers of public relations."""
     if query.rank is None:
-        return counts
+        return list(counts)
     from dpsql.core.mechanisms.percentile import Sought, exact
 
     return exact(counts, Sought(query.rank, query.cells))

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dpsql.ports import Database
 
 MAX_GROUPS = 1_000_000
+#: Cells of histograms, and of the ranges that percentiles are sought in, of all groups together.
+MAX_CELLS = 4_000_000
 
 
 def confirmed_groups(prepared: Prepared, services: Services) -> list[Key] | None:
@@ -72,6 +74,23 @@ def public_groups(question: Question, database: Database) -> list[Key] | None:
                 key[position] = None if value is None else str(value)
         groups.append(tuple(key))
     return groups
+
+
+def require_few_cells(question: Question, groups: int) -> None:
+    """Refuse what would have too many numbers to perturb; ``groups`` is public.
+
+    Raises
+    ------
+    NotAnswerable
+        When the groups have more than ``MAX_CELLS`` cells together.
+    """
+    cells = sum(query.cells for query in question.aggregates)
+    if groups * cells > MAX_CELLS:
+        raise NotAnswerable(
+            "the query has too many cells",
+            detail=f"Its {groups} groups have {cells} each; at most {MAX_CELLS} are perturbed.",
+            hint="Group by fewer or coarser keys, or give dp_histogram fewer cells.",
+        )
 
 
 def _values(domain: GroupDomain, database: Database) -> Sequence[tuple[object, ...]]:

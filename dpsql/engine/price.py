@@ -21,6 +21,7 @@ from dpsql.engine.bounding import (
     require_permission,
 )
 from dpsql.engine.choose import choose_bounding
+from dpsql.engine.groups import require_few_cells
 from dpsql.engine.request import Settings
 from dpsql.engine.shares import require_own_rows, shares, together, zcdp_together
 from dpsql.errors import InvalidParameter, MissingDeclaration
@@ -113,6 +114,8 @@ def price(
             hint="SET dp.delta = 1e-8, which the question may then cost, or let the owner of the "
             f"data declare the groups: {question.undeclared_domain_hint}.",
         )
+    if groups is not None:
+        require_few_cells(question, len(groups))
     numbers = shares(question, settings)
     share = len(set(numbers))
     quotes = tuple(

@@ -49,7 +49,7 @@ def ranked(
         cell = Expr("cast", "integer", (number,), "integer")
         text = f"({decimal(low)}::numeric + ({{0}} - 1) * {decimal(step)}::numeric)"
     else:
-        high = max(high, low + Fraction(1, 10**9))
+        top, high = high, max(high, low + Fraction(1, 10**9))
         cells = MAX_CELLS
         cell = _numbered(x, low, high, cells)
         width = (high - low) / cells
@@ -58,6 +58,7 @@ def ranked(
             digits += 1
         text = f"{decimal(low)}::numeric + ({{0}} - 0.5) * {decimal(width)}::numeric"
         text = f"pg_catalog.round({text}, {digits})"
+        high = top
     text = f"least(greatest({text}, {decimal(low)}::numeric), {decimal(high)}::numeric)"
     measure = Measure(condition, cell=cell, cells=cells, rank=rank)
     return Formula(text, (measure,), type_)

@@ -112,16 +112,16 @@ def _bounded_by_types(x: Expr, bounds: ColumnBounds) -> bool:
     """Tell whether other limits of its columns' types would give other bounds."""
     types = {_place(e): e for e in x.walk() if e.kind == "col"}
 
-    def halved(occurrence: int, name: str) -> Bounds | None:
+    def limits(occurrence: int, name: str, share: int) -> Bounds | None:
+        own = bounds_of(types[occurrence, name], lambda *_: None)
         declared = bounds(occurrence, name)
-        limits = bounds_of(types[occurrence, name], lambda *_: None)
-        if declared or limits.low is None or limits.high is None:
+        if declared or own.low is None or own.high is None:
             return declared
-        return replace(
-            limits, low=Fraction(ceil(limits.low / 2)), high=Fraction(floor(limits.high / 2))
-        )
+        low, high = Fraction(ceil(own.low / share)), Fraction(floor(own.high / share))
+        return replace(own, low=low, high=high, special=False)
 
-    found, other = bounds_of(x, bounds), bounds_of(x, halved)
+    found = bounds_of(x, lambda occurrence, name: limits(occurrence, name, 1))
+    other = bounds_of(x, lambda occurrence, name: limits(occurrence, name, 2))
     return (found.low, found.high) != (other.low, other.high)
 
 
@@ -163,11 +163,15 @@ def present(e: Expr) -> Expr:
 
 def written_bound(e: Expr, node: Node) -> Fraction:
     """Read a finite constant that the call names."""
+    whole = False
     while e.kind == "cast" and e.args[0].kind == "const":
+        whole = whole or e.type in INTEGERS
         e = e.args[0]
     try:
         if e.kind == "const" and e.data is not None:
-            return Fraction(str(e.data))
+            number = Fraction(str(e.data))
+            if number.denominator == 1 or not whole:
+                return number
     except (ValueError, ZeroDivisionError):
         pass
     raise UnsupportedConstruct(
@@ -214,9 +218,9 @@ def exact(x: Expr, found: Bounds, node: Node) -> Value:
     low, high = known(found, node)
     if x.type in INTEGERS:
         return Value(x, 0, low, high)
-    digits = found.scale
-    if digits is None or x.type in FLOATS:
-        if x.type in FLOATS:
+    digits, found_type = found.scale, x.type
+    if digits is None or found_type in FLOATS:
+        if found_type in FLOATS:
             low = ranges.significant(low, _FLOAT_DIGITS, floor)
             high = ranges.significant(high, _FLOAT_DIGITS, ceil)
         digits = 0
@@ -224,6 +228,9 @@ def exact(x: Expr, found: Bounds, node: Node) -> Value:
             digits += 1
         x = Expr("fn", "numeric", (wide(x), constant("integer", str(digits))), "round")
         low, high = (ranges.rounded(end, digits, ranges.half_away) for end in (low, high))
+        if found_type in FLOATS:
+            # a bound that the type does not have was moved, and casts keep fewer digits
+            x = clamped(x, low, high)
     largest = max(abs(low), abs(high)) * 10**digits
     if largest >= 10**MAX_DIGITS:
         raise UnsupportedConstruct(

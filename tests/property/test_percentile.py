@@ -90,7 +90,7 @@ def test_without_noise_the_cell_is_that_of_the_rank(counts: list[int], tenths: i
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=300), st.integers(0, 10))
 def test_public_data_are_answered_exactly(counts: list[int], tenths: int) -> None:
-    (cell,) = percentile.exact(counts, Sought(Fraction(tenths, 10), len(counts)))
+    (cell,) = percentile.exact([counts], Sought(Fraction(tenths, 10), len(counts)))
     values = [i for i, n in enumerate(counts, 1) for _ in range(n)]
     if values:
         place = max(math.ceil(Fraction(tenths, 10) * len(values)), 1)
@@ -115,7 +115,7 @@ def test_large_data_are_found_closely(share: Fraction, least: int, most: int) ->
 
 
 def test_groups_are_sought_apart() -> None:
-    counts = [5, 0, 0, 0, 0, 7]
+    counts = [[5, 0, 0], [0, 0, 7]]
     plan = percentile.plan_rows(
         "auto", Fraction(100), Fraction(0), 0, Sought(Fraction(1, 2), 3), constant=True
     )

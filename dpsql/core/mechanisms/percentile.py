@@ -8,7 +8,7 @@ block.  A score is the distance between the rank that is sought and the ranks in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -55,9 +55,12 @@ class OfRows:
         return 0.0 if self.inner is None else self.inner.beta
 
     def release(
-        self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource
+        self,
+        counts: Iterable[Sequence[int]],
+        sensitivity: Fraction | float,
+        noise: NoiseSource,
     ) -> Release:
-        """Seek in every group, of which each has as many counts as there are cells."""
+        """Seek in every group, given the counts of its cells one group after the other."""
         if self.inner is None:
             bound = math.ceil(at_least_one(sensitivity))
         else:
@@ -90,7 +93,10 @@ class OfUnits:
     ) -> Release:
         """Draw ``tau``, cut every unit off at it, and seek in every group."""
         j = self.truncation.draw(contributions, noise)
-        counts = contributions.truncated(j, groups)
+        cells = range(1, self.sought.cells + 1)
+        counts = (
+            contributions.truncated(j, [(*key, str(cell)) for cell in cells]) for key in groups
+        )
         bound = self.bounds[j] * contributions.grid
         return Release(_seek(counts, self.sought, bound, self.truncation.epsilon_value, noise))
 
@@ -125,11 +131,10 @@ def plan_units(mechanism: str, epsilon: Fraction, limits: Limits, sought: Sought
     return OfUnits(plan.guarantee, sought, plan)
 
 
-def exact(counts: Sequence[int], sought: Sought) -> list[int]:
+def exact(counts: Iterable[Sequence[int]], sought: Sought) -> list[int]:
     """Find the cells without noise, for public data; of no results the first."""
     found = []
-    for start in range(0, len(counts), sought.cells):
-        group = counts[start : start + sought.cells]
+    for group in counts:
         rank = max(sought.share * sum(group), Fraction(1))
         reached = (i for i, below in enumerate(accumulate(group), 1) if below >= rank)
         found.append(next(reached, 1))
@@ -137,14 +142,14 @@ def exact(counts: Sequence[int], sought: Sought) -> list[int]:
 
 
 def _seek(
-    counts: Sequence[int], sought: Sought, bound: int, epsilon: Fraction, noise: NoiseSource
+    counts: Iterable[Sequence[int]],
+    sought: Sought,
+    bound: int,
+    epsilon: Fraction,
+    noise: NoiseSource,
 ) -> list[int]:
     """Return for each group the number of the cell that was found, from 1."""
-    cells = sought.cells
-    return [
-        _cell(counts[start : start + cells], sought.share, bound, epsilon, noise)
-        for start in range(0, len(counts), cells)
-    ]
+    return [_cell(group, sought.share, bound, epsilon, noise) for group in counts]
 
 
 def _cell(
