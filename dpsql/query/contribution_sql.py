@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from dpsql.errors import InternalError
 from dpsql.model import GRID, Contributions, JoinQuery, Key
-from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
+from dpsql.query.flat_sql import answering
 
 
 def per_unit(query: JoinQuery) -> JoinQuery:
@@ -75,7 +75,7 @@ class _Statement:
         self.query = together(queries)
         self.queries = queries
         self.number = number
-        self.writer = Writer(plan, number)
+        self.writer = answering(plan, numeric=number == "numeric")
         self.answer = self.writer.answer(plan.query.groups)
         self.buckets = [
             f"'{{{','.join(map(str, listed))}}}'::{self._type(query)}[]"

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from dpsql.model import JoinQuery, Key
 from dpsql.query.contribution_sql import integer_sql, together
-from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
+from dpsql.query.flat_sql import answering
 
 
 def per_value(query: JoinQuery) -> JoinQuery:
@@ -29,7 +29,7 @@ def sum_sql(plan: Plan, queries: Sequence[JoinQuery], *, numeric: bool = False) 
         Count in ``numeric`` rather than in ``bigint`` that fails with 22003.
     """
     query = together(queries)
-    writer = Writer(plan, "numeric" if numeric else "bigint")
+    writer = answering(plan, numeric=numeric)
     answer = writer.answer(tuple(dict.fromkeys(query.groups)))
     values = [
         f"{integer_sql(f'c.w{query.weights.index(one.weights[0])}', one)}::text AS v{j}"
@@ -41,7 +41,7 @@ def sum_sql(plan: Plan, queries: Sequence[JoinQuery], *, numeric: bool = False) 
 def distinct_sql(plan: Plan, queries: Sequence[JoinQuery], *, numeric: bool = False) -> str:
     """Write the statement for different values; ``plan`` is of `per_value` of the query."""
     (query,) = queries
-    writer = Writer(plan, "numeric" if numeric else "bigint")
+    writer = answering(plan, numeric=numeric)
     answer = writer.answer(plan.query.groups)
     # a part of the join without results makes the count of every row 0
     present = " AND ".join(["c.n > 0", *(f"c.a{a} IS NOT NULL" for a in query.distinct)])
