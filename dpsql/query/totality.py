@@ -56,14 +56,30 @@ def cast_node(e: Expr, full: str, type_: str) -> Expr:
 
 
 def wide(e: Expr) -> Expr:
-    """View an integer as numeric, without the range check of an inner result."""
-    if e.kind == "narrow":
+    """View an integer as numeric, without the range check of an inner result.
+
+    What was rounded to become an integer, or is a float underneath, keeps its cast: without it
+    ``x::int * 2`` would be another number, and a product of floats could overflow.
+    """
+    if e.kind == "narrow" and _integral(e.args[0]):
         return e.args[0]
     if e.type == "numeric":
         return bounded(e)
     if e.kind == "const":
         return constant("numeric", None if e.data is None else str(e.data))
     return cast_node(e, "numeric", "numeric")
+
+
+def _integral(e: Expr) -> bool:
+    """Tell whether a numeric expression was made of integers by exact operations."""
+    if e.kind == "narrow":
+        return _integral(e.args[0])
+    if e.kind == "cast":
+        return e.data == "numeric" and e.args[0].type in INTEGERS
+    if e.kind == "const":
+        return e.data is not None and str(e.data).lstrip("-").isdigit()
+    exact = (e.kind == "op" and e.data in ("+", "-", "*")) or (e.kind, e.data) == ("fn", "abs")
+    return exact and e.type == "numeric" and all(_integral(a) for a in e.args)
 
 
 def narrow(e: Expr, type_: str) -> Expr:

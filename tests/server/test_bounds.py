@@ -165,6 +165,15 @@ def test_every_value_of_an_allowed_operation_is_inside(
     assert done >= least
 
 
+@pytest.mark.parametrize("value", ["n::integer * 2", "-(n::integer)", "f::bigint * n::integer"])
+def test_what_a_cast_rounded_stays_rounded(catalog: LiveCatalog, value: str) -> None:
+    """Arithmetic of integers is done in numeric, which must not undo it."""
+    e = expression_of(catalog, value, "public.y")
+    row = "from (values (1.5::numeric(6,2), 2.5::float8), (2.4, 3.6)) as r0(n, f)"
+    found = catalog.connection.execute(f"select {render(e)} {row}").fetchall()  # type: ignore[arg-type]
+    assert found == catalog.connection.execute(f"select {value} {row}").fetchall()  # type: ignore[arg-type]
+
+
 CONSTANTS = ("0", "1", "-2", "7", "0.5", "-0.25", "100", "3.333", "1e6", "0.001")
 
 

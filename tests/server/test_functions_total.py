@@ -149,6 +149,7 @@ def nested_expressions() -> list[str]:
     return [
         "c1 + c2 * c3 - c1", "(c1 * c2) / c3", "c3 / (c2 - c2)", "c3 % (c1 * c2)", "-c3", "abs(c3)",
         "c4 * c4 / c4", "c4 + c4 * c4", "round(c4 * c4, 3)", "c7 * c7 / c7", "c6 / c6 + c6",
+        "c7::bigint * c7::bigint", "c6::integer * c6::bigint + c2", "c4::integer * c4::integer",
         "(c4 * c4)::integer + c2", "(c7 * 2)::bigint * c3", "upper(c8) || lower(c8) || c9",
         "replace(c8, 'x', 'yy')", "nullif(c2, 0) / nullif(c2, -1)", "coalesce(c4, 0) / c4",
         "date_trunc('month', c12)", "date_trunc('year', c12 + interval '1 month')",

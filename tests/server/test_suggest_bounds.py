@@ -197,8 +197,13 @@ def test_a_role_without_budget_gets_nothing(values: Any, alice: Any) -> None:
     with pytest.raises(psycopg.Error) as caught:
         suggest(values.connect(user="bob"), "'public.v', 'i', 0.5, 0.9")
     assert caught.value.sqlstate == "PD001"
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        suggest(values.connect(user="mallory"), "'public.v', 'i'")
+    values.sql("create role unknown_to_dpsql login")
+    with (
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+        values.connect(user="unknown_to_dpsql") as session,
+    ):
+        suggest(session, "'public.v', 'i'")
+    values.sql("drop role unknown_to_dpsql")
 
 
 def test_the_highest_confidence_survives_the_digits_of_a_setting(alice: Any) -> None:
