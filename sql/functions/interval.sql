@@ -9,7 +9,7 @@ as $body$
 begin
     raise exception 'dp_interval_low was not intercepted' using
         errcode = 'PD060',
-        hint = 'Use it on a dp_count in the select list of the same statement.';
+        hint = 'Use it on a dp_count or dp_sum in the select list of the same statement.';
 end
 $body$;
 
@@ -24,7 +24,7 @@ as $body$
 begin
     raise exception 'dp_interval_high was not intercepted' using
         errcode = 'PD060',
-        hint = 'Use it on a dp_count in the select list of the same statement.';
+        hint = 'Use it on a dp_count or dp_sum in the select list of the same statement.';
 end
 $body$;
 
@@ -39,7 +39,7 @@ as $body$
 begin
     raise exception 'dp_interval_low was not intercepted' using
         errcode = 'PD060',
-        hint = 'Use it on a dp_sum in the select list of the same statement.';
+        hint = 'Use it on a dp_count or dp_sum in the select list of the same statement.';
 end
 $body$;
 
@@ -54,7 +54,7 @@ as $body$
 begin
     raise exception 'dp_interval_low was not intercepted' using
         errcode = 'PD060',
-        hint = 'Use it on a dp_sum in the select list of the same statement.';
+        hint = 'Use it on a dp_count or dp_sum in the select list of the same statement.';
 end
 $body$;
 
@@ -69,7 +69,7 @@ as $body$
 begin
     raise exception 'dp_interval_low was not intercepted' using
         errcode = 'PD060',
-        hint = 'Use it on a dp_sum in the select list of the same statement.';
+        hint = 'Use it on a dp_count or dp_sum in the select list of the same statement.';
 end
 $body$;
 
@@ -84,7 +84,7 @@ as $body$
 begin
     raise exception 'dp_interval_high was not intercepted' using
         errcode = 'PD060',
-        hint = 'Use it on a dp_sum in the select list of the same statement.';
+        hint = 'Use it on a dp_count or dp_sum in the select list of the same statement.';
 end
 $body$;
 
@@ -99,7 +99,7 @@ as $body$
 begin
     raise exception 'dp_interval_high was not intercepted' using
         errcode = 'PD060',
-        hint = 'Use it on a dp_sum in the select list of the same statement.';
+        hint = 'Use it on a dp_count or dp_sum in the select list of the same statement.';
 end
 $body$;
 
@@ -114,7 +114,7 @@ as $body$
 begin
     raise exception 'dp_interval_high was not intercepted' using
         errcode = 'PD060',
-        hint = 'Use it on a dp_sum in the select list of the same statement.';
+        hint = 'Use it on a dp_count or dp_sum in the select list of the same statement.';
 end
 $body$;
 

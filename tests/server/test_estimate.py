@@ -188,8 +188,10 @@ def test_parameters_are_taken_as_by_explain(shop: Any) -> None:
 
 
 def test_who_asks_and_what_is_refused(shop: Any) -> None:
-    with shop.connect(user="mallory") as mallory, pytest.raises(psycopg.Error) as caught:
-        mallory.execute("select * from dp.estimate(%s)", (COUNT,))
+    shop.sql("create role unknown_to_dpsql login")
+    with shop.connect(user="unknown_to_dpsql") as other, pytest.raises(psycopg.Error) as caught:
+        other.execute("select * from dp.estimate(%s)", (COUNT,))
+    shop.sql("drop role unknown_to_dpsql")
     assert caught.value.sqlstate == "42501"
     with shop.connect(user="alice") as alice:
         for statement, sqlstate in (

@@ -17,10 +17,11 @@ GRANTS = "grant usage on schema public to alice; select dp.grant_budget('alice',
 
 
 def ask(database: Any, question: str) -> Any:
-    """Ask as an analyst, with hardly any noise; return the answer or the error."""
+    """Ask as an analyst, with hardly any noise and one row a unit; return the answer or the error."""
     database.sql(GRANTS)
     with database.connect("alice") as alice:
         alice.execute("set dp.epsilon = 50; set client_min_messages = error")
+        alice.execute("set dp.max_rows_contributed = 1")
         try:
             return alice.execute(question).fetchall()
         except Exception as error:  # noqa: BLE001
