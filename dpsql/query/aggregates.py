@@ -32,7 +32,7 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.query import refusals
 from dpsql.query.bounds import ColumnBounds
 from dpsql.query.cells import histogram, ranked, share
-from dpsql.query.graph import bare, not_null
+from dpsql.query.graph import as_type, bare, not_null
 from dpsql.query.ir import TRUE, Expr, constant
 from dpsql.query.measures import Formula, Measure, Value
 from dpsql.query.syntax import Node
@@ -179,15 +179,13 @@ def _centre(value: Value) -> Fraction:
 def _less(value: Value, centre: Fraction) -> Value:
     if centre == 0:
         return value
-    x = value.expression
-    number = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
+    number = as_type(value.expression, "numeric")
     moved = Expr("op", "numeric", (number, constant("numeric", decimal(centre))), "-")
     return Value(moved, value.digits, value.low - centre, value.high - centre)
 
 
 def _squared(value: Value) -> Value:
-    x = value.expression
-    number = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
+    number = as_type(value.expression, "numeric")
     least = Fraction(0)
     most = max(value.low**2, value.high**2)
     return Value(Expr("op", "numeric", (number, number), "*"), 2 * value.digits, least, most)

@@ -9,6 +9,7 @@ from math import ceil, floor
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query import refusals
 from dpsql.query.bounds import Bounds, ColumnBounds
+from dpsql.query.graph import as_type
 from dpsql.query.ir import Expr, constant
 from dpsql.query.measures import Formula, Measure
 from dpsql.query.syntax import Node
@@ -74,13 +75,13 @@ def _require_one_relation(x: Expr, node: Node) -> None:
 
 
 def _numeric_op(operator: str, x: Expr, number: str) -> Expr:
-    left = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
+    left = as_type(x, "numeric")
     return Expr("op", "numeric", (left, constant("numeric", number)), operator)
 
 
 def _numbered(x: Expr, low: Fraction, high: Fraction, cells: int) -> Expr:
     """Write the number of a clamped value's cell; the upper end belongs to the last."""
-    number = x if x.type == "numeric" else Expr("cast", "numeric", (x,), "numeric")
+    number = as_type(x, "numeric")
     ends = [constant("numeric", decimal(end)) for end in (low, high)]
     count = constant("integer", str(cells))
     place = Expr("fn", "integer", (number, *ends, count), "width_bucket")

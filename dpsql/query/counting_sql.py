@@ -154,6 +154,11 @@ def _shared(plan: Plan, n: int) -> tuple[int, ...]:
     return tuple(sorted(set(left.output) & set(right.output)))
 
 
+def weight_sql(weight: Weight, number: str) -> str:
+    """Write a value in a type in which its sums are exact; integers in what counts are in."""
+    return f"({weight.sql})::{number}" if weight.integer else weight.sql
+
+
 def _times(*factors: str) -> str:
     """Write a product; a factor that is known to be 1 is empty."""
     return " * ".join(f for f in factors if f)
@@ -271,7 +276,7 @@ class Writer:
 
     def _base(self, n: int, base: Base) -> str:
         values = {
-            name: self._weight(weight)
+            name: weight_sql(weight, self.number)
             for name, weight in self._weights(base.occurrences)
             if weight.occurrences == base.occurrences
         }
@@ -290,9 +295,6 @@ class Writer:
         """Name the weights that a factor of these occurrences holds."""
         named = ((f"w{i}", weight) for i, weight in enumerate(self.plan.query.weights))
         return [(name, weight) for name, weight in named if weight.occurrences <= occurrences]
-
-    def _weight(self, weight: Weight) -> str:
-        return f"({weight.sql})::{self.number}" if weight.integer else weight.sql
 
     def _totals(self, values: dict[str, str], grouped: bool = True) -> list[str]:
         """Write the sums of a grouping; a row without a count of its own counts 1."""
@@ -324,7 +326,7 @@ class Writer:
             values = {name: f"s.{name}" for name in values}
             for name, weight in self._weights(product.occurrences):
                 if name not in values:  # it spans what only comes together here
-                    values[name] = _times(self._weight(weight), values.get("n", ""))
+                    values[name] = _times(weight_sql(weight, self.number), values.get("n", ""))
         columns = [f"{origin[a]} AS a{a}" for a in product.output]
         if product.grouped and self._sorted(n):
             return self._sort(product, columns, source, values)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.model import JoinQuery
-from dpsql.query.counting_sql import Writer, source_sql
+from dpsql.query.counting_sql import Writer, source_sql, weight_sql
 from dpsql.query.elimination import Base, Plan
 
 
@@ -84,7 +84,7 @@ def flat_sql(query: JoinQuery, attributes: Sequence[int], number: str) -> str:
             n for n, p in enumerate(query.predicates) if p.occurrences <= {occurrence.index}
         )
         weights = {
-            f"w{i}": f"({weight.sql})::{number}" if weight.integer else weight.sql
+            f"w{i}": weight_sql(weight, number)
             for i, weight in enumerate(query.weights)
             if weight.occurrences == {occurrence.index}
         }
@@ -110,7 +110,7 @@ def flat_sql(query: JoinQuery, attributes: Sequence[int], number: str) -> str:
     keys = [f"j.a{a} AS a{a}" for a in attributes]
     totals = [f"count(*)::{number} AS n"]
     for i, weight in enumerate(query.weights):
-        value = f"j.w{i}" if f"w{i}" in values else f"({weight.sql})"
+        value = f"j.w{i}" if f"w{i}" in values else weight_sql(weight, number)
         total = f"sum({value})"
         totals.append(f"{total if attributes else f'coalesce({total}, 0)'} AS w{i}")
     text = f"SELECT {', '.join([*keys, *totals])} FROM ({joined}) AS j"
