@@ -203,7 +203,11 @@ class Writer:
         return f"WITH {', '.join(ctes)} " if ctes else ""
 
     def answer(self, attributes: Sequence[int]) -> str:
-        """Write the answer as rows of ``attributes``, in their types, and the count ``n``."""
+        """Write the answer as rows of ``attributes``, in their types, and the count ``n``.
+
+        With attributes, every row has results: a part of the join that shares none of them is one
+        row, and may be empty.
+        """
         numbers = self.plan.answer or ()
         origin = {
             a: f"f{j}.a{a}" for j, n in enumerate(numbers) for a in self.plan.factors[n].output
@@ -219,7 +223,9 @@ class Writer:
             ]
             columns.append(f"{_times(*parts)} AS w{i}")
         sources = " CROSS JOIN ".join(f"{self._source(n)} AS f{j}" for j, n in enumerate(numbers))
-        return f"SELECT {', '.join(columns)} FROM {sources}"
+        apart = [f"{counts[j]} > 0" for j, f in enumerate(factors) if counts[j] and not f.output]
+        where = f" WHERE {' AND '.join(apart)}" if attributes and apart else ""
+        return f"SELECT {', '.join(columns)} FROM {sources}{where}"
 
     def _stored(self, n: int) -> bool:
         factor = self.plan.factors[n]
