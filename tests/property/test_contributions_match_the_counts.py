@@ -112,3 +112,50 @@ def test_no_unit_has_results_where_a_part_of_the_join_apart_is_empty(
         connection.execute("INSERT INTO pg_temp.e2 VALUES (7, 7)")
         (found,) = contributions([query], [BOUNDS], database, kernel=kernel)
         assert sum(found.units) == 2
+
+
+def test_groups_that_a_filter_lists_are_coded_without_reading_them(
+    connection: psycopg.Connection[Any],
+) -> None:
+    columns = (Column("u", 23, "integer", True), Column("g", 1042, "character(2)", True))
+    relations = [Relation(20 + i, "pg_temp", n, True, 20 + i, columns) for i, n in enumerate("vw")]
+    listed = ("'a'::bpchar", "'b '::bpchar", "'none'::bpchar")
+    inside = f"r0.g = ANY (ARRAY[{', '.join(listed)}])"
+    occurrences = (
+        Occurrence(
+            0,
+            relations[0],
+            (AttributeUse(0, "r0.u", "u"), AttributeUse(1, "r0.g", "g")),
+            (inside,),
+        ),
+        Occurrence(1, relations[1], (AttributeUse(0, "r1.u", "u"),)),
+    )
+    attributes = (Attribute(0, "integer", True), Attribute(1, "bpchar", False, listed))
+    query = JoinQuery(occurrences, attributes, groups=(1,), unit=0)
+    with connection.transaction(force_rollback=True):
+        for name in "vw":
+            connection.execute(
+                f"CREATE TABLE pg_temp.{name} (u integer NOT NULL, g char(2) NOT NULL)"
+            )
+        connection.execute("INSERT INTO pg_temp.v VALUES (1, 'a'), (1, 'b'), (2, 'a'), (2, 'zz')")
+        connection.execute("INSERT INTO pg_temp.w VALUES (1, ''), (1, ''), (2, '')")
+        database = Recorder(connection)
+        (found,) = contributions([query], [BOUNDS], database, kernel="arrays")
+        assert any("unnest" in sql for sql in database.seen)
+        assert not any("WITH" in sql for sql in database.seen)
+        (expected,) = contributions([query], [BOUNDS], database, kernel="sql")
+    assert found == expected
+    amounts = {key: sum(n for n, _ in cells.values()) for key, cells in found.groups.items()}
+    assert amounts == {("a",): 3, ("b",): 2}
+
+
+class Recorder(SnapshotDatabase):
+    """Keeps the statements."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__(connection)
+        self.seen: list[str] = []
+
+    def execute(self, sql: str, *rest: Any) -> list[tuple[object, ...]]:
+        self.seen.append(sql)
+        return super().execute(sql, *rest)
