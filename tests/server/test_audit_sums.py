@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from scipy.stats import beta as beta_law
 
+from tests.server import asking
 from tests.server.test_audit import DELTA, FALSE_ALARM, FORGOTTEN_JOIN, patched, refuted
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
@@ -201,13 +202,7 @@ def audit(without: Any, with_: Any, asked: Case, *, hidden: bool) -> None:
 @pytest.fixture(scope="module")
 def neighbours(server: Any, request: Any) -> Any:
     set_up, more = (ROWS, ROW) if request.param == "rows" else (UNITS, UNIT)
-    pair = server.create_database(), server.create_database()
-    for database in pair:
-        database.sql(set_up)
-    pair[1].sql(more)
-    yield pair
-    for database in pair:
-        server.drop_database(database)
+    yield from asking.neighbours(server, set_up, more)
 
 
 @pytest.mark.parametrize("neighbours", ["rows"], indirect=True)
