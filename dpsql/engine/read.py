@@ -55,13 +55,15 @@ def _rows(aggregates: list[AggregateQuote], services: Services) -> list[Counts]:
 
     queries = [aggregate.query for aggregate in aggregates]
     boundaries = frozenset().union(*(a.bounding.boundaries for a in aggregates))
-    counted = any(not (query.weights or query.distinct) for query in queries)
+    counted = any(not _summed(query) for query in queries)
     counts = Counts({}, {})
     if counted or boundaries:
         counts = count(queries[0].plain, boundaries, services.database, answer=counted)
-    others = [query for query in queries if query.weights or query.distinct]
+    others = [query for query in queries if _summed(query)]
     found = iter(sums(others, services.database) if others else ())
-    return [
-        replace(counts, groups=next(found)) if query.weights or query.distinct else counts
-        for query in queries
-    ]
+    return [replace(counts, groups=next(found)) if _summed(query) else counts for query in queries]
+
+
+def _summed(query: JoinQuery) -> bool:
+    """Tell what is no plain count by attributes."""
+    return bool(query.weights or query.distinct or query.computed)

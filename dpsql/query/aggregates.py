@@ -135,9 +135,9 @@ def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], E
     condition = all_of(chosen, not_null(bare(counted)))
     if "distinct" not in node.flags:
         return Measure(condition)
-    if len(counted.occurrences()) != 1 or counted.type == "interval":
+    if not counted.occurrences() or counted.type == "interval":
         raise UnsupportedConstruct(
-            "DISTINCT needs an expression over columns of one relation, and no interval",
+            "DISTINCT needs an expression over columns, and no interval",
             hint="Use dp_count(DISTINCT column).",
             position=node.position,
         )

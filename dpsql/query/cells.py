@@ -45,7 +45,7 @@ def ranked(
 ) -> Formula:
     """Seek the cell up to which a share of the results lies."""
     x, found, type_, counted = _measured(node, args, build, bounds, chosen)
-    _require_one_relation(x, node)
+    _require_columns(x, node)
     low, high = known(found, node)
     moment = type_ in moments.SCALES
     if not moment and x.type not in INTEGERS:
@@ -134,11 +134,11 @@ def _moment_call(node: Node) -> str:
     return f"{name}(value, {more}'2000-01-01', '2030-12-31'{cells})"
 
 
-def _require_one_relation(x: Expr, node: Node) -> None:
-    if len(x.occurrences()) != 1:
+def _require_columns(x: Expr, node: Node) -> None:
+    if not x.occurrences():
         raise UnsupportedConstruct(
-            f"the argument of {node.pair()[1]} must use columns of one relation",
-            hint="Use columns of one relation, or dp_avg.",
+            f"the argument of {node.pair()[1]} must use columns",
+            hint=f"Write {node.pair()[1]}(column).",
             position=node.position,
         )
 
@@ -193,7 +193,7 @@ def histogram(
         ends += [constant(x.type, _ended(high, x.type, up=False))]
         inside = Expr("and", "boolean", (compare(x, ">=", ends[0]), compare(x, "<=", ends[1])))
         x = clamped(x, low, high)
-    _require_one_relation(x, node)
+    _require_columns(x, node)
     cell = _numbered(x, low, high, int(cells))
     condition = all_of(chosen, valued, inside)
     return Formula("{0}", (Measure(condition, cell=cell, cells=int(cells)),), "bigint[]")

@@ -50,7 +50,7 @@ def contributions(
     grouped = per_unit(query)
     facts = read_facts(grouped, database)
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
-    if not (query.weights or query.distinct) and (
+    if not (query.weights or query.distinct or query.computed) and (
         kernel == "arrays" or (kernel == "auto" and prefer_arrays(plan, facts, memory_limit))
     ):
         found = _in_arrays(query, bounds[0], plan, facts, database, memory_limit)
