@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Union, cast
 
 from dpsql.engine.several import Several, read_several
 from dpsql.engine.truncated import Truncated
@@ -45,7 +45,9 @@ def _contributions(aggregates: list[AggregateQuote], services: Services) -> list
 
     queries = [aggregate.query for aggregate in aggregates]
     bounds = [aggregate.plan.bounds for aggregate in aggregates]
-    return contributions(queries, bounds, services.database)
+    # a function of the settings and of which groups are public, hence the same for all
+    reach = max(cast("Truncated", aggregate.bounding).reach for aggregate in aggregates)
+    return contributions(queries, bounds, services.database, reach=reach)
 
 
 def _rows(aggregates: list[AggregateQuote], services: Services) -> list[Counts]:
