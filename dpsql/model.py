@@ -241,6 +241,18 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """An attribute that no occurrence provides: ``sql`` over the columns ``a<j>`` of others.
+
+    Equal inputs give equal values, so it may be computed of groups of results.
+    """
+
+    attribute: int
+    sql: str
+    inputs: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class JoinQuery:
     """``SELECT groups, count(*) FROM occurrences WHERE ... GROUP BY groups``.
 
@@ -252,7 +264,8 @@ class JoinQuery:
     counted.  With ``distinct`` the different values of these attributes are counted per group;
     NULL is none.  With ``cells`` the last group tells in which of so many cells, numbered from 1, a
     value lies; then ``rank`` is the share of results up to a value that is sought: 0 is the least
-    value, 1 the greatest, ``None`` asks for the number in every cell.
+    value, 1 the greatest, ``None`` asks for the number in every cell.  A cell or distinct value of
+    several occurrences is ``computed``.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -266,6 +279,14 @@ class JoinQuery:
     rank: Fraction | None = None
     units: tuple[int, ...] = ()
     unit_roots: tuple[int, ...] = ()
+    computed: Computed | None = None
+
+    def provided(self, attributes: Iterable[int]) -> frozenset[int]:
+        """Return what must be read of results to tell some attributes."""
+        found = set(attributes)
+        if self.computed is not None and self.computed.attribute in found:
+            found = found - {self.computed.attribute} | self.computed.inputs
+        return frozenset(found)
 
     @property
     def over_units(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Union, cast
 
 from dpsql.engine.several import Several, read_several
 from dpsql.engine.truncated import Truncated
@@ -45,7 +45,9 @@ def _contributions(aggregates: list[AggregateQuote], services: Services) -> list
 
     queries = [aggregate.query for aggregate in aggregates]
     bounds = [aggregate.plan.bounds for aggregate in aggregates]
-    return contributions(queries, bounds, services.database)
+    # a function of the settings and of which groups are public, hence the same for all
+    reach = max(cast("Truncated", aggregate.bounding).reach for aggregate in aggregates)
+    return contributions(queries, bounds, services.database, reach=reach)
 
 
 def _rows(aggregates: list[AggregateQuote], services: Services) -> list[Counts]:
@@ -55,13 +57,15 @@ def _rows(aggregates: list[AggregateQuote], services: Services) -> list[Counts]:
 
     queries = [aggregate.query for aggregate in aggregates]
     boundaries = frozenset().union(*(a.bounding.boundaries for a in aggregates))
-    counted = any(not (query.weights or query.distinct) for query in queries)
+    counted = any(not _summed(query) for query in queries)
     counts = Counts({}, {})
     if counted or boundaries:
         counts = count(queries[0].plain, boundaries, services.database, answer=counted)
-    others = [query for query in queries if query.weights or query.distinct]
+    others = [query for query in queries if _summed(query)]
     found = iter(sums(others, services.database) if others else ())
-    return [
-        replace(counts, groups=next(found)) if query.weights or query.distinct else counts
-        for query in queries
-    ]
+    return [replace(counts, groups=next(found)) if _summed(query) else counts for query in queries]
+
+
+def _summed(query: JoinQuery) -> bool:
+    """Tell what is no plain count by attributes."""
+    return bool(query.weights or query.distinct or query.computed)

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The method of questions over privacy units: no sensitivity is estimated."""
+    """The method of questions over privacy units: no sensitivity is estimated.
+
+    Of each unit the results in ``reach`` of its groups count; 0: in all.
+    """
 
     limits: truncation.Limits
+    reach: int = 0
     method: str = "truncation"
     label: str = PROVED
     least: int = 0
@@ -33,7 +37,7 @@ class Truncated:
     @property
     def identity(self) -> str:
         """The method, and where every unit is cut off at the latest."""
-        return f"truncation {self.limits} {self.least}"
+        return f"truncation {self.limits} {self.least} {self.reach}"
 
     def smooth(self, *_: object) -> SmoothBound:
         """Fail: there is no bound of the sensitivity."""
@@ -58,13 +62,14 @@ def truncated(
     """
     require_units(settings)
     limits = limits_of(query, settings, groups)
+    reach = reach_of(query, settings, groups)
     least = int(settings.min_frequency) if delta is not None else 0
     if query.rank is not None:
         ranked = plan_units(settings.mechanism, epsilon, limits, Sought(query.rank, query.cells))
-        return Truncated(limits), ranked
+        return Truncated(limits, reach), ranked
     single = groups == 1 and not query.groups
     plan = truncation.plan(settings.mechanism, epsilon, delta, limits, single=single, least=least)
-    return Truncated(limits, least=least), plan
+    return Truncated(limits, reach, least=least), plan
 
 
 def require_units(settings: Settings) -> None:
@@ -75,6 +80,14 @@ def require_units(settings: Settings) -> None:
             detail="Rows of this question belong to privacy units.",
             hint="Use SET dp.method = auto.",
         )
+
+
+def reach_of(query: JoinQuery, settings: Settings, groups: int | None) -> int:
+    """Tell in how many groups a unit may have results; 0 where nothing bounds that."""
+    most = int(settings.max_groups_contributed)
+    if not query.groups or (groups is not None and groups <= most):
+        return 0
+    return most
 
 
 def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> truncation.Limits:

@@ -105,13 +105,12 @@ def formula(
         return Formula("{0}", (_count(node, args, chosen, build),))
     if name == "dp_histogram":
         return histogram(node, args, chosen, build, bounds)
-    rank = _RANKS.get(name)
-    if name == "dp_percentile":
-        rank = share(node, args, build)
-    x, found, type_ = argument(node, args, build, bounds, declared=declared or rank is not None)
+    if name in _RANKS:
+        rank = _RANKS[name]
+        sought = share(node, args, build) if rank is None else rank
+        return ranked(node, args, chosen, build, bounds, sought)
+    x, found, type_ = argument(node, args, build, bounds, declared=declared)
     counted = all_of(chosen, valid(x, found))
-    if rank is not None:
-        return ranked(x, found, counted, rank, type_, node)
     value = exact(x, found, node)
     if name == "dp_sum":
         measure = Measure(chosen, zeroed(value, found))
@@ -136,9 +135,9 @@ def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], E
     condition = all_of(chosen, not_null(bare(counted)))
     if "distinct" not in node.flags:
         return Measure(condition)
-    if len(counted.occurrences()) != 1 or counted.type == "interval":
+    if not counted.occurrences() or counted.type == "interval":
         raise UnsupportedConstruct(
-            "DISTINCT needs an expression over columns of one relation, and no interval",
+            "DISTINCT needs an expression over columns, and no interval",
             hint="Use dp_count(DISTINCT column).",
             position=node.position,
         )

@@ -21,7 +21,7 @@ from math import ceil, floor
 from typing import cast
 
 from dpsql.model import Domain
-from dpsql.query import ranges
+from dpsql.query import moments, ranges
 from dpsql.query.constants import number
 from dpsql.query.fields import field_range
 from dpsql.query.ir import Expr
@@ -80,16 +80,19 @@ def domain_bounds(domain: Domain) -> Bounds:
     """Bound what is left of a column's values after they are moved into its declared domain.
 
     Of a range its ends, of listed values the least and the greatest.  Clamped by ``least`` and
-    ``greatest`` no value stays NaN or infinite; NULL stays.  Nothing is known of types other than
-    numbers.
+    ``greatest`` no value stays NaN or infinite; NULL stays.  Dates and timestamps are days and
+    seconds (:mod:`dpsql.query.moments`); nothing is known of other types than these and numbers.
     """
     unknown = Bounds(None, None, None)
     type_ = base(domain.type_name)
-    if not _is_number(type_):
-        return unknown
     texts = domain.values
     if domain.lower is not None and domain.upper is not None:
         texts = (domain.lower, domain.upper)
+    if type_ in moments.SCALES:
+        found = [n for n in (moments.number(type_, text) for text in texts) if n is not None]
+        return Bounds(min(found), max(found), moments.SCALES[type_]) if found else unknown
+    if not _is_number(type_):
+        return unknown
     values = [v for v in map(Decimal, texts) if v.is_finite()]
     if not values:
         return unknown

@@ -108,10 +108,13 @@ def _text(emitted: Emitted, order: tuple[int, ...]) -> str:
         filters = sorted(_neutral(f) for f in o.filters)
         lines.append(f"{o.relation.oid} [{', '.join(uses)}] [{' & '.join(filters)}]")
     predicates = sorted(render(normalise(_renumber(p, numbers))) for p in emitted.predicates)
-    groups = [numbers[g] for g in query.groups]
+    told: dict[int, int | str] = dict(numbers)
+    if emitted.computed is not None and query.computed is not None:
+        told[query.computed.attribute] = render(_renumber(emitted.computed, numbers))
+    groups = [told[g] for g in query.groups]
     parts = [*lines, f"where {predicates}", f"by {groups}"]
     if query.distinct:
-        parts.append(f"distinct {[numbers[a] for a in query.distinct]}")
+        parts.append(f"distinct {[told[a] for a in query.distinct]}")
     if query.cells:
         parts.append(f"in {query.cells} cells, rank {query.rank}")
     if emitted.value is not None:

@@ -7,9 +7,10 @@ from fractions import Fraction
 from math import ceil, floor
 
 from dpsql.errors import UnsupportedConstruct
-from dpsql.query import refusals
+from dpsql.query import moments, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds
-from dpsql.query.graph import as_type
+from dpsql.query.functions import compare
+from dpsql.query.graph import as_type, not_null
 from dpsql.query.ir import Expr, constant, decimal
 from dpsql.query.measures import Formula, Measure
 from dpsql.query.syntax import Node
@@ -35,12 +36,20 @@ def share(node: Node, args: list[Node], build: Callable[[Node], Expr]) -> Fracti
 
 
 def ranked(
-    x: Expr, found: Bounds, condition: Expr, rank: Fraction, type_: str, node: Node
+    node: Node,
+    args: list[Node],
+    chosen: Expr,
+    build: Callable[[Node], Expr],
+    bounds: ColumnBounds,
+    rank: Fraction,
 ) -> Formula:
     """Seek the cell up to which a share of the results lies."""
-    _require_one_relation(x, node)
+    x, found, type_, counted = _measured(node, args, build, bounds, chosen)
+    _require_columns(x, node)
     low, high = known(found, node)
-    x = clamped(x, low, high) if x.type not in INTEGERS else x
+    moment = type_ in moments.SCALES
+    if not moment and x.type not in INTEGERS:
+        x = clamped(x, low, high)
     scale = found.scale
     if scale is not None and x.type not in FLOATS and (high - low) * 10**scale < MAX_CELLS:
         step = Fraction(1, 10**scale)
@@ -61,15 +70,75 @@ def ranked(
         text = f"pg_catalog.round({text}, {digits})"
         high = top
     text = f"least(greatest({text}, {decimal(low)}::numeric), {decimal(high)}::numeric)"
-    measure = Measure(condition, cell=cell, cells=cells, rank=rank)
-    return Formula(text, (measure,), type_)
+    if moment:
+        text = moments.shown(type_, text, low, high)
+    return Formula(text, (Measure(counted, cell=cell, cells=cells, rank=rank),), type_)
 
 
-def _require_one_relation(x: Expr, node: Node) -> None:
-    if len(x.occurrences()) != 1:
+def _measured(
+    node: Node,
+    args: list[Node],
+    build: Callable[[Node], Expr],
+    bounds: ColumnBounds,
+    chosen: Expr,
+) -> tuple[Expr, Bounds, str, Expr]:
+    """Return the number whose cell is told, its bounds, the argument's type, and what is counted.
+
+    A moment is clamped to bounds in the call, or to the declared ones of a column, and numbered.
+    """
+    x = build(args[0])
+    if x.type not in moments.SCALES or len(args) not in (1, 3):
+        x, found, type_ = argument(node, args, build, bounds, declared=True)
+        return x, found, type_, all_of(chosen, valid(x, found))
+    if len(args) == 3:
+        low, high = (_moment(build(a), node) for a in args[1:])
+        if low > high:
+            raise UnsupportedConstruct(
+                f"the lower bound of {node.pair()[1]} is later than the upper one",
+                hint=f"Write {_moment_call(node)}.",
+                position=node.position,
+            )
+        found = Bounds(low, high, moments.SCALES[x.type])
+    else:
+        found = _declared(x, bounds) or Bounds(None, None, None)
+        low, high = known(found, node)
+    condition = not_null(x)
+    number = moments.numbered(x, low, high, condition)
+    return number, found, x.type, all_of(chosen, condition)
+
+
+def _declared(x: Expr, bounds: ColumnBounds) -> Bounds | None:
+    """Return the declared bounds of a column."""
+    if x.kind != "col":
+        return None
+    occurrence, name = x.data[:2]  # type: ignore[index]
+    return bounds(int(occurrence), str(name))
+
+
+def _moment(e: Expr, node: Node) -> Fraction:
+    """Read a date or timestamp that the call names."""
+    found = moments.constant_number(e)
+    if found is None:
         raise UnsupportedConstruct(
-            f"the argument of {node.pair()[1]} must use columns of one relation",
-            hint="Use columns of one relation, or dp_avg.",
+            f"the bounds of {node.pair()[1]} must be constants in the years 1 to 9999",
+            hint=f"Write {_moment_call(node)}.",
+            position=node.position,
+        )
+    return found
+
+
+def _moment_call(node: Node) -> str:
+    name = node.pair()[1]
+    more = {"dp_percentile": "0.9, ", "dp_histogram": ""}.get(name, "")
+    cells = ", 10" if name == "dp_histogram" else ""
+    return f"{name}(value, {more}'2000-01-01', '2030-12-31'{cells})"
+
+
+def _require_columns(x: Expr, node: Node) -> None:
+    if not x.occurrences():
+        raise UnsupportedConstruct(
+            f"the argument of {node.pair()[1]} must use columns",
+            hint=f"Write {node.pair()[1]}(column).",
             position=node.position,
         )
 
@@ -100,31 +169,55 @@ def histogram(
     """Count the results in cells of equal width between two bounds; what lies outside is not."""
     if len(args) != 4:
         refusals.refuse("expression", node.position)
-    low, high = (written_bound(build(a), node) for a in args[1:3])
+    first = build(args[0])
+    moment = first.type in moments.SCALES
+    low, high = (
+        _moment(e, node) if moment else written_bound(e, node) for e in map(build, args[1:3])
+    )
     cells = written_bound(build(args[3]), node)
     if not (low < high and cells.denominator == 1 and 1 <= cells <= MAX_CELLS):
+        called = _moment_call(node) if moment else "dp_histogram(value, 0, 100, 10)"
         raise UnsupportedConstruct(
             "dp_histogram needs increasing bounds and a number of cells",
             detail=f"At most {MAX_CELLS} cells are counted.",
-            hint="Write dp_histogram(value, 0, 100, 10).",
+            hint=f"Write {called}.",
             position=node.position,
         )
-    x, found, _ = argument(node, args[:1], build, bounds, declared=False)
-    x = wide(x)
-    _require_one_relation(x, node)
-    ends = [constant(x.type, _ended(low, x.type, up=True))]
-    ends += [constant(x.type, _ended(high, x.type, up=False))]
+    if moment:
+        x, valued, inside = _moments_inside(first, low, high, bounds)
+    else:
+        x, found, _ = argument(node, args[:1], build, bounds, declared=False)
+        valued = valid(x, found)
+        x = wide(x)
+        ends = [constant(x.type, _ended(low, x.type, up=True))]
+        ends += [constant(x.type, _ended(high, x.type, up=False))]
+        inside = Expr("and", "boolean", (compare(x, ">=", ends[0]), compare(x, "<=", ends[1])))
+        x = clamped(x, low, high)
+    _require_columns(x, node)
+    cell = _numbered(x, low, high, int(cells))
+    condition = all_of(chosen, valued, inside)
+    return Formula("{0}", (Measure(condition, cell=cell, cells=int(cells)),), "bigint[]")
+
+
+def _moments_inside(
+    x: Expr, low: Fraction, high: Fraction, bounds: ColumnBounds
+) -> tuple[Expr, Expr, Expr]:
+    """Return the number of a moment, when it is there, and when it lies between two numbers.
+
+    One beyond the declared range of a column is moved to its end, as numbers are.
+    """
+    present = not_null(x)
+    declared = _declared(x, bounds)
+    if declared is None or declared.low is None or declared.high is None:
+        return moments.numbered(x, low, high, present), present, moments.inside(x, low, high)
+    number = moments.numbered(x, declared.low, declared.high, present)
+    ends = (constant(number.type, _ended(e, number.type, up=e == low)) for e in (low, high))
     inside = Expr(
         "and",
         "boolean",
-        (
-            Expr("op", "boolean", (x, ends[0]), ">="),
-            Expr("op", "boolean", (x, ends[1]), "<="),
-        ),
+        tuple(compare(number, o, e) for o, e in zip((">=", "<="), ends, strict=True)),
     )
-    cell = _numbered(clamped(x, low, high), low, high, int(cells))
-    condition = all_of(chosen, valid(x, found), inside)
-    return Formula("{0}", (Measure(condition, cell=cell, cells=int(cells)),), "bigint[]")
+    return clamped(number, low, high), present, inside
 
 
 def _ended(end: Fraction, type_: str, *, up: bool) -> str:

@@ -18,6 +18,7 @@ from dpsql.errors import InternalError
 from dpsql.model import GRID, Contributions, JoinQuery, Key
 from dpsql.query.elimination import Plan
 from dpsql.query.flat_sql import answering
+from dpsql.query.reach_sql import within_reach
 
 
 def per_unit(query: JoinQuery) -> JoinQuery:
@@ -40,6 +41,7 @@ def contribution_sql(
     bounds: Sequence[Sequence[int]],
     *,
     numeric: bool = False,
+    reach: int = 0,
 ) -> str:
     """Write the statement.
 
@@ -53,6 +55,8 @@ def contribution_sql(
         For each the bounds, ascending, by which the sizes of units are told apart.
     numeric : bool
         Count in ``numeric`` rather than in ``bigint`` that fails with 22003.
+    reach : int
+        Of each unit the results in so many of its groups count; 0: in all.
 
     Returns
     -------
@@ -61,7 +65,9 @@ def contribution_sql(
         the label.  For the j-th query rows labelled ``2 j`` tell the number of units of a bucket of
         sizes, rows labelled ``2 j + 1`` what they add to a group and the sum of their shares.
     """
-    return _Statement(plan, queries, bounds, "numeric" if numeric else "bigint").text()
+    statement = _Statement(plan, queries, bounds, "numeric" if numeric else "bigint")
+    statement.answer = within_reach(statement.answer, statement.query, reach)
+    return statement.text()
 
 
 class _Statement:

@@ -158,7 +158,7 @@ def make_plan(
     total: tuple[int, ...] | None = None
     if answer:
         everything = frozenset(range(len(query.occurrences)))
-        groups = frozenset(query.groups)
+        groups = query.provided(query.groups)
         total = tuple(builder.target(part, groups) for part in builder.parts(everything))
     return builder.finish(found, total)
 

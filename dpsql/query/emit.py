@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsql.errors import UnsupportedConstruct
-from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate, Weight
+from dpsql.model import (
+    Attribute,
+    AttributeUse,
+    Computed,
+    JoinQuery,
+    Occurrence,
+    Predicate,
+    Weight,
+)
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
 from dpsql.query.ir import Expr, constant, render, renumber
 from dpsql.query.measures import Measure, Value, fits_bigint
@@ -17,6 +25,8 @@ from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
 MAX_EXPORTED = 64 << 20
 
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
+#: Functions of numeric that do not tell how an equal number is written.
+_RESPECTFUL_FUNCTIONS = frozenset(("round", "trim_scale", "width_bucket"))
 _RESPECTFUL = frozenset(
     [
         "and",
@@ -45,6 +55,7 @@ class Emitted:
     query: JoinQuery
     predicates: tuple[Expr, ...]
     value: Expr | None = None
+    computed: Expr | None = None
 
 
 def has_identity_equality(e: Expr) -> bool:
@@ -206,6 +217,15 @@ class _Emitter:
         # shown as text, which drops the blanks that its equality ignores
         return self.carry(key if key.type == "bpchar" else canonical_key(key))
 
+    def told(self, e: Expr) -> tuple[int, Expr | None]:
+        """Provide a cell or distinct value, computed of attributes if it spans occurrences."""
+        if len(e.occurrences()) < 2:
+            return self.group(e), None
+        written = self.predicate(canonical_key(e))
+        number = len(self.attributes)
+        self.attributes.append(Attribute(number, written.type, join=False))
+        return number, written
+
 
 def _listed(e: Expr, filters: Iterable[Expr]) -> tuple[str, ...]:
     """Find a filter that lists the values of an expression, beside NULL."""
@@ -237,13 +257,18 @@ def _require_respect(e: Expr) -> None:
                 continue
         if node.kind == "cast" and node.type not in TEXTS:
             continue
-        if node.kind == "fn" and node.data == "round" and node.type == "numeric":
+        if node.kind == "fn" and node.data in _RESPECTFUL_FUNCTIONS and "numeric" in _types(node):
             continue
         raise UnsupportedConstruct(
             "this condition over columns of several relations is not supported",
             detail="Its result could depend on how equal values are written.",
             hint="Cast the columns first, or use columns of one relation on each side.",
         )
+
+
+def _types(node: Expr) -> set[str]:
+    """Return the types of a node and what it is applied to."""
+    return {node.type, *(a.type for a in node.args)}
 
 
 def _require_count(measure: Measure) -> None:
@@ -282,12 +307,16 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     if units:
         _require_count(measure)
     distinct: tuple[int, ...] = ()
+    computed: Expr | None = None
+    number: int | None = None
     if measure.units and unit is not None:
         distinct = (unit,)
     elif measure.distinct is not None:
-        distinct = (emitter.group(measure.distinct),)
+        number, computed = emitter.told(measure.distinct)
+        distinct = (number,)
     if measure.cell is not None:
-        groups = (*groups, emitter.group(measure.cell))
+        number, computed = emitter.told(measure.cell)
+        groups = (*groups, number)
     weights: tuple[Weight, ...] = ()
     value = None
     if measure.value is not None:
@@ -318,8 +347,11 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         measure.rank,
         tuple(attribute for attribute, _ in units),
         tuple(root for _, root in units),
+        None
+        if computed is None or number is None
+        else Computed(number, render(computed), _attributes(computed)),
     )
-    return Emitted(query, tuple(expressions), value)
+    return Emitted(query, tuple(expressions), value, computed)
 
 
 __all__ = ["Emitted", "as_type", "canonical_key", "emit", "has_identity_equality"]

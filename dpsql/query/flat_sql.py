@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.model import JoinQuery
+from dpsql.model import Computed, JoinQuery
 from dpsql.query.counting_sql import Writer, source_sql, weight_sql
 from dpsql.query.elimination import Base, Plan
 
@@ -57,10 +57,35 @@ class Flat:
         return flat_sql(self.query, attributes, self.number)
 
 
-def answering(plan: Plan, *, numeric: bool) -> Writer | Flat:
+class Composed:
+    """Writes an answer by another writer, and groups it by an attribute that is computed of it."""
+
+    def __init__(self, inner: Writer | Flat, computed: Computed, number: str) -> None:
+        self.inner = inner
+        self.computed = computed
+        self.number = number
+
+    def head(self, *more: str) -> str:
+        """Write the WITH clause of what is stored, and ``more`` after it."""
+        return self.inner.head(*more)
+
+    def answer(self, attributes: Sequence[int]) -> str:
+        """Write the answer as rows of ``attributes``, in their types, and the count ``n``."""
+        own = self.computed.attribute
+        given = [a for a in attributes if a != own]
+        inner = self.inner.answer(tuple(dict.fromkeys((*given, *sorted(self.computed.inputs)))))
+        columns = [f"({self.computed.sql}) AS a{a}" if a == own else f"j.a{a}" for a in attributes]
+        keys = ", ".join(str(i + 1) for i in range(len(attributes)))
+        total = f"sum(j.n)::{self.number} AS n"
+        return f"SELECT {', '.join([*columns, total])} FROM ({inner}) AS j GROUP BY {keys}"
+
+
+def answering(plan: Plan, *, numeric: bool) -> Writer | Flat | Composed:
     """Choose how an answer is written: as a plain join, or by the plan."""
     number = "numeric" if numeric else "bigint"
-    return Flat(plan.query, number) if is_flat(plan.query) else Writer(plan, number)
+    writer = Flat(plan.query, number) if is_flat(plan.query) else Writer(plan, number)
+    computed = plan.query.computed
+    return writer if computed is None else Composed(writer, computed, number)
 
 
 def flat_sql(query: JoinQuery, attributes: Sequence[int], number: str) -> str:

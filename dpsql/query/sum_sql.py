@@ -24,7 +24,7 @@ def sum_sql(plan: Plan, queries: Sequence[JoinQuery], *, numeric: bool = False) 
     plan : Plan
         Of `together` of the queries.
     queries : sequence of JoinQuery
-        Each with one weight.
+        Each with one weight, or counts.
     numeric : bool
         Count in ``numeric`` rather than in ``bigint`` that fails with 22003.
     """
@@ -33,6 +33,8 @@ def sum_sql(plan: Plan, queries: Sequence[JoinQuery], *, numeric: bool = False) 
     answer = writer.answer(tuple(dict.fromkeys(query.groups)))
     values = [
         f"{integer_sql(f'c.w{query.weights.index(one.weights[0])}', one)}::text AS v{j}"
+        if one.weights
+        else f"c.n::text AS v{j}"
         for j, one in enumerate(queries)
     ]
     return f"{writer.head()}SELECT {', '.join([*values, *_keys(query)])} FROM ({answer}) AS c"

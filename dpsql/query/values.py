@@ -188,6 +188,8 @@ def _whole(scale: int | None, *numbers: Fraction) -> bool:
 def _clamped_column(column: Expr, bounds: Bounds | None) -> Expr:
     if bounds is None or bounds.low is None or bounds.high is None:
         return column
+    if column.type not in _NUMBERS:
+        return column
     return clamped(column, bounds.low, bounds.high)
 
 

@@ -29,6 +29,7 @@ def contributions(
     bounds: Sequence[Sequence[int]],
     database: Database,
     *,
+    reach: int = 0,
     kernel: Kernel = "auto",
     memory_limit: int = MEMORY_LIMIT,
 ) -> list[Contributions]:
@@ -42,6 +43,8 @@ def contributions(
         For each query the sizes of units that are told apart, ascending.
     database : Database
         Reads one snapshot, by one statement.
+    reach : int
+        Of each unit the results in so many of its groups count; 0: in all.
     kernel : {'auto', 'sql', 'arrays'}
         Executor; ``arrays`` still falls back to SQL where it cannot be exact or fit.
     memory_limit : int
@@ -54,16 +57,16 @@ def contributions(
     wanted = kernel == "arrays"
     if kernel == "auto" and not is_flat(grouped):
         wanted = prefer_arrays(plan, facts, memory_limit, workers=False)
-    if wanted and not (query.weights or query.distinct):
+    if wanted and not (query.weights or query.distinct or query.computed or reach):
         found = _in_arrays(query, bounds[0], plan, facts, database, memory_limit)
         if found is not None:
             return [found]
     try:
-        rows = database.execute(contribution_sql(plan, queries, bounds))
+        rows = database.execute(contribution_sql(plan, queries, bounds, reach=reach))
     except Exception as error:
         if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
             raise
-        rows = database.execute(contribution_sql(plan, queries, bounds, numeric=True))
+        rows = database.execute(contribution_sql(plan, queries, bounds, numeric=True, reach=reach))
     return read_contributions(queries, bounds, rows)
 
 

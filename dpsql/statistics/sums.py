@@ -19,7 +19,8 @@ def sums(queries: Sequence[JoinQuery], database: Database) -> list[dict[Key, int
     Parameters
     ----------
     queries : sequence of JoinQuery
-        Equal but for their weights, of which each has one; or one that counts distinct values.
+        Equal but for their weights, of which each has one; or one that counts distinct values; or
+        counts by a computed attribute.
     database : Database
         Reads one snapshot, by one statement.
 

@@ -1,5 +1,5 @@
--- The private sums, averages, values by rank and histograms, for every type of number: of a value, and of a value that is clamped
--- to bounds.  As dp_count, they are answered instead of being executed, and raise PD060 otherwise.
+-- The private sums, averages, values by rank and histograms, for every type of number, the last two for dates and timestamps,
+-- too: of a value, and of a value that is clamped to bounds.  As dp_count, they are answered instead of being executed, and raise PD060 otherwise.
 
 do $create$
 declare
@@ -28,6 +28,21 @@ begin
 end
 $create$;
 
+create or replace function dp.not_intercepted_date(state bigint) returns date
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_date(bigint) is 'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted_timestamp(state bigint) returns timestamp
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_timestamp(bigint) is 'raises PD060: a private aggregate was executed';
+
+create or replace function dp.not_intercepted_timestamptz(state bigint) returns timestamptz
+    language c volatile called on null input parallel unsafe security invoker
+    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
+comment on function dp.not_intercepted_timestamptz(bigint) is 'raises PD060: a private aggregate was executed';
+
 do $create$
 declare
     value record;
@@ -41,7 +56,10 @@ begin
             ('bigint', 'bigint', '_numeric', '_numeric', ''),
             ('numeric', 'numeric', '_numeric', '_numeric', '_numeric'),
             ('real', 'double precision', '_real', '_double', '_real'),
-            ('double precision', 'double precision', '_double', '_double', '_double'))
+            ('double precision', 'double precision', '_double', '_double', '_double'),
+            ('date', 'date', null, null, '_date'),
+            ('timestamp', 'timestamp', null, null, '_timestamp'),
+            ('timestamptz', 'timestamptz', null, null, '_timestamptz'))
             as v(type, bound, summed, averaged, itself)
     loop
         for aggregate in
@@ -54,11 +72,12 @@ begin
                 ('dp_stddev_pop', value.averaged, '', 'population standard deviation of a number'),
                 ('dp_stddev_samp', value.averaged, '', 'sample standard deviation of a number'),
                 ('dp_stddev', value.averaged, '', 'sample standard deviation of a number'),
-                ('dp_min', value.itself, '', 'about the least of numbers'),
-                ('dp_max', value.itself, '', 'about the greatest of numbers'),
-                ('dp_median', value.itself, '', 'about the middle of numbers'),
+                ('dp_min', value.itself, '', 'about the least of values'),
+                ('dp_max', value.itself, '', 'about the greatest of values'),
+                ('dp_median', value.itself, '', 'about the middle of values'),
                 ('dp_percentile', value.itself, ', share double precision',
-                 'about the number that a share of all is at most')) as a(name, result, share, text)
+                 'about the value that a share of all is at most')) as a(name, result, share, text)
+             where a.result is not null
         loop
             foreach arguments in array array[
                 pg_catalog.format('value %s%s', value.type, aggregate.share),

@@ -90,12 +90,13 @@ begin
             hint = 'Link columns of types such as integer, bigint, text or uuid.';
     end if;
     perform dp.touch_catalogue();
-    insert into dp.unit_link as l (child, columns, attnums, parent, parent_columns, parent_attnums, follow, nulls, declared_by)
+    insert into dp.unit_link as l (child, columns, attnums, parent, parent_columns, parent_attnums, follow, nulls, declared_by, parts)
     values (child, pairs.mine, pairs.mine_numbers, parent, pairs.theirs, pairs.their_numbers, follow, nulls,
-            (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()))
+            (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()),
+            array_remove(dp.statistics_members(child), child::oid)::regclass[])
     on conflict on constraint unit_link_pkey do update
        set columns = excluded.columns, parent_columns = excluded.parent_columns,
-           follow = excluded.follow, nulls = excluded.nulls,
+           follow = excluded.follow, nulls = excluded.nulls, parts = excluded.parts,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
     if not follow and not exists (
         select from pg_constraint as k

@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     conflicts text;
+    others record;
     members oid[];
     problem text;
     attnum int2;
@@ -42,10 +43,11 @@ begin
     members := dp.unit_dependants(relation);
     select string_agg(format('%s (%s)', p.relation, case p.kind when 'public' then 'public' else 'protected row by row' end), ', ')
       into conflicts
-      from dp.policy as p left join dp.root as r on r.id = p.root
+      from dp.policy as p join pg_class as c on c.oid = p.relation left join dp.root as r on r.id = p.root
      where p.relation = any (members)
        and p.kind in ('protected', 'public')
-       and coalesce(r.neighbours, 'row') = 'row';
+       and coalesce(r.neighbours, 'row') = 'row'
+       and pg_has_role(dp.caller(), c.relowner, 'usage');
     if conflicts is not null then
         raise exception using
             errcode = 'PD040',
@@ -53,6 +55,24 @@ begin
             detail = format('They would belong to its units: %s.', conflicts),
             hint = 'Take that back first with dp.unprotect or dp.undeclare_public, or say that the key leads to no unit: dp.link(child, parent, columns, follow => false).';
     end if;
+    -- whoever may refer to a relation must not be able to keep its owner from protecting it: what others
+    -- declared is refused from now on (dp.unit_problem)
+    for others in
+        select p.relation, p.kind, p.declared_by
+          from dp.policy as p left join dp.root as r on r.id = p.root
+         where p.relation = any (members)
+           and p.kind in ('protected', 'public')
+           and coalesce(r.neighbours, 'row') = 'row'
+         order by 1
+    loop
+        raise warning using
+            message = format('relation %s of another owner refers to %s and cannot be asked about any more',
+                             others.relation, relation),
+            detail = format('%s declared it as %s, but its rows belong to these units.', others.declared_by,
+                            case others.kind when 'public' then 'public' else 'protected row by row' end),
+            hint = 'Let its owner take that back, or say that the key leads to no unit:'
+                   ' dp.link(child, parent, columns, follow => false).';
+    end loop;
 end
 $$;
 comment on function dp.require_unit(regclass, text) is 'internal: raises PD040 where a privacy unit cannot be declared';

@@ -1,13 +1,15 @@
--- Finds bounds of a column privately: counts rows in public bins by sign and power of two as one
--- question, which pays like any other, and takes as occupied what noise hardly explains
+-- Finds bounds of a column privately: counts rows, or privacy units, in public bins by sign and power of two,
+-- or by years, as one question, which pays like any other, and takes as occupied what noise hardly explains
 -- (docs/analyst.md).  Nothing here has more rights than the caller: dp.query reads, charges and
 -- stores; what follows is a function of its answer (PRIVACY.md section 2).  Callers: whoever may ask.
 
--- Internal: what separates the bins of a type, ascending: -2^j, 0 twice (it has a bin of its own) and
--- 2^j.  Bin i lies between cuts i - 1 and i.  Values are multiples of unit from low_end to high_end,
--- which are null where the type does not tell; beyond the outermost cuts open bins have no end.
+-- Internal: what separates the bins of a type, ascending.  Of numbers -2^j, 0 twice (it has a bin of its
+-- own; "zero" is the number of the first) and 2^j; of dates and timestamps the beginnings of years, in
+-- days or microseconds since 1970, in UTC.  Bin i lies between cuts i - 1 and i.  Values are multiples of unit from
+-- low_end to high_end, which are null where the type does not tell; beyond the outermost cuts open bins
+-- have no end.
 create or replace function dp.bound_cuts(
-    type_name text, out cuts numeric[], out unit numeric, out low_end numeric, out high_end numeric,
+    type_name text, out cuts numeric[], out zero int, out unit numeric, out low_end numeric, out high_end numeric,
     out open boolean)
 returns record
 language plpgsql immutable strict parallel safe security invoker
@@ -19,7 +21,18 @@ declare
     last_edge numeric := 2::numeric ^ 64;
     edges numeric[] := '{}';
 begin
-    if type_name in ('smallint', 'integer', 'bigint') then
+    if type_name = 'date' or type_name ~ '^timestamp(\(\d\))? with(out)? time zone$' then
+        unit := 10 ^ (6 - coalesce((regexp_match(type_name, '\((\d)\)'))[1]::int, 6));
+        open := true;
+        cuts := array(
+            select (make_date(y, 1, 1) - '1970-01-01'::date)
+                   * case type_name when 'date' then 1 else 86400000000::numeric end
+              from (select unnest(array[1, 1000, 1500, 1600, 1700, 1750, 1800, 1850])
+                    union all select generate_series(1900, 2100)
+                    union all select unnest(array[2150, 2200, 2300, 2500, 3000])) as t(y)
+             order by y);
+        return;
+    elsif type_name in ('smallint', 'integer', 'bigint') then
         unit := 1;
         last_edge := case type_name when 'smallint' then 16384 when 'integer' then 1073741824
                                     else 4611686018427387904 end;
@@ -45,22 +58,43 @@ begin
         edge := edge * 2;
     end loop;
     cuts := array(select -e from unnest(edges) as e order by e desc) || array[0, 0]::numeric[] || edges;
+    zero := cardinality(edges) + 1;
     open := high_end is null or high_end > 2 * last_edge;
 end
 $$;
 comment on function dp.bound_cuts(text) is 'internal: public bins for dp.suggest_bounds';
 
 -- Internal: whether a value that equals the cut lies below it: 0 and what is negative does.
-create or replace function dp.bound_inclusive(number_of_cuts int, cut int)
+create or replace function dp.bound_inclusive(zero int, cut int)
 returns boolean
+language sql immutable called on null input parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$ select coalesce(cut < zero or cut = zero + 1, false) $$;
+comment on function dp.bound_inclusive(int, int) is 'internal: on which side of a bin its end is';
+
+-- Internal: a cut, or an end of a bin, as a value of the column's type.
+create or replace function dp.bound_text(type_name text, value numeric)
+returns text
 language sql immutable strict parallel safe security invoker
 set search_path = pg_catalog, pg_temp
-as $$ select cut < number_of_cuts / 2 or cut = number_of_cuts / 2 + 1 $$;
-comment on function dp.bound_inclusive(int, int) is 'internal: on which side of a bin its end is';
+set timezone = 'UTC'
+set datestyle = 'ISO, MDY'
+as $$
+    select case
+               when type_name = 'date' then ('1970-01-01'::date + value::int)::text
+               when type_name like 'timestamp%'
+                   then ('1970-01-01'::timestamp + make_interval(
+                            days => div(value, 86400000000)::int,
+                            secs => (mod(value, 86400000000) / 1000000)::double precision))::text
+                        || case when type_name like '%with time zone' then '+00' else '' end
+               else trim_scale(value)::text
+           end
+$$;
+comment on function dp.bound_text(text, numeric) is 'internal: an end of a bin in the type of the column';
 
 -- Internal: an expression for the number of the bin of a column, by halving; total and with constants
 -- alone as results, so that its groups are public (PRIVACY.md section 6).
-create or replace function dp.bound_bins(column_sql text, constant_type text, cuts numeric[], first int, last int)
+create or replace function dp.bound_bins(column_sql text, constant_type text, bins record, first int, last int)
 returns text
 language plpgsql immutable strict parallel safe security invoker
 set search_path = pg_catalog, pg_temp
@@ -72,13 +106,13 @@ begin
         return first::text;
     end if;
     return format('CASE WHEN %s %s %L::%s THEN %s ELSE %s END', column_sql,
-                  case when dp.bound_inclusive(cardinality(cuts), middle) then '<=' else '<' end,
-                  cuts[middle], constant_type,
-                  dp.bound_bins(column_sql, constant_type, cuts, first, middle),
-                  dp.bound_bins(column_sql, constant_type, cuts, middle + 1, last));
+                  case when dp.bound_inclusive(bins.zero, middle) then '<=' else '<' end,
+                  dp.bound_text(constant_type, bins.cuts[middle]), constant_type,
+                  dp.bound_bins(column_sql, constant_type, bins, first, middle),
+                  dp.bound_bins(column_sql, constant_type, bins, middle + 1, last));
 end
 $$;
-comment on function dp.bound_bins(text, text, numeric[], int, int) is 'internal: the bin of a value, as SQL';
+comment on function dp.bound_bins(text, text, record, int, int) is 'internal: the bin of a value, as SQL';
 
 -- Internal: the least or (up) greatest value of a bin; of an open one the end that it has.
 create or replace function dp.bound_of_bin(bins record, bin int, up boolean)
@@ -100,10 +134,10 @@ begin
         return found;
     end if;
     if up then
-        found := case when dp.bound_inclusive(number_of_cuts, cut) then floor(found / bins.unit)
+        found := case when dp.bound_inclusive(bins.zero, cut) then floor(found / bins.unit)
                       else ceil(found / bins.unit) - 1 end;
     else
-        found := case when dp.bound_inclusive(number_of_cuts, cut) then floor(found / bins.unit) + 1
+        found := case when dp.bound_inclusive(bins.zero, cut) then floor(found / bins.unit) + 1
                       else ceil(found / bins.unit) end;
     end if;
     return least(greatest(found * bins.unit, bins.low_end), bins.high_end);
@@ -111,12 +145,52 @@ end
 $$;
 comment on function dp.bound_of_bin(record, int, boolean) is 'internal: an end of a bin';
 
+-- Internal: from what rows of a relation are read as t, and what is counted of them.  Rows of one privacy unit
+-- are counted once a bin: a unit is in fewer bins than it has rows, so the noise is less, and a bin
+-- stands out by the number of its units (docs/proofs/truncation.md, claim 3).  Public facts: keys of declared relations.
+-- Security definer on purpose: whoever asks may not read dp.policy.
+create or replace function dp.bound_source(relation oid, out source text, out counted text, out spends boolean)
+returns record
+language plpgsql stable strict parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    path record;
+    hop jsonb;
+    child text := 't';
+    joined int := 0;
+begin
+    source := (select format('%I.%I AS t', n.nspname, c.relname)
+                 from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
+    counted := '*';
+    spends := coalesce((select d.kind from dp.declaration(relation) as d), '') <> 'public';
+    if not spends or (select count(*) from dp.unit_paths(relation)) <> 1 then
+        return;
+    end if;
+    select u.* into path from dp.unit_paths(relation) as u;
+    if path.problem is not null or path.root is null then
+        return;
+    end if;
+    for hop in select h from jsonb_array_elements(path.hops) as h loop
+        joined := joined + 1;
+        source := source || (
+            select format(' JOIN %I.%I AS p%s ON %s', hop ->> 'schema', hop ->> 'name', joined,
+                          string_agg(format('%s.%I = p%s.%I', child, k.mine, joined, k.theirs), ' AND ' order by k.n))
+              from rows from (jsonb_array_elements_text(hop -> 'columns'),
+                              jsonb_array_elements_text(hop -> 'parent_columns')) with ordinality as k(mine, theirs, n));
+        child := 'p' || joined;
+    end loop;
+    counted := format('DISTINCT %s.%I', child, path.unit_column);
+end
+$$;
+comment on function dp.bound_source(oid) is 'internal: what dp.suggest_bounds counts of a relation';
+
 create or replace function dp.suggest_bounds(
     relation regclass,
     column_name name,
     epsilon numeric default pg_catalog.current_setting('dp.epsilon')::numeric,
     confidence numeric default 0.95)
-returns table (lower numeric, upper numeric, epsilon_spent numeric, outside_at_most numeric, statement text)
+returns table (lower text, upper text, epsilon_spent numeric, outside_at_most numeric, statement text)
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 set dp.epsilon = 1
@@ -130,6 +204,9 @@ declare
     type_name text;
     of_table boolean;
     bins record;
+    low_value numeric;
+    high_value numeric;
+    read record;
     number_of_bins int;
     constant_type text;
     bin_of text;
@@ -154,7 +231,7 @@ begin
             errcode = 'PD040',
             message = format('no bounds can be suggested for column %I of %s', column_name, relation),
             detail = case when of_table then format('Its type is %s.', type_name) else 'It is not of a table.' end,
-            hint = 'Bounds are found for smallint, integer, bigint, numeric, real and double precision columns.';
+            hint = 'Bounds are found for numbers, dates and timestamps.';
     end if;
     if epsilon is null or confidence is null or not confidence between 0.5 and 0.999 then
         raise exception using
@@ -163,15 +240,21 @@ begin
             detail = format('Got %s and %s.', coalesce(confidence::text, 'null'), coalesce(epsilon::text, 'null'));
     end if;
     number_of_bins := cardinality(bins.cuts) + 1;
-    if type_name in ('smallint', 'integer', 'bigint') then
-        bin_of := dp.bound_bins(format('t.%I', column_name), 'bigint', bins.cuts, 1, number_of_bins);
-        bin_of := format('CASE WHEN t.%I IS NOT NULL THEN %s END', column_name, bin_of);
-    else
-        constant_type := case when type_name like 'numeric%' then 'numeric' else 'double precision' end;
-        bin_of := dp.bound_bins(format('t.%I', column_name), constant_type, bins.cuts, 1, number_of_bins);
+    constant_type := case
+        when type_name in ('smallint', 'integer', 'bigint') then 'bigint'
+        when type_name like 'numeric%' then 'numeric'
+        when type_name = 'date' then type_name
+        when type_name like 'timestamp%' then regexp_replace(type_name, '\(\d\)', '')
+        else 'double precision'
+    end;
+    bin_of := dp.bound_bins(format('t.%I', column_name), constant_type, bins, 1, number_of_bins);
+    if constant_type in ('numeric', 'double precision') then
         bin_of := format('CASE WHEN t.%1$I < %2$L::%3$s THEN %4$s WHEN t.%1$I = %2$L::%3$s THEN %5$s END',
                          column_name, 'Infinity', constant_type, bin_of, number_of_bins);
+    else
+        bin_of := format('CASE WHEN t.%I IS NOT NULL THEN %s END', column_name, bin_of);
     end if;
+    read := dp.bound_source(relation);
     perform set_config('dp.epsilon', epsilon::text, true);
     -- All intervals together hold with the probability asked for, or a greater one: a setting has six
     -- digits.
@@ -179,9 +262,9 @@ begin
     with counted as materialized (
         select (q ->> 'bin')::int as bin, (q ->> 'low')::numeric as low, (q ->> 'high')::numeric as high
           from dp.query(format(
-                   'SELECT %s AS bin, public.dp_interval_low(public.dp_count(*)) AS low,'
-                   ' public.dp_interval_high(public.dp_count(*)) AS high FROM %s AS t GROUP BY 1',
-                   bin_of, shown)) as q),
+                   'SELECT %s AS bin, public.dp_interval_low(public.dp_count(%3$s)) AS low,'
+                   ' public.dp_interval_high(public.dp_count(%3$s)) AS high FROM %2$s GROUP BY 1',
+                   bin_of, read.source, read.counted)) as q),
     occupied as materialized (
         select min(c.bin) as first_bin, max(c.bin) as last_bin from counted as c where c.low > 0)
     select o.first_bin, o.last_bin,
@@ -196,12 +279,13 @@ begin
                 where format('%I.%I', r.schema_name, r.relation_name) = shown and r.privacy_unit is not null) then
         outside_at_most := null;    -- the intervals do not cover what units lose above their bound
     end if;
-    epsilon_spent := current_setting('dp.epsilon')::numeric;
+    epsilon_spent := case when read.spends then current_setting('dp.epsilon')::numeric else 0 end;
     if first_bin is not null then
-        lower := least(dp.bound_of_bin(bins, first_bin, false), dp.bound_of_bin(bins, last_bin, true));
-        upper := greatest(dp.bound_of_bin(bins, first_bin, false), dp.bound_of_bin(bins, last_bin, true));
-        statement := format('SELECT dp.set_domain(%L, %L, %L, %L);', shown, column_name,
-                            trim_scale(lower), trim_scale(upper));
+        low_value := dp.bound_of_bin(bins, first_bin, false);
+        high_value := dp.bound_of_bin(bins, last_bin, true);
+        lower := dp.bound_text(constant_type, least(low_value, high_value));
+        upper := dp.bound_text(constant_type, greatest(low_value, high_value));
+        statement := format('SELECT dp.set_domain(%L, %L, %L, %L);', shown, column_name, lower, upper);
     end if;
     return next;
 end

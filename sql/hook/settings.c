@@ -178,8 +178,8 @@ settings_init(void)
 							&max_contribution, 1000000000, 1, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dp.max_groups_contributed",
-							"Of a privacy unit in more groups so many count where it helps to show a group, 0 to draw it.",
-							"A good guess saves the part of epsilon that drawing it costs.",
+							"Of a privacy unit in more groups its results in so many count, 0 for all.",
+							"Where groups are not public a guess saves the part of epsilon that drawing it costs.",
 							&max_groups_contributed, 0, 0, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dp.max_rows_contributed",

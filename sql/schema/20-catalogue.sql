@@ -79,6 +79,8 @@ create table dp.unit_link (
     nulls text not null check (nulls in ('refused', 'excluded')),
     declared_by name not null,
     declared_at timestamptz not null default pg_catalog.clock_timestamp(),
+    -- partitions and children of the child, as far as anybody saw
+    parts regclass[] not null default '{}',
     primary key (child, attnums, parent, parent_attnums)
 );
 comment on table dp.unit_link is

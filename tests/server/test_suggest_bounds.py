@@ -32,8 +32,9 @@ select dp.grant_budget('alice', epsilon => 1000);
 
 BIN = """
 select dp.bound_bins('v', case when t ~ 'int' then 'bigint' when t ~ '^num' then 'numeric'
-                               else 'double precision' end, cuts, 1, cardinality(cuts) + 1)
-  from (select %s::text as t) as t, dp.bound_cuts(t)
+                               when t ~ 'date|time' then t else 'double precision' end,
+                     b, 1, cardinality(b.cuts) + 1)
+  from (select %s::text as t) as t, dp.bound_cuts(t) as b
 """
 
 
@@ -55,6 +56,11 @@ def suggest(connection: Any, arguments: str) -> Any:
         "select lower, upper, epsilon_spent, outside_at_most, statement"
         f" from dp.suggest_bounds({arguments})"
     ).fetchone()
+
+
+def numbers(found: Any) -> tuple[Any, Any]:
+    """Return the bounds as numbers."""
+    return tuple(None if v is None else Fraction(v) for v in found[:2])  # type: ignore[return-value]
 
 
 def spent(database: Any) -> list[tuple[Any, ...]]:
@@ -80,7 +86,7 @@ def spent(database: Any) -> list[tuple[Any, ...]]:
 )
 def test_occupied_bins_are_found(alice: Any, column: str, lower: float, upper: float) -> None:
     found = suggest(alice, f"'public.v', '{column}', epsilon => 20, confidence => 0.99")
-    assert (float(found[0]), float(found[1])) == (float(lower), float(upper))
+    assert tuple(map(float, numbers(found))) == (float(lower), float(upper))
     assert found[2] == 20
     # what is in the open bins counts as outside: 100 rows each are infinite
     assert 0 <= found[3] - (200 if column == "f" else 0) < 500
@@ -146,9 +152,9 @@ def test_the_statement_declares_the_bounds(values: Any, alice: Any) -> None:
 
 def test_of_a_listed_domain_only_members_are_looked_at(values: Any, alice: Any) -> None:
     values.sql("set role owner1; select dp.set_domain('public.v', 'i', 5, 20)")
-    assert suggest(alice, "'public.v', 'i', 22")[:2] == (4, 31)
+    assert numbers(suggest(alice, "'public.v', 'i', 22")) == (4, 31)
     values.sql("set role owner1; select dp.set_domain('public.v', 'i', -5000000, 20)")
-    assert suggest(alice, "'public.v', 'i', 22")[:2] == (0, 1023)
+    assert numbers(suggest(alice, "'public.v', 'i', 22")) == (0, 1023)
     values.sql("set role owner1; select dp.drop_domain('public.v', 'i')")
 
 
@@ -211,6 +217,112 @@ def test_the_highest_confidence_survives_the_digits_of_a_setting(alice: Any) -> 
         assert suggest(alice, f"'public.v', '{column}', 20, 0.999")[4] is not None
 
 
+MOMENTS = """
+create table public.m (id serial primary key, d date, t timestamp, z timestamptz(3), none timestamp);
+insert into public.m (d, t, z)
+select date '1992-01-01' + k % 2557, timestamp '1969-12-31 23:59:59.999999', now()
+  from generate_series(1, 4000) k;
+update public.m set z = timestamptz '2023-12-31 23:30:00+00' + (id % 3600) * interval '1 second';
+update public.m set d = 'infinity' where id % 40 = 0;
+alter table public.m owner to owner1;
+set role owner1;
+select dp.protect('public.m');
+"""
+
+
+def test_dates_and_timestamps_are_found_by_years(values: Any, alice: Any) -> None:
+    values.sql(MOMENTS)
+    found = {
+        column: suggest(alice, f"'public.m', '{column}', 20, 0.99")
+        for column in ("d", "t", "z", "none")
+    }
+    # what is infinite is outside of all bins, on the side of the last
+    assert found["d"][:2] == ("1992-01-01", "3000-01-01")
+    values.sql("set role owner1; update public.m set d = '1997-05-05' where d = 'infinity'")
+    alice.execute("set dp.fresh = on")
+    found["d"] = suggest(alice, "'public.m', 'd', 20, 0.99")
+    alice.execute("set dp.fresh = off")
+    assert found["d"][:2] == ("1992-01-01", "1998-12-31")
+    assert found["t"][:2] == ("1969-01-01 00:00:00", "1969-12-31 23:59:59.999999")
+    # bins are years in UTC, whatever the zone of the session is
+    assert found["z"][:2] == ("2023-01-01 00:00:00+00", "2024-12-31 23:59:59.999+00")
+    assert found["none"][:2] == (None, None)
+    for column in ("d", "t", "z"):
+        values.sql("set role owner1; " + found[column][4])
+    declared = values.sql(
+        "select column_name, kind from dp.domains where relation_name = 'm' order by 1"
+    )
+    assert declared == [("d", "range"), ("t", "bounds"), ("z", "bounds")]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "extremes"),
+    [
+        ("date", ["-infinity", "infinity", "4713-01-01 BC", "0001-01-01", "2999-12-31", "5000-01-01"]),
+        ("timestamp without time zone", ["-infinity", "infinity", "4713-01-01 BC", "294276-01-01"]),
+        ("timestamp with time zone", ["infinity", "1970-01-01 00:00:00+00", "2024-12-31 23:59:59+05"]),
+    ],
+)  # fmt: skip
+def test_every_moment_is_in_the_bin_that_says_so(
+    values: Any, type_name: str, extremes: list[str]
+) -> None:
+    bin_of = values.sql(BIN, type_name)[0][0]
+    edges = [f"{year}-{day}" for year in (1900, 1999, 2100) for day in ("01-01", "12-31")]
+    rows = values.sql(
+        f"""
+        select v::text, {bin_of} in (1, cardinality(b.cuts) + 1),
+               v between dp.bound_text('{type_name}', dp.bound_of_bin(b, {bin_of}, false))::{type_name}
+                     and dp.bound_text('{type_name}', dp.bound_of_bin(b, {bin_of}, true))::{type_name}
+          from (select v::{type_name} as v from unnest(%s::text[]) v) v, dp.bound_cuts('{type_name}') b
+        """,
+        [*extremes, *edges],
+    )
+    assert len(rows) == len(extremes) + len(edges)
+    for value, is_open, inside in rows:
+        assert inside or is_open, value
+        assert is_open == ("infinity" in value or "BC" in value or value[:4] in ("5000", "2942"))
+
+
+def test_public_relations_cost_nothing(values: Any, alice: Any) -> None:
+    values.sql(
+        """
+        create table public.known as select generate_series(5, 900) as n;
+        alter table public.known owner to owner1;
+        set role owner1;
+        select dp.declare_public('public.known');
+        """
+    )
+    before = spent(values)
+    found = suggest(alice, "'public.known', 'n'")
+    assert (numbers(found), found[2:4]) == ((4, 1023), (0, 0))
+    assert spent(values) == before
+
+
+def test_a_bin_is_seen_by_its_units_and_not_by_their_rows(database: Any) -> None:
+    """Some units have a thousand rows in one bin; others, of one row, are far out.
+
+    By rows the bound of a unit, hence the noise, would follow the thousand rows and hide 120 rows of
+    120 units: 400 units exceed any bound below 1000, so that one is drawn, and the noise has a scale of
+    1000/0.8 and intervals that exclude 0 from 9000 rows on.  By units nobody is in more than two bins:
+    the noise has a scale of at most 2/0.8 and excludes 0 from 20 units on, or (all bins are exceeded with a
+    probability below 1e-13) nothing is drawn beyond 2.
+    """
+    database.sql(
+        """
+        create table p (id int primary key);
+        create table visit (v int primary key, p int not null references p);
+        create table item (v int not null references visit, paid int);
+        insert into p select generate_series(1, 2000);
+        insert into visit select id, id from p;
+        insert into item select 1 + k % 400, 100 from generate_series(1, 400000) k;
+        insert into item select 500 + k, 1000000 from generate_series(1, 120) k;
+        select dp.protect('p', privacy_unit => 'id'), dp.grant_budget('alice', epsilon => 100);
+        """
+    )
+    alice = database.connect(user="alice")
+    assert numbers(suggest(alice, "'item', 'paid', 1, 0.99")) == (64, 1048575)
+
+
 def test_units_are_protected_and_no_number_outside_is_told(database: Any) -> None:
     database.sql(
         """
@@ -224,9 +336,10 @@ def test_units_are_protected_and_no_number_outside_is_told(database: Any) -> Non
     )
     alice = database.connect(user="alice")
     alice.execute("set dp.fresh = on")
-    # the rows of one unit are cut off: both times in sight with a probability of less than 1e-10
+    # one unit is one in each bin, however many rows it has: both times in sight with a probability
+    # of less than 1e-10
     found = [suggest(alice, "'visit', 'paid', 0.5, 0.999") for _ in range(2)]
-    assert (8, 63.99) in [(float(f[0]), float(f[1])) for f in found]
+    assert (8, Fraction(6399, 100)) in [numbers(f) for f in found]
     assert [f[3] for f in found] == [None, None]
     assert [(float(e), float(d)) for e, d, _ in spent(database)] == [(0.5, 0)] * 2
 
@@ -243,7 +356,8 @@ def test_the_stated_confidence_holds(values: Any, alice: Any) -> None:
     alice.execute("set dp.fresh = on")
     wrong = 0
     for _ in range(calls):
-        lower, upper, _, outside, _ = suggest(alice, f"'public.nothing', 'i', 1, {stated}")
+        found = suggest(alice, f"'public.nothing', 'i', 1, {stated}")
+        (lower, upper), outside = numbers(found), found[3]
         rows = [5] * 12 + [5000] * 4
         beyond = sum(lower is None or not lower <= v <= upper for v in rows)
         # an end in an empty bin is a false alarm; 4..7 and 4096..8191 have rows
