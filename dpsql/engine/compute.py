@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpsql.core.mechanisms.base import Release
+from dpsql.counted import Contributions, Counts
 from dpsql.engine.groups import order, require_few_cells
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
@@ -18,7 +19,6 @@ from dpsql.engine.read import Exact, read
 from dpsql.engine.several import release_several
 from dpsql.engine.ticking import Ticking
 from dpsql.errors import InternalError
-from dpsql.model import Contributions, Counts
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services

@@ -70,12 +70,12 @@ import dpsql.core.mechanisms.threshold as threshold
 threshold.cutoff = lambda bound, epsilon, delta, each=None: 1
 """
 NOT_CUT = """
-from dpsql.model import Contributions
+from dpsql.counted import Contributions
 Contributions.truncated = lambda self, j, groups: [
     self.grid * sum(amount for amount, _ in self.groups.get(key, {}).values()) for key in groups]
 """
 EACH_GROUP_ALONE = """
-from dpsql.model import Contributions
+from dpsql.counted import Contributions
 Contributions.truncated = lambda self, j, groups: [
     self.grid * sum(n if i <= j else min(n, self.bounds[j]) for i, (n, _) in cells.items())
     for cells in (self.groups.get(key, {}) for key in groups)]

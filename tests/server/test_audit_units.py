@@ -36,7 +36,7 @@ insert into person values (1000);
 insert into visit select 1000, 1 + g % 100, 7 from generate_series(1, 300) g;
 """
 NOT_CUT = """
-from dpsql.model import Contributions
+from dpsql.counted import Contributions
 Contributions.truncated = lambda self, j, groups: [
     self.grid * sum(amount for amount, _ in self.groups.get(key, {}).values()) for key in groups]
 """
@@ -46,7 +46,7 @@ Quantile.draw = lambda self, contributions, noise: max(
     j for j, n in enumerate(contributions.units) if n)
 """
 EACH_GROUP_ALONE = """
-from dpsql.model import Contributions
+from dpsql.counted import Contributions
 Contributions.truncated = lambda self, j, groups: [
     self.grid * sum(n if i <= j else min(n, self.bounds[j]) for i, (n, _) in cells.items())
     for cells in (self.groups.get(key, {}) for key in groups)]
