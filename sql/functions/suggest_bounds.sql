@@ -163,7 +163,7 @@ begin
     source := (select format('%I.%I AS t', n.nspname, c.relname)
                  from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
     counted := '*';
-    spends := coalesce((select d.kind from dp.declaration(relation) as d), '') <> 'public';
+    spends := coalesce((select d.kind from dp.standing(relation) as d), '') <> 'public';
     if not spends or (select count(*) from dp.unit_paths(relation)) <> 1 then
         return;
     end if;

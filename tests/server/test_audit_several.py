@@ -12,10 +12,11 @@ import pytest
 
 from tests.server import asking
 from tests.server.test_audit import Case, ask, refuted
-from tests.server.test_audit_units import EPSILON, RUNS
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
+RUNS = 120
+EPSILON = 1.0
 SET_UP = """
 create table person (id int primary key);
 create table firm (id int primary key);
