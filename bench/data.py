@@ -6,7 +6,7 @@ import gzip
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psycopg
@@ -68,13 +68,21 @@ def prepare_tpch(dsn: str, database: str, scale: float, *, indexed: bool = False
     install(where, (_TPCH / "protect.sql").read_text())
 
 
-def prepare_units(dsn: str, database: str, scale: float, unit: str) -> None:
-    """Make TPC-H with one kind of privacy units; what does not belong to one is public."""
+#: Names of privacy units in TPC-H.
+UNITS = {"customer": "c_custkey", "supplier": "s_suppkey", "orders": "o_orderkey"}
+
+
+def prepare_units(dsn: str, database: str, scale: float, units: Sequence[str]) -> None:
+    """Make TPC-H with some kinds of privacy units; what does not belong to one is public."""
     where = make_conninfo(dsn, dbname=database)
     make(dsn, database, lambda: _load_tpch(where, scale, indexed=False))
+    protect = "".join(
+        f"select dp.protect('{unit}', privacy_unit => '{UNITS[unit]}', delta => 0.001);"
+        for unit in units
+    )
     install(
         where,
-        f"select dp.protect('{unit}', privacy_unit => '{unit[0]}_{unit[:4]}key', delta => 0.001);"
+        f"{protect}"
         "select dp.declare_public(c.oid) from pg_class c"
         " where c.relnamespace = 'public'::regnamespace and c.relkind = 'r' and not exists"
         " (select from dp.relations r where r.relation_name = c.relname);"

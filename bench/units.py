@@ -38,8 +38,8 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for unit in arguments.units.split(","):
-        database = f"bench_units_{unit}_sf{arguments.sf.replace('.', '_')}"
-        prepare_units(superuser(), database, float(arguments.sf), unit)
+        database = f"bench_units_sf{arguments.sf.replace('.', '_')}"
+        prepare_units(superuser(), database, float(arguments.sf), (unit,))
         where = make_conninfo(superuser(), dbname=database)
         for path in sorted(QUERIES.glob("*.sql")):
             if arguments.queries and path.stem not in arguments.queries.split(","):

@@ -154,11 +154,14 @@ class Attribute:
     ``type_name`` is the SQL type every use is cast to (so that int4 = int8 joins unify).
     ``join`` attributes equate at least two occurrences and are never NULL in a result;
     carried ones belong to one occurrence and may be NULL.
+    ``values``, unless empty, are constants in SQL, one of which a carried attribute is in every
+    row, if it is not NULL: a filter of its occurrence says so.
     """
 
     id: int
     type_name: str
     join: bool
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

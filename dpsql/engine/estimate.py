@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from dpsql.engine.answer import charge
 from dpsql.engine.expected import bias, expected
 from dpsql.engine.groups import confirmed_groups
-from dpsql.engine.intervals import vector
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
@@ -112,7 +111,7 @@ def _columns(question: Question, j: int) -> str | None:
     names = [
         column.name
         for column, shown in zip(question.columns, shown_columns(question.post_sql), strict=True)
-        if any(vector(question, number) == j for number in shown.numbers)
+        if any(question.vectors[number] == j for number in shown.numbers)
     ]
     return ", ".join(names) or None
 

@@ -156,7 +156,7 @@ def _quantile(plan: Any) -> _Noise:
 def _race(plan: Any) -> _Noise:
     note = (
         "nearly never too high; with probability 0.95 too low by at most"
-        f" {4 * plan.margin(1)} times the largest contribution of a unit, which depends on"
+        f" {8 * plan.margin(1)} times the largest contribution of a unit, which depends on"
         " protected rows, and usually by far less"
     )
     return _Noise(None, False, note)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,9 @@ from dpsql.engine.undeclared import describe_threshold
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
+    from dpsql.model import Boundary, JoinQuery
+    from dpsql.ports import Database
+    from dpsql.query.elimination import Plan
 
 
 def explain(text: str, role: Role, settings: Settings, services: Services) -> list[tuple[str, str]]:
@@ -26,7 +29,6 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     prepared = prepare(text, None, services)
     question = prepared.question
     groups = confirmed_groups(prepared, services)
-    tick = services.database.tick
     quote = price(
         question, groups, settings, services.database, want_interval=question.wants_interval
     )
@@ -58,7 +60,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         rows.append((name, _error(aggregate, settings)))
     if services.catalog.owns(role.oid, tuple(r.oid for r in relations if r.private)):
         for aggregate in quote.aggregates:
-            rows.append(("counting SQL", _counting_sql(aggregate, tick)))
+            rows.append(("counting SQL", _counting_sql(aggregate, services.database)))
     return rows
 
 
@@ -67,23 +69,31 @@ def _kind(aggregate: AggregateQuote) -> str:
     return "sum" if query.weights else "distinct count" if query.distinct else "count"
 
 
-def _counting_sql(aggregate: AggregateQuote, tick: Callable[[], None]) -> str:
+def _counting_sql(aggregate: AggregateQuote, database: Database) -> str:
+    """Write what runs if it is not executed in arrays, by the size facts of now.
+
+    These are for owners only (PRIVACY.md section 2).
+    """
     from dpsql.query.contribution_sql import contribution_sql, per_unit
     from dpsql.query.counting_sql import counting_sql
     from dpsql.query.elimination import make_plan
     from dpsql.query.membership_sql import per_units
     from dpsql.query.sum_sql import distinct_sql, per_value, sum_sql
+    from dpsql.statistics.sizes import read_facts
+
+    def plan(counted: JoinQuery, boundaries: Iterable[Boundary] = ()) -> Plan:
+        sizes = read_facts(counted, database).sizes(counted)
+        return make_plan(counted, boundaries, sizes=sizes, tick=database.tick)
 
     query = aggregate.query
     if query.units:
-        return counting_sql(make_plan(per_units(query), (), tick=tick))
+        return counting_sql(plan(per_units(query)))
     if isinstance(aggregate.bounding, Truncated):
-        plan = make_plan(per_unit(query), (), tick=tick)
-        return contribution_sql(plan, [query], [aggregate.plan.bounds])
+        return contribution_sql(plan(per_unit(query)), [query], [aggregate.plan.bounds])
     if query.distinct or query.weights:
-        plan = make_plan(per_value(query), (), tick=tick)
-        return distinct_sql(plan, [query]) if query.distinct else sum_sql(plan, [query])
-    return counting_sql(make_plan(query, aggregate.bounding.boundaries, tick=tick))
+        write = distinct_sql if query.distinct else sum_sql
+        return write(plan(per_value(query)), [query])
+    return counting_sql(plan(query, aggregate.bounding.boundaries))
 
 
 def _neighbours(quote: Quote) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dpsql.engine.payload import Payload
 from dpsql.errors import AnswerOutOfRange
 from dpsql.model import JoinQuery, Question
+from dpsql.query.ir import decimal
 
 if TYPE_CHECKING:
     from dpsql.ports import Database
@@ -109,12 +110,3 @@ def _arrays(values: Sequence[object], cells: int) -> list[int | str | None]:
         "{" + ",".join("NULL" if v is None else str(v) for v in values[i : i + cells]) + "}"
         for i in range(0, len(values), cells)
     ]
-
-
-def decimal(value: int, digits: int) -> str:
-    """Write ``value * 10**-digits``."""
-    if not digits:
-        return str(value)
-    sign = "-" if value < 0 else ""
-    text = str(abs(value)).rjust(digits + 1, "0")
-    return f"{sign}{text[:-digits]}.{text[-digits:]}"

@@ -61,13 +61,8 @@ def _covers(question: Question, shown: Shown) -> str:
     if shown.low is None:
         return "NULL"
     (number,) = shown.numbers
-    text = literal(covers(question.aggregates[vector(question, number)]))
+    text = literal(covers(question.aggregates[question.vectors[number]]))
     return f"CASE WHEN l{number} IS NOT NULL THEN {text} END"
-
-
-def vector(question: Question, number: int) -> int:
-    """Return which aggregate the number ``a<j>`` of the post-processing is."""
-    return question.vectors[number]
 
 
 def _free(name: str, taken: set[str]) -> str:

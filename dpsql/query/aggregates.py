@@ -33,11 +33,11 @@ from dpsql.query import refusals
 from dpsql.query.bounds import ColumnBounds
 from dpsql.query.cells import histogram, ranked, share
 from dpsql.query.graph import as_type, bare, not_null
-from dpsql.query.ir import TRUE, Expr, constant
+from dpsql.query.ir import TRUE, Expr, constant, decimal
 from dpsql.query.measures import Formula, Measure, Value
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS
-from dpsql.query.values import all_of, argument, decimal, exact, valid, zeroed
+from dpsql.query.values import all_of, argument, exact, valid, zeroed
 
 _AVERAGES = {
     "dp_avg": ("mean", False),

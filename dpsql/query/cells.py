@@ -11,11 +11,11 @@ from dpsql.query import moments, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds
 from dpsql.query.functions import compare
 from dpsql.query.graph import as_type, not_null
-from dpsql.query.ir import Expr, constant
+from dpsql.query.ir import Expr, constant, decimal
 from dpsql.query.measures import Formula, Measure
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS
-from dpsql.query.values import all_of, argument, clamped, decimal, known, valid, wide, written_bound
+from dpsql.query.values import all_of, argument, clamped, known, valid, wide, written_bound
 
 #: Values are told apart in so many cells at most.
 MAX_CELLS = 2**16

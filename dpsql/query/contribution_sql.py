@@ -157,8 +157,7 @@ class _Statement:
         """Write the statement for distinct values: ranks in a unit, least ranks of a value."""
         unit = f"a{self.query.unit}"
         values = [f"a{a}" for a in dict.fromkeys((*self.query.groups, *self.query.distinct))]
-        # a part of the join without results makes the count of every row 0
-        present = " AND ".join(["n > 0", *(f"a{a} IS NOT NULL" for a in self.query.distinct)])
+        present = " AND ".join(f"a{a} IS NOT NULL" for a in self.query.distinct)
         columns = ", ".join(dict.fromkeys((*values, unit)))
         order = [
             f"pg_catalog.hashtextextended(coalesce({v}::text, ''), {i})"

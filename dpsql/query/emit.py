@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsql.errors import UnsupportedConstruct
@@ -155,8 +156,9 @@ class _Emitter:
             return found
         number = len(self.attributes)
         self.carried[e] = number
-        self.attributes.append(Attribute(number, e.type, join=False))
         (occurrence,) = e.occurrences()
+        values = _listed(e, self.graph.filters.get(occurrence, ()))
+        self.attributes.append(Attribute(number, e.type, join=False, values=values))
         name = str(e.data[1]) if e.kind == "col" else None  # type: ignore[index]
         self.uses[occurrence].append(AttributeUse(number, self._export(occurrence, e), name))
         return number
@@ -212,7 +214,8 @@ class _Emitter:
             number = self.joined(key, exact=key.type not in INTEGERS)
             if number is not None:
                 return number
-        return self.carry(canonical_key(key))
+        # shown as text, which drops the blanks that its equality ignores
+        return self.carry(key if key.type == "bpchar" else canonical_key(key))
 
     def told(self, e: Expr) -> tuple[int, Expr | None]:
         """Provide a cell or distinct value, computed of attributes if it spans occurrences."""
@@ -222,6 +225,21 @@ class _Emitter:
         number = len(self.attributes)
         self.attributes.append(Attribute(number, written.type, join=False))
         return number, written
+
+
+def _listed(e: Expr, filters: Iterable[Expr]) -> tuple[str, ...]:
+    """Find a filter that lists the values of an expression, beside NULL."""
+    for condition in filters:
+        if condition.kind == "or" and Expr("is", "boolean", (e,), "NULL") in condition.args:
+            others = [a for a in condition.args if a.kind != "is"]
+            condition = others[0] if len(others) == 1 == len(condition.args) - 1 else condition
+        listing = condition.kind == "in" and not condition.data
+        if not (listing or (condition.kind == "op" and condition.data == "=")):
+            continue
+        first, *values = condition.args
+        if first == e and all(v.kind == "const" and v.type == e.type for v in values):
+            return tuple(dict.fromkeys(render(v) for v in values if v.data is not None))
+    return ()
 
 
 def _attributes(e: Expr) -> frozenset[int]:

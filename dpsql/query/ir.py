@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import cast
 
 from dpsql.model import quote_identifier
@@ -113,6 +114,18 @@ def literal(text: str) -> str:
     """Quote a string so that it reads the same whatever standard_conforming_strings is."""
     quoted = "'" + text.replace("'", "''") + "'"
     return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
+
+
+def decimal(number: Fraction | int, digits: int = 0) -> str:
+    """Write ``number * 10**-digits``, which must have a finite decimal expansion.
+
+    Zeros stand up to that digit, as numeric prints a number of this scale.
+    """
+    while number.denominator != 1:
+        number, digits = number * 10, digits + 1
+    sign = "-" if number < 0 else ""
+    text = str(abs(number.numerator)).rjust(digits + 1, "0")
+    return sign + (f"{text[:-digits]}.{text[-digits:]}" if digits else text)
 
 
 def alias_of(occurrence: int) -> str:

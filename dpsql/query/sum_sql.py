@@ -45,8 +45,7 @@ def distinct_sql(plan: Plan, queries: Sequence[JoinQuery], *, numeric: bool = Fa
     (query,) = queries
     writer = answering(plan, numeric=numeric)
     answer = writer.answer(plan.query.groups)
-    # a part of the join without results makes the count of every row 0
-    present = " AND ".join(["c.n > 0", *(f"c.a{a} IS NOT NULL" for a in query.distinct)])
+    present = " AND ".join(f"c.a{a} IS NOT NULL" for a in query.distinct)
     groups = ", ".join(f"c.a{a}" for a in dict.fromkeys(query.groups))
     grouped = f" GROUP BY {groups}" if groups else ""
     columns = ", ".join(["count(*)::text AS v0", *_keys(query)])

@@ -17,7 +17,7 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.query import functions, ranges, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds, bounds_of
 from dpsql.query.graph import not_null
-from dpsql.query.ir import TRUE, Expr, conjuncts, constant, map_columns
+from dpsql.query.ir import TRUE, Expr, conjuncts, constant, decimal, map_columns
 from dpsql.query.measures import Value
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS
@@ -202,17 +202,6 @@ def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:
     inner = Expr("least", type_, (Expr("greatest", type_, (x, ends[0])), ends[1]))
     known = present(x)
     return inner if known == TRUE else functions.guard(known, inner)
-
-
-def decimal(number: Fraction) -> str:
-    """Write a number that has a finite decimal expansion."""
-    digits = 0
-    while (number * 10**digits).denominator != 1:
-        digits += 1
-    whole = number * 10**digits
-    sign = "-" if whole < 0 else ""
-    text = str(abs(whole.numerator)).rjust(digits + 1, "0")
-    return sign + (f"{text[:-digits]}.{text[-digits:]}" if digits else text)
 
 
 def exact(x: Expr, found: Bounds, node: Node) -> Value:

@@ -33,10 +33,8 @@ _NOT_NULL = """a.attnotnull and not exists (select from pg_constraint v
 _RELATION = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
   coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
-  case when p.kind = 'protected' then
-    (select json_agg(json_build_array(u.root, u.hops, u.unit_column, u.loose, u.excluded))
-       from dp.unit_paths(c.oid) u where u.root is not null) end as units,
-  case when p.kind <> 'view' then coalesce(dp.relation_problem(c.oid),
+  case when p.kind = 'protected' then p.units end as units,
+  case when p.kind <> 'view' then coalesce(dp.own_problem(c.oid), p.problem,
             case when not has_schema_privilege('dp_executor', n.oid, 'USAGE')
                    or not has_table_privilege('dp_executor', c.oid, 'SELECT')
                  then format('role dp_executor may not read it (to mend by'
@@ -90,8 +88,8 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
     where d.relation = c.oid) as domains,
   case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
-cross join dp.declaration(c.oid) p
-where n.nspname = $1 and c.relname = $2
+cross join dp.standing(c.oid) p
+where n.nspname = $1 and c.relname = $2 and p.kind is not null
 """
 
 # A cast that somebody made from or to a type or its array, which PostgreSQL would run.

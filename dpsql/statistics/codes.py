@@ -58,6 +58,7 @@ _HASHED = {
     "text": 'pg_catalog.hashtextextended(({0})::text COLLATE "C", 0)',
     "character varying": 'pg_catalog.hashtextextended(({0})::text COLLATE "C", 0)',
     "character": 'pg_catalog.hashbpcharextended(({0})::bpchar COLLATE "C", 0)',
+    "bpchar": 'pg_catalog.hashbpcharextended({0} COLLATE "C", 0)',
     "name": "pg_catalog.hashnameextended({0}, 0)",
     "uuid": "pg_catalog.uuid_hash_extended({0}, 0)",
     "numeric": "pg_catalog.hash_numeric_extended({0}, 0)",
@@ -118,13 +119,13 @@ def read_texts(
     """
     texts = {}
     for a in sorted(_changed(plan, attributes)):
-        if _family(plan.query.attributes[a]) in _HASHED and not _injective(plan, a, database):
-            return None
         if a in plan.query.groups:
             table = _texts(plan, a, database)
             if table is None:
                 return None
             texts[a] = table
+        elif _family(plan.query.attributes[a]) in _HASHED and not _injective(plan, a, database):
+            return None
     return texts
 
 
@@ -151,7 +152,10 @@ def decode_keys(
 
 def needs_check(plan: Plan, attributes: frozenset[int]) -> bool:
     """Whether an attribute is hashed, so that its values are read once more."""
-    return any(_family(plan.query.attributes[a]) in _HASHED for a in attributes)
+    return any(
+        _family(attribute) in _HASHED and not attribute.values
+        for attribute in map(plan.query.attributes.__getitem__, attributes)
+    )
 
 
 def _changed(plan: Plan, attributes: frozenset[int]) -> frozenset[int]:
@@ -179,12 +183,15 @@ def _coded_use(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) 
     return replace(use, sql=f"({_code(attribute)[1].format(value)})")
 
 
-def _values(plan: Plan, attribute: int, *, first: bool = False) -> str:
+def _values(plan: Plan, attribute: int) -> str:
     """Write all values of an attribute, once for each column that provides it.
 
-    Columns are read unfiltered: a check that holds for more values holds.
+    Columns are read unfiltered: a check that holds for more values holds.  Where a filter lists
+    the values, its list is all that the rows have.
     """
     query = plan.query
+    if listed := query.attributes[attribute].values:
+        return f"SELECT v FROM pg_catalog.unnest(ARRAY[{', '.join(listed)}]) AS t(v)"
     parts: dict[tuple[object, ...], str] = {}
     for occurrence in query.occurrences:
         for use in occurrence.uses:
@@ -200,8 +207,7 @@ def _values(plan: Plan, attribute: int, *, first: bool = False) -> str:
                 value = expressions[attribute]
                 key = (occurrence.index,)
             parts.setdefault(key, f"SELECT {value} AS v FROM {source}")
-    chosen = list(parts.values())[: 1 if first else None]
-    return " UNION ALL ".join(chosen)
+    return " UNION ALL ".join(parts.values())
 
 
 def _injective(plan: Plan, attribute: int, database: Database) -> bool:
@@ -216,14 +222,13 @@ def _injective(plan: Plan, attribute: int, database: Database) -> bool:
 
 
 def _texts(plan: Plan, attribute: int, database: Database) -> dict[str, str] | None:
-    """Read code and text of the values of a group; ``None`` when they are too many."""
+    """Read code and text of a group's values; ``None`` when they are too many, or share a code."""
     code = _code(plan.query.attributes[attribute])[1].format("v")
     sql = (
         f"SELECT ({code})::text AS code, v::text AS value FROM"
-        f" (SELECT v FROM ({_values(plan, attribute, first=True)}) AS u"
+        f" (SELECT v FROM ({_values(plan, attribute)}) AS u"
         f" WHERE v IS NOT NULL GROUP BY v LIMIT {MOST_GROUPS + 1}) AS d"
     )
     rows = database.execute(sql)
-    if len(rows) > MOST_GROUPS:
-        return None
-    return {str(number): str(value) for number, value in rows}
+    found = {str(number): str(value) for number, value in rows}
+    return found if len(found) == len(rows) <= MOST_GROUPS else None

@@ -13,6 +13,7 @@ from dpsql.model import Contributions, JoinQuery
 from dpsql.ports import Database
 from dpsql.query.contribution_sql import contribution_sql, per_unit, read_contributions, together
 from dpsql.query.elimination import Plan, make_plan
+from dpsql.query.flat_sql import is_flat
 from dpsql.statistics.counts import (
     MEMORY_LIMIT,
     OUT_OF_RANGE,
@@ -53,9 +54,10 @@ def contributions(
     grouped = per_unit(query)
     facts = read_facts(grouped, database)
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
-    if not (query.weights or query.distinct or query.computed or reach) and (
-        kernel == "arrays" or (kernel == "auto" and prefer_arrays(plan, facts, memory_limit))
-    ):
+    wanted = kernel == "arrays"
+    if kernel == "auto" and not is_flat(grouped):
+        wanted = prefer_arrays(plan, facts, memory_limit, workers=False)
+    if wanted and not (query.weights or query.distinct or query.computed or reach):
         found = _in_arrays(query, bounds[0], plan, facts, database, memory_limit)
         if found is not None:
             return [found]

@@ -143,8 +143,11 @@ def in_arrays(
         return None
 
 
-def prefer_arrays(plan: Plan, facts: Facts, memory_limit: int) -> bool:
-    """Guess whether arrays are faster: joins, or many groups, of rows that fit easily."""
+def prefer_arrays(plan: Plan, facts: Facts, memory_limit: int, *, workers: bool = True) -> bool:
+    """Guess whether arrays are faster: joins, or many groups, of rows that fit easily.
+
+    Without ``workers`` SQL takes about twice as long: so many groups that none would be planned.
+    """
     from dpsql.statistics.codes import needs_check
 
     if not any(isinstance(factor, Product) for factor in plan.factors):
@@ -167,4 +170,4 @@ def prefer_arrays(plan: Plan, facts: Facts, memory_limit: int) -> bool:
     reads = 2 if needs_check(plan, attributes) else 1
     arrays += reads * (read * _ARRAYS_READ + len(used) * _STATEMENT)
     arrays += 0.0 if "numpy" in sys.modules else _IMPORT
-    return arrays < sql
+    return arrays < (sql if workers else 2 * sql)

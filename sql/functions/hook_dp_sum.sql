@@ -1,53 +1,32 @@
 -- The private sums, averages, values by rank and histograms, for every type of number, the last two for dates and timestamps,
 -- too: of a value, and of a value that is clamped to bounds.  As dp_count, they are answered instead of being executed, and raise PD060 otherwise.
 
-create or replace function dp.not_intercepted(state bigint, value "any", share "any") returns bigint
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted(bigint, "any", "any") is 'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted(state bigint, value "any", share "any", lower "any", upper "any")
-    returns bigint
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted(bigint, "any", "any", "any", "any") is
-    'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted(state bigint, value "any", lower "any", upper "any") returns bigint
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted(bigint, "any", "any", "any") is
-    'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted_smallint(state bigint) returns smallint
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_smallint(bigint) is 'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted_integer(state bigint) returns integer
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_integer(bigint) is 'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted_array(state bigint) returns bigint[]
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_array(bigint) is 'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted_numeric(state bigint) returns numeric
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_numeric(bigint) is 'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted_double(state bigint) returns double precision
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_double(bigint) is 'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted_real(state bigint) returns real
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_real(bigint) is 'raises PD060: a private aggregate was executed';
+do $create$
+declare
+    body record;
+begin
+    for body in
+        select * from (values
+            ('', 'state bigint, value "any", share "any"', 'bigint'),
+            ('', 'state bigint, value "any", share "any", lower "any", upper "any"', 'bigint'),
+            ('', 'state bigint, value "any", lower "any", upper "any"', 'bigint'),
+            ('_smallint', 'state bigint', 'smallint'),
+            ('_integer', 'state bigint', 'integer'),
+            ('_array', 'state bigint', 'bigint[]'),
+            ('_numeric', 'state bigint', 'numeric'),
+            ('_double', 'state bigint', 'double precision'),
+            ('_real', 'state bigint', 'real')) as b(name, arguments, result)
+    loop
+        execute pg_catalog.format(
+            'create or replace function dp.not_intercepted%s(%s) returns %s '
+            'language c volatile called on null input parallel unsafe security invoker '
+            'as %L, %L', body.name, body.arguments, body.result, 'MODULE_PATHNAME', 'dpsql_not_intercepted');
+        execute pg_catalog.format(
+            'comment on function dp.not_intercepted%s(%s) is %L', body.name, body.arguments,
+            'raises PD060: a private aggregate was executed');
+    end loop;
+end
+$create$;
 
 create or replace function dp.not_intercepted_date(state bigint) returns date
     language c volatile called on null input parallel unsafe security invoker

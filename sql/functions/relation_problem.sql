@@ -46,7 +46,7 @@ language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    return coalesce(dp.own_problem(relation), dp.unit_problem(relation));
+    return coalesce(dp.own_problem(relation), (select s.problem from dp.standing(relation) as s));
 end
 $$;
 comment on function dp.relation_problem(oid) is 'why a relation cannot be declared, or NULL';

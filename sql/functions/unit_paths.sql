@@ -156,65 +156,40 @@ end
 $$;
 comment on function dp.unit_roots(oid) is 'internal: roots of the privacy units of a relation';
 
--- Internal: why the privacy units of a relation forbid to ask about it, or NULL.
-create or replace function dp.unit_problem(relation oid)
-returns text
+-- Internal: what a relation is declared as, by itself or as part of privacy units (NULL: not at all), the paths to
+-- its units, and why these forbid to ask about it, or NULL.  All of it from one look for the paths.
+create or replace function dp.standing(relation oid)
+returns table (kind text, root integer, units json, problem text)
 language plpgsql stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    own dp.policy;
-    own_neighbours text;
-    units text;
+    roots integer[];
+    names text;
 begin
-    if not exists (select from dp.root as r where r.neighbours = 'unit') then
-        return null;
-    end if;
-    units := (select min(u.problem) from dp.unit_paths(relation) as u);
-    if units is not null then
-        return units;
-    end if;
-    select p.* into own from dp.policy as p
-     where p.relation = unit_problem.relation and p.kind in ('protected', 'public');
-    if not found then
-        return null;
-    end if;
-    select r.neighbours into own_neighbours from dp.root as r where r.id = own.root;
-    if own_neighbours = 'unit' then
-        return null;
-    end if;
-    units := (select string_agg(distinct format('%I.%I', r.relation_name, r.unit_column), ', ')
-                from dp.root as r where r.id = any (dp.unit_roots(relation)));
-    if units is not null then
-        return format('it is declared as %s, but its rows belong to units of %s',
-                      case own.kind when 'public' then 'public' else 'protected row by row' end, units);
-    end if;
-    return null;
-end
-$$;
-comment on function dp.unit_problem(oid) is 'internal: why the units of a relation forbid to ask about it';
-
--- Internal: what a relation is declared as, by itself or as part of privacy units; no row if not at all.
-create or replace function dp.declaration(relation oid)
-returns table (kind text, root integer)
-language plpgsql stable parallel safe security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
+    select json_agg(json_build_array(u.root, u.hops, u.unit_column, u.loose, u.excluded)) filter (where u.root is not null),
+           array_agg(distinct u.root order by u.root) filter (where u.root is not null),
+           min(u.problem)
+      into units, roots, problem
+      from dp.unit_paths(relation) as u;
     select p.kind, p.root into kind, root from dp.policy as p
-     where p.relation = declaration.relation and p.kind <> 'withdrawn'
-       and exists (select from pg_class as c where c.oid = declaration.relation);
-    if not found then
+     where p.relation = standing.relation and p.kind <> 'withdrawn'
+       and exists (select from pg_class as c where c.oid = standing.relation);
+    if kind is null and roots is not null
+       and not exists (select from pg_inherits as i where i.inhrelid = standing.relation) then
         kind := 'protected';
-        root := (dp.unit_roots(relation))[1];
-        if root is null or exists (select from pg_inherits as i where i.inhrelid = relation) then
-            return;
-        end if;
+        root := roots[1];
+    elsif problem is null and kind in ('protected', 'public') and roots is not null
+       and not exists (select from dp.root as r where r.id = standing.root and r.neighbours = 'unit') then
+        names := (select string_agg(distinct format('%I.%I', r.relation_name, r.unit_column), ', ')
+                    from dp.root as r where r.id = any (roots));
+        problem := format('it is declared as %s, but its rows belong to units of %s',
+                          case kind when 'public' then 'public' else 'protected row by row' end, names);
     end if;
     return next;
 end
 $$;
-comment on function dp.declaration(oid) is 'internal: what a relation is declared as';
+comment on function dp.standing(oid) is 'internal: what a relation is declared as, and its privacy units';
 
 -- Internal: all relations that may be asked about, those that belong to units included.
 create or replace function dp.declarations()

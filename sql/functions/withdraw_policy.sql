@@ -67,7 +67,7 @@ begin
         perform dp.stop_executor_reading(m.oid)
            from unnest(members) as m(oid)
           where has_table_privilege('dp_executor', m.oid, 'select')
-            and not exists (select from dp.declaration(m.oid));
+            and (select s.kind from dp.standing(m.oid) as s) is null;
     end if;
     perform dp.touch_catalogue();
 end

@@ -20,10 +20,9 @@ grant execute on function
     dp.relation_problem(oid),
     dp.statistics_members(oid),
     dp.has_shared_part(oid),
-    dp.declaration(oid),
     dp.declarations(),
     dp.unit_paths(oid),
-    dp.unit_problem(oid),
+    dp.standing(oid),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
 grant execute on function

@@ -13,17 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.asking import silent
+
 pytestmark = pytest.mark.server
 
-SILENCE = """
-do language plpython3u $body$
-import dpsql.core.rng
-class Silent(dpsql.core.rng.SystemNoise):
-    __slots__ = ()
-    def discrete_laplace(self, scale): return 0
-    def discrete_cauchy(self, scale): return 0
-dpsql.core.rng.SystemNoise = Silent
-$body$"""
 VALUES = {
     "int": ["0", "1", "2", "3", "null"],
     "bigint": ["0", "1", "2", "3", "null"],
@@ -194,10 +187,7 @@ def test_answers_without_noise_are_those_of_the_plain_statement(server: Any) -> 
                 "select dp.set_root_cap(format('%I.%I', schema_name, relation_name)::regclass, null,"
                 " 0.001) from dp.relations where kind = 'protected'"
             )
-            with database.connect() as session:
-                session.execute("select * from dp.explain('select dp_count(*) from s.t0')")
-                session.execute(SILENCE)
-                session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
+            with silent(database, "s.t0") as session:
                 for _ in range(25):
                     statement, key = case.question()
                     plain = session.execute(statement.format("", "")).fetchall()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from dpsql.model import JoinQuery
 from dpsql.query.flat_sql import flat_sql
 from dpsql.statistics.counts import count
-from tests.property.test_counting_matches_the_join import (
+from tests.property.random_joins import (
     SEVERAL_TEXTS,
     SnapshotDatabase,
     cases,

@@ -11,7 +11,7 @@ import pytest
 from dpsql.engine.groups import public_groups
 from dpsql.model import Domain
 from dpsql.query.pipeline import analyse
-from tests.property.test_counting_matches_the_join import SnapshotDatabase
+from tests.property.random_joins import SnapshotDatabase
 from tests.server.analyser_catalog import LiveCatalog
 
 pytestmark = pytest.mark.server

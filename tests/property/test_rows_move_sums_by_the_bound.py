@@ -16,7 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.property.test_answers_match_the_join import SILENCE, Case
+from tests.property.test_answers_match_the_join import Case
+from tests.server.asking import silent
 
 pytestmark = pytest.mark.server
 
@@ -75,11 +76,7 @@ def test_a_row_moves_every_vector_by_at_most_the_bound(server: Any) -> None:
                 "select dp.set_root_cap(format('%I.%I', schema_name, relation_name)::regclass, null,"
                 " 0.001) from dp.relations where kind = 'protected'"
             )
-            with database.connect() as session:
-                session.execute("select * from dp.explain('select dp_count(*) from s.t0')")
-                session.execute(SILENCE)
-                session.execute(WATCH)
-                session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
+            with silent(database, "s.t0", WATCH) as session:
                 for _ in range(10):
                     statement, key = case.question()
                     statement = statement.format("dp_", BOUNDS)

@@ -173,15 +173,27 @@ def single(values: list[int], plan: truncation.RaceToTheTop) -> Contributions:
     return Contributions(plan.bounds, (), {(): cells}, 1)
 
 
-def test_r2t_stays_below_and_near() -> None:
-    plan = r2t(4, 10**9)
-    wrong = 0
-    for _ in range(200):
-        (value,) = plan.release(single([3] * 2000, plan), [()], SystemNoise()).values
-        bound = 4 * plan.rounds * math.log(plan.rounds / truncation.FAILURE) * 3 / 4
-        wrong += not 6000 - bound - 1 <= value <= 6000
-    # each fails with probability at most 1/20 twice; more than 70 of 200 below 1e-15
-    assert wrong <= 70
+UNITS = {
+    "all alike": [3] * 2000,
+    "few large": [1] * 5000 + [900] * 3,
+    "skewed": [1 + 3000 // (i + 1) for i in range(3000)],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("values", UNITS.values(), ids=UNITS)
+def test_r2t_stays_below_and_within_the_bound_of_the_paper(values: list[int]) -> None:
+    """At most the truth, and at least ``4 log2(GS) ln(log2(GS)/beta) tau*/eps`` less."""
+    epsilon, largest, runs = 4, 10**6, 1000
+    plan = r2t(epsilon, largest)
+    contributions = single(values, plan)
+    halvings = math.log2(largest)
+    bound = 4 * halvings * math.log(halvings / truncation.FAILURE) * max(values, default=0)
+    bound = bound / epsilon + 1  # shifts are rounded up
+    answers = [plan.release(contributions, [()], SystemNoise()).values[0] for _ in range(runs)]
+    # either fails with probability at most 1/20: more than 100 of 1000 below 1e-10
+    assert sum(answer > sum(values) for answer in answers) <= 100
+    assert sum(answer < sum(values) - bound for answer in answers) <= 100
 
 
 def test_two_races_answer_a_signed_sum() -> None:
@@ -191,7 +203,7 @@ def test_two_races_answer_a_signed_sum() -> None:
     wrong = 0
     for _ in range(200):
         (value,) = plan.release(contributions, [()], SystemNoise()).values
-        bound = 4 * plan.rounds * math.log(plan.rounds / truncation.FAILURE) * 5 / 8
+        bound = 8 * plan.rounds * math.log(plan.rounds / truncation.FAILURE) * 5 / 8
         wrong += not 1000 - bound - 1 <= value <= 1000 + bound + 1
     # as above, for two races: a chance of 1/5 at most; more than 110 of 200 below 1e-20
     assert wrong <= 110

@@ -17,12 +17,12 @@ import pytest
 
 from tests.property.test_answers_match_the_join import (
     BOUNDS,
-    SILENCE,
     VALUES,
     Case,
     Columns,
     agree,
 )
+from tests.server.asking import silent
 
 pytestmark = pytest.mark.server
 
@@ -93,14 +93,6 @@ class UnitCase(Case):
         return found
 
 
-def session_for(database: Any) -> Any:
-    session = database.connect()
-    session.execute("select * from dp.explain('select dp_count(*) from s.t0')")
-    session.execute(SILENCE)
-    session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
-    return session
-
-
 def answer(session: Any, statement: str) -> dict[Any, Any] | None:
     """Return the answer by group, ``None`` if the question is refused."""
     try:
@@ -124,8 +116,7 @@ def test_without_a_bound_answers_are_those_of_the_plain_statement(server: Any) -
                 break
             assert number < MOST_CASES
             case = UnitCase(owner, source)
-            with session_for(database) as session:
-                session.execute(BOUND.format(2**40))
+            with silent(database, "s.t0", BOUND.format(2**40)) as session:
                 for _ in range(25):
                     statement, key = case.question()
                     found = answer(session, statement)
@@ -186,8 +177,7 @@ def test_a_unit_moves_every_vector_by_at_most_the_bound(server: Any) -> None:
             UnitCase.loose = True
             case = UnitCase(owner, source)
             UnitCase.loose = False
-            with session_for(database) as session:
-                session.execute(WATCH)
+            with silent(database, "s.t0", WATCH) as session:
                 for _ in range(12):
                     statement, _ = case.question()
                     session.execute(BOUND.format(2**40))

@@ -22,7 +22,7 @@ from dpsql.statistics.chains import (
 )
 from dpsql.statistics.sizes import read_facts
 from dpsql.statistics.walks import Runner
-from tests.property.test_counting_matches_the_join import (
+from tests.property.random_joins import (
     SnapshotDatabase,
     cases,
     plain,

@@ -2,10 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+
+SILENCE = """
+do language plpython3u $body$
+import dpsql.core.rng
+class Silent(dpsql.core.rng.SystemNoise):
+    __slots__ = ()
+    def discrete_laplace(self, scale): return 0
+    def discrete_cauchy(self, scale): return 0
+dpsql.core.rng.SystemNoise = Silent
+$body$"""
+
+
+@contextmanager
+def silent(database: Any, relation: str, *patches: str) -> Iterator[Any]:
+    """Open a session of the owner that answers without noise, and every time anew.
+
+    ``patches`` change the package in its backend further; ``relation`` is one to ask about first.
+    """
+    with database.connect() as session:
+        session.execute(
+            f"select * from dp.explain('select dp_count(*) from {relation}')"
+        )  # imports
+        for patch in (SILENCE, *patches):
+            session.execute(patch)
+        session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
+        yield session
+
+
+def neighbours(server: Any, set_up: str, more: str) -> Iterator[tuple[Any, Any]]:
+    """Make two databases of which the second has more; drop them in the end."""
+    pair = server.create_database(), server.create_database()
+    for database in pair:
+        database.sql(set_up)
+    pair[1].sql(more)
+    yield pair
+    for database in pair:
+        server.drop_database(database)
 
 
 def say(connection: psycopg.Connection[Any], statement: str) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.server.collecting import Collector
 from tests.server.refusals import EXTRA, rewrite_tables
+from tests.server.sketching import NETWORK, PROTECT, looking
 
 SHOP = """
 create table public.region (r_id int primary key, r_name text not null);
@@ -49,6 +51,26 @@ def declare(database: Any) -> Any:
         for statement in DECLARE.strip().split("\n"):
             connection.execute(statement)
     return database
+
+
+@pytest.fixture
+def stats(shop: Any) -> Collector:
+    """What collects statistics of the shop and reads them."""
+    return Collector(shop)
+
+
+@pytest.fixture
+def network(database: Any) -> Any:
+    """Relations whose joins can be sketched."""
+    database.sql(NETWORK)
+    database.sql(PROTECT, user="owner1")
+    return database
+
+
+@pytest.fixture
+def look(network: Any) -> Callable[..., dict[str, Any]]:
+    """What a sketch of the network gives."""
+    return looking(network)
 
 
 @pytest.fixture(scope="session", autouse=True)

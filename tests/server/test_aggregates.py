@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.property.test_answers_match_the_join import SILENCE
+from tests.server import asking
 from tests.server.asking import refused, say
 
 pytestmark = pytest.mark.server
@@ -64,13 +64,10 @@ def numbers(server: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def silent(numbers: Any) -> Any:
+def silent(numbers: Any) -> Iterator[Any]:
     """A session of the owner without noise."""
-    session = numbers.connect()
-    session.execute("select * from dp.explain('select dp_count(*) from v')")
-    session.execute(SILENCE)
-    session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
-    return session
+    with asking.silent(numbers, "v") as session:
+        yield session
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.property.test_answers_match_the_join import SILENCE
 from tests.property.test_units_match_the_join import BOUND
+from tests.server import asking
 from tests.server.asking import refused
 
 pytestmark = pytest.mark.server
@@ -62,13 +62,10 @@ def moments(server: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def silent(moments: Any) -> Any:
-    session = moments.connect()
-    session.execute("select * from dp.explain('select dp_count(*) from moment')")
-    session.execute(SILENCE)
-    session.execute(BOUND.format(2**40))
-    session.execute("set dp.fresh = on; set dp.epsilon = 100")
-    return session
+def silent(moments: Any) -> Iterator[Any]:
+    with asking.silent(moments, "moment", BOUND.format(2**40)) as session:
+        session.execute("set dp.epsilon = 100")
+        yield session
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.property.test_answers_match_the_join import SILENCE, agree
+from tests.property.test_answers_match_the_join import agree
+from tests.server import asking
 from tests.server.asking import say
 from tests.server.binomials import most_failures
 
@@ -41,12 +42,9 @@ def shop(server: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def silent(shop: Any) -> Any:
-    session = shop.connect()
-    session.execute("select * from dp.explain('select dp_count(*) from flat')")
-    session.execute(SILENCE)
-    session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
-    return session
+def silent(shop: Any) -> Iterator[Any]:
+    with asking.silent(shop, "flat") as session:
+        yield session
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.property.test_answers_match_the_join import SILENCE
 from tests.property.test_units_match_the_join import BOUND
+from tests.server import asking
 from tests.server.asking import refused
 
 pytestmark = pytest.mark.server
@@ -67,13 +67,10 @@ def people(server: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def silent(people: Any) -> Any:
-    session = people.connect()
-    session.execute("select * from dp.explain('select dp_count(*) from person')")
-    session.execute(SILENCE)
-    session.execute(BOUND.format(2**40))
-    session.execute("set dp.fresh = on; set dp.epsilon = 100")
-    return session
+def silent(people: Any) -> Iterator[Any]:
+    with asking.silent(people, "person", BOUND.format(2**40)) as session:
+        session.execute("set dp.epsilon = 100")
+        yield session
 
 
 def one(session: Any, statement: str) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.property.test_answers_match_the_join import SILENCE
 from tests.property.test_units_match_the_join import BOUND
+from tests.server import asking
 from tests.server.asking import refused
 from tests.server.binomials import most_failures
 
@@ -46,11 +46,7 @@ def people(server: Any) -> Iterator[Any]:
 @pytest.fixture
 def silent(people: Any) -> Iterator[Any]:
     """A session of the owner without noise, and without bounds of units that matter."""
-    with people.connect() as session:
-        session.execute("select * from dp.explain('select dp_count(*) from person')")
-        session.execute(SILENCE)
-        session.execute(BOUND.format(2**40))
-        session.execute("set dp.fresh = on; set dp.epsilon = 1")
+    with asking.silent(people, "person", BOUND.format(2**40)) as session:
         yield session
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.asking import silent
+
 pytestmark = pytest.mark.server
 
 JOIN = (
@@ -195,6 +197,39 @@ def test_only_the_owner_sees_counting_sql_and_sensitivity(shop: Any) -> None:
     with shop.connect(user="alice") as alice, pytest.raises(psycopg.Error) as caught:
         alice.execute("select dp.sensitivity($$" + JOIN + "$$)")
     assert caught.value.sqlstate == "PD070"
+
+
+WATCH = """
+do language plpython3u $body$
+from dpsql.server import spi
+from dpsql.statistics import counts
+counts.prefer_arrays = lambda *parameters: False
+execute, spi.seen = spi.SpiDatabase.execute, []
+def watched(self, sql, parameters=()):
+    spi.seen.append(sql)
+    return execute(self, sql, parameters)
+spi.SpiDatabase.execute = watched
+$body$;
+create function pg_temp.seen() returns setof text language plpython3u as $body$
+from dpsql.server import spi
+return spi.seen
+$body$"""
+#: How a cycle is cut depends on the sizes of relations.
+CYCLE = """select dp_count(*) from purchase a, purchase b, client c, client d
+  where a.p_client = c.c_id and b.p_client = d.c_id and c.c_region = d.c_region and a.p_day = b.p_day"""
+
+
+@pytest.mark.parametrize("asked", [CYCLE, CYCLE.replace("dp_count(*)", "dp_sum(a.p_amount, 0, 9)")])
+def test_the_sql_that_owners_see_is_what_runs(shop: Any, asked: str) -> None:
+    shop.sql(
+        "insert into client select i, 1, date '1960-01-01' + i % 30 from generate_series(1000, 9000) i"
+    )
+    shop.sql("analyze client, purchase; select dp.grant_budget('postgres', 10, 1e-6)")
+    with silent(shop, "client", WATCH) as session:
+        rows = dict(session.execute("select * from dp.explain(%s)", (asked,)).fetchall())
+        session.execute(asked)
+        seen = [sql for (sql,) in session.execute("select pg_temp.seen()").fetchall()]
+    assert rows["counting SQL"] in seen
 
 
 def test_an_interval_is_shown_when_the_scale_is_public(shop: Any) -> None:

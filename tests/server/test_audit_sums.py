@@ -8,21 +8,25 @@ below 1e-8 in 1000 runs of all), each mutant refuted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from scipy.stats import beta as beta_law
 
+from tests.server import asking
 from tests.server.test_audit import DELTA, FALSE_ALARM, FORGOTTEN_JOIN, patched, refuted
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
 EPSILON = 0.5
-RUNS = 80
-#: Runs of the code as it is, on each side.
-ACQUITTAL = 30
+#: Draws of each number by one statement: so many share the cost of asking.
+COPIES = 10
+STATEMENTS = 8
+#: Of the code as it is: fewer draws than 49 could never refute the claim.
+ACQUITTAL = 5
 ROWS = """
 create table pay (v int);
 insert into pay select 500 from generate_series(1, 40);
@@ -61,8 +65,8 @@ WITHOUT_THE_BOUND = """
 from dpsql.model import Weight
 Weight.bound = property(lambda self: 1)
 """
-#: So many sums are asked for together to see that each gets its part of the budget only.
-PARTS = 32
+#: So many sums are asked for together that it shows when each gets the budget of all.
+PARTS = 20
 NOT_SPLIT = f"""
 import dpsql.core.mechanisms.select as select
 right = select.choose
@@ -105,118 +109,164 @@ truncation.RaceToTheTop.release = release
 
 @dataclass(frozen=True)
 class Case:
-    """A question, an event about its rows, and the mutation that the event gives away."""
+    """Columns of a question, an event about one, and the mutation that the event gives away.
 
-    question: str
-    event: Callable[[list[Any]], bool]
+    Each column is drawn by itself, has an equal part of the budget, and must keep to that part.
+    """
+
+    columns: tuple[str, ...]
+    source: str
+    event: Callable[[Sequence[Any]], bool]
     mutant: str
     settings: str = ""
     epsilon: float = EPSILON
-    runs: int = RUNS
+    statements: int = STATEMENTS
+    acquittal: int = ACQUITTAL
+
+    @property
+    def question(self) -> str:
+        return f"select {', '.join(self.columns)} {self.source}"
+
+    def hits(self, rows: list[Any]) -> int:
+        """Count the event in the columns of one answer."""
+        return sum(self.event(values) for values in zip(*rows, strict=True))
 
 
-def first(limit: float) -> Callable[[list[Any]], bool]:
+def copies(aggregate: str, value: str, number: int = COPIES) -> tuple[str, ...]:
+    """Write an aggregate of the same rows so often, each time as another question."""
+    return tuple(f"{aggregate} filter (where {value} > {-n})" for n in range(1, number + 1))
+
+
+def first(limit: float) -> Callable[[Sequence[Any]], bool]:
     """Make the event that the only value is at least so large."""
-    return lambda rows: rows[0][0] >= limit
+    return lambda values: values[0] >= limit
 
 
 PAID = "from pay"
 JOINED = "from dept join work using (d)"
 ROW_CASES = {
-    "sum, not clamped": Case(f"select dp_sum(v, 0, 1000) {PAID}", first(60_000), NOT_CLAMPED),
-    "sum": Case(f"select dp_sum(v, 0, 1000) {PAID}", first(20_500), WITHOUT_THE_BOUND),
-    "average": Case(f"select dp_avg(v, 0, 1000) {PAID}", first(506), WITHOUT_THE_BOUND),
-    "variance": Case(f"select dp_var_pop(v, 0, 1000) {PAID}", first(2000), WITHOUT_THE_BOUND),
-    "sum over a join": Case(f"select dp_sum(h, 0, 10) {JOINED}", first(1500), FORGOTTEN_JOIN),
-    "distinct": Case(f"select dp_count(distinct h) {JOINED}", first(150), FORGOTTEN_JOIN),
+    "sum, not clamped": Case(copies("dp_sum(v, 0, 1000)", "v"), PAID, first(60_000), NOT_CLAMPED),
+    "sum": Case(copies("dp_sum(v, 0, 1000)", "v"), PAID, first(20_500), WITHOUT_THE_BOUND),
+    "average": Case(copies("dp_avg(v, 0, 1000)", "v"), PAID, first(506), WITHOUT_THE_BOUND),
+    "variance": Case(copies("dp_var_pop(v, 0, 1000)", "v"), PAID, first(2000), WITHOUT_THE_BOUND),
+    "sum over a join": Case(copies("dp_sum(h, 0, 10)", "h"), JOINED, first(1500), FORGOTTEN_JOIN),
+    "distinct": Case(copies("dp_count(distinct h)", "h"), JOINED, first(150), FORGOTTEN_JOIN),
     "split": Case(
-        f"select {', '.join(f'dp_sum((v > {1000 + n})::int)' for n in range(PARTS))} {PAID}",
-        lambda rows: sum(total >= 1 for total in rows[0]) >= 18,
-        NOT_SPLIT,
-        epsilon=0.7,
-        runs=150,
+        copies("dp_sum((v > 1000)::int)", "v", PARTS), PAID, first(1), NOT_SPLIT, acquittal=3
     ),
     "selection": Case(
-        f"select h, dp_sum(h, 0, 10) {JOINED} group by h", lambda r: len(r) > 0, ANY_GROUP
+        ("dp_sum(h, 0, 10)",),
+        f"{JOINED} group by h",
+        lambda r: True,
+        ANY_GROUP,
+        statements=20,
+        acquittal=20,
     ),
 }
 VISITS = "from visit"
 #: A bound is now and then drawn far too large; this keeps the noise small enough for the audit.
 MOST = "set dp.max_contribution = 400"
+AMOUNTS = copies("dp_sum(amount, 0, 1000)", "amount")
 UNIT_CASES = {
-    "sum": Case(f"select dp_sum(amount, 0, 1000) {VISITS}", first(350_000), NOT_CUT, MOST),
-    "sum by r2t": Case(
-        f"select dp_sum(amount, 0, 1000) {VISITS}",
-        first(350_000),
-        R2T_UNSPLIT,
-        "set dp.mechanism = r2t",
+    "sum": Case(AMOUNTS, VISITS, first(350_000), NOT_CUT, MOST),
+    "sum by r2t": Case(AMOUNTS, VISITS, first(350_000), R2T_UNSPLIT, "set dp.mechanism = r2t"),
+    "average": Case(copies("dp_avg(amount, 0, 1000)", "amount"), VISITS, first(560), NOT_CUT, MOST),
+    "variance": Case(
+        copies("dp_var_pop(amount, 0, 1000)", "amount"), VISITS, first(20_000), NOT_CUT, MOST
     ),
-    "average": Case(f"select dp_avg(amount, 0, 1000) {VISITS}", first(560), NOT_CUT, MOST),
-    "variance": Case(f"select dp_var_pop(amount, 0, 1000) {VISITS}", first(20_000), NOT_CUT, MOST),
     "sums of groups": Case(
-        f"select place, dp_sum(amount, 0, 1000) {VISITS} group by place",
-        lambda rows: sum(total for _, total in rows) >= 250_000,
+        AMOUNTS,
+        f"{VISITS} group by place",
+        lambda totals: sum(totals) >= 250_000,
         EACH_GROUP_ALONE,
         "set dp.max_contribution = 1",
         epsilon=1,
+        statements=8,
+        acquittal=8,
     ),
-    "distinct": Case(f"select dp_count(distinct place) {VISITS}", first(200), NOT_CUT, MOST),
+    "distinct": Case(
+        copies("dp_count(distinct place)", "amount"), VISITS, first(200), NOT_CUT, MOST
+    ),
     "ranks": Case(
-        "select dp_count(distinct what) from likes",
-        lambda rows: rows[0][0] <= 50,
+        copies("dp_count(distinct what)", "what"),
+        "from likes",
+        lambda values: values[0] <= 50,
         RANKED_BY_OTHERS,
         "set dp.max_rows_contributed = 1",
     ),
     "selection": Case(
-        f"select note, dp_sum(amount, 0, 1000) {VISITS} where note is not null group by note",
-        lambda rows: len(rows) > 0,
+        ("dp_sum(amount, 0, 1000)",),
+        f"{VISITS} where note is not null group by note",
+        lambda r: True,
         ANY_GROUP,
+        statements=20,
+        acquittal=20,
     ),
 }
 
 
-def ask(database: Any, case: Case, patch: str) -> int:
-    """Return how often the event happens; the analysis is patched as well."""
-    with patched(database, "select dp_count(*) from pay", patch) as connection:
-        connection.execute(f"set dp.epsilon = {case.epsilon}; set dp.delta = {DELTA}")
-        connection.execute(f"set dp.fresh = on; {case.settings}")
-        return sum(
-            case.event(connection.execute(case.question).fetchall()) for _ in range(case.runs)
+class Sessions:
+    """The analyst's sessions, one for each database and mutation."""
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self.found: dict[tuple[int, str], Any] = {}
+
+    def of(self, database: Any, patch: str) -> Any:
+        key = id(database), patch
+        if key not in self.found:
+            session = patched(database, "select dp_count(*) from pay", patch)
+            self.found[key] = self.stack.enter_context(session)
+        return self.found[key]
+
+    def ask(self, database: Any, case: Case, patch: str, statements: int) -> int:
+        """Return how often the event happens; the analysis is patched as well."""
+        session = self.of(database, patch)
+        session.execute("reset all; set dp.fresh = on")
+        session.execute(
+            f"set dp.epsilon = {case.epsilon * len(case.columns)}; set dp.delta = {DELTA}; {case.settings}"
         )
+        return sum(case.hits(session.execute(case.question).fetchall()) for _ in range(statements))
 
 
-def audit(without: Any, with_: Any, asked: Case, *, hidden: bool) -> None:
+def audit(sessions: Sessions, neighbours: tuple[Any, Any], case: Case, *, hidden: bool) -> None:
     """Acquit the code, refute the mutant."""
-    for patch in ("", asked.mutant):
-        case = asked if patch else replace(asked, runs=ACQUITTAL)
-        hits, other = ask(with_, case, patch), ask(without, case, patch)
+    without, with_ = neighbours
+    for patch, statements in (("", case.acquittal), (case.mutant, case.statements)):
+        hits, other = (sessions.ask(one, case, patch, statements) for one in (with_, without))
+        draws = statements * len(case.columns)
         if hidden:  # without the row or unit there is no group, whatever the noise
             assert other == 0
-            low = beta_law.ppf(FALSE_ALARM, hits, case.runs - hits + 1) if hits else 0.0
+            low = beta_law.ppf(FALSE_ALARM, hits, draws - hits + 1) if hits else 0.0
             assert (low > DELTA) == bool(patch)
         else:
-            assert refuted(hits, other, case.runs, case.epsilon, DELTA) == bool(patch)
+            assert refuted(hits, other, draws, case.epsilon, DELTA) == bool(patch)
 
 
 @pytest.fixture(scope="module")
 def neighbours(server: Any, request: Any) -> Any:
     set_up, more = (ROWS, ROW) if request.param == "rows" else (UNITS, UNIT)
-    pair = server.create_database(), server.create_database()
-    for database in pair:
-        database.sql(set_up)
-    pair[1].sql(more)
-    yield pair
-    for database in pair:
-        server.drop_database(database)
+    yield from asking.neighbours(server, set_up, more)
+
+
+@pytest.fixture(scope="module")
+def sessions(neighbours: Any) -> Iterator[Sessions]:
+    opened = Sessions()
+    with opened.stack:
+        yield opened
 
 
 @pytest.mark.parametrize("neighbours", ["rows"], indirect=True)
 @pytest.mark.parametrize("name", ROW_CASES)
-def test_one_row_is_not_seen_and_the_mutant_shows_it(neighbours: Any, name: str) -> None:
-    audit(*neighbours, ROW_CASES[name], hidden=name == "selection")
+def test_one_row_is_not_seen_and_the_mutant_shows_it(
+    sessions: Sessions, neighbours: Any, name: str
+) -> None:
+    audit(sessions, neighbours, ROW_CASES[name], hidden=name == "selection")
 
 
 @pytest.mark.parametrize("neighbours", ["units"], indirect=True)
 @pytest.mark.parametrize("name", UNIT_CASES)
-def test_one_unit_is_not_seen_and_the_mutant_shows_it(neighbours: Any, name: str) -> None:
-    audit(*neighbours, UNIT_CASES[name], hidden=name == "selection")
+def test_one_unit_is_not_seen_and_the_mutant_shows_it(
+    sessions: Sessions, neighbours: Any, name: str
+) -> None:
+    audit(sessions, neighbours, UNIT_CASES[name], hidden=name == "selection")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from scipy.stats import beta as beta_law
 
+from tests.server import asking
 from tests.server.test_audit import DELTA, FALSE_ALARM, Case, ask, refuted
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
@@ -83,14 +84,9 @@ CASES = {
 }
 
 
-@pytest.fixture
-def neighbours(server: Any, database: Any) -> Any:
-    other = server.create_database()
-    for one in (database, other):
-        one.sql(SET_UP)
-    other.sql(HUB)
-    yield database, other
-    server.drop_database(other)
+@pytest.fixture(scope="module")
+def neighbours(server: Any) -> Any:
+    yield from asking.neighbours(server, SET_UP, HUB)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -14,7 +14,7 @@ from dpsql.statistics import limits, native
 from dpsql.statistics.arrays import Memory, NotInArrays
 from dpsql.statistics.reading import read_tables
 from dpsql.statistics.sizes import read_facts
-from tests.property.test_counting_matches_the_join import SnapshotDatabase
+from tests.property.random_joins import SnapshotDatabase
 
 ROWS = 40_000
 

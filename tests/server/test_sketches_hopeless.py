@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.server.asking import refused
+from tests.server.sketching import LOOK, create
 
 HOPELESS = """
 create table public.visit (v_id uuid, v_at timestamp, v_room int, v_door int, v_code text);
@@ -84,3 +86,32 @@ def test_what_is_hopeless_does_not_follow_the_rows(shop: Any) -> None:
     )
     shop.sql("analyze visit")
     assert [explained(shop, chain(column)) for column in ("v_id", "v_room")] == before
+
+
+def test_hopeless_joins_are_told_from_public_facts(shop: Any) -> None:
+    admin = shop.connect()
+    admin.execute("select * from dp.explain('select dp_count(*) from client')")
+    admin.execute(LOOK)
+
+    def reason(query: str, estimator: str) -> str | None:
+        shop.sql(create(query, 64), user="owner1")
+        row = admin.execute("select look(dp.deparse(%s), %s, 1)", (query, estimator)).fetchone()
+        found: str | None = json.loads(row[0])["hopeless"]
+        return found
+
+    key = "column c_id of relation public.client is a key: its values do not repeat, so its norm is needlessly large"
+    one = "select dp_count(*) from client, purchase where c_id = p_client and c_kind = 'a'"
+    # a purchase leaves one client, a client fixes what is summed: only counters sum over keys
+    assert reason(one, "exact_norm") is None
+    assert reason(one, "mean") == key
+    # a third relation beside the client sums over all purchases of all clients of a region
+    two = "select dp_count(*) from client, purchase, client as d where client.c_id = p_client and client.c_region = d.c_region"
+    assert reason(two, "exact_norm") == key
+    assert (
+        reason(one, "norm")
+        == "column p_client of relation public.purchase refers to a key: its domain grows with the data"
+    )
+    assert (
+        reason("select dp_count(*) from client a, client b where a.c_kind = b.c_kind", "mean")
+        is None
+    )

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.property.test_answers_match_the_join import SILENCE
 from tests.property.test_units_match_the_join import BOUND
+from tests.server import asking
 
 pytestmark = pytest.mark.server
 
@@ -53,11 +53,8 @@ def people(server: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def silent(people: Any) -> Iterator[Any]:
-    with people.connect() as session:
-        session.execute("select * from dp.explain('select dp_count(*) from person')")
-        session.execute(SILENCE)
-        session.execute(BOUND.format(2**40))
-        session.execute("set dp.fresh = on; set dp.epsilon = 1")
+    with asking.silent(people, "person", BOUND.format(2**40)) as session:
+        session.execute("set dp.epsilon = 1")
         yield session
 
 

@@ -22,7 +22,7 @@ from dpsql.model import Boundary
 from dpsql.statistics import certified
 from dpsql.statistics.counts import count
 from dpsql.statistics.walks import Report, estimate
-from tests.property.test_counting_matches_the_join import SnapshotDatabase
+from tests.property.random_joins import SnapshotDatabase
 from tests.server.walk_cases import (
     DATA,
     QUERIES,

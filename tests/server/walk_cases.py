@@ -24,7 +24,7 @@ from dpsql.statistics import certified, walks
 from dpsql.statistics.chains import walkable
 from dpsql.statistics.counts import count
 from dpsql.statistics.walks import Runner, estimate
-from tests.property.test_counting_matches_the_join import SnapshotDatabase
+from tests.property.random_joins import SnapshotDatabase
 
 Edges = list[tuple[int | None, int | None]]
 Data = Callable[[random.Random, str], list[Edges]]

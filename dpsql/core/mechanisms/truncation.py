@@ -6,7 +6,7 @@ its rows comes or goes, whatever the data (PRIVACY.md section 5).  Two ways to f
 - `Quantile`: pay a part of epsilon for a ``tau`` that few units exceed, then add noise of scale
   ``tau/epsilon_value``; also for a vector of groups, whose units are scaled down to ``tau``;
 - `RaceToTheTop` (R2T; Dong, Fang, Yi, Tao, Machanavajjhala, SIGMOD 2022, Algorithm 1): noise for
-  every ``tau = 2^j``, shift each down by what the noise hardly ever exceeds, take the largest.
+  every ``tau = 4^j``, shift each down by what the noise hardly ever exceeds, take the largest.
 
 Both are pure epsilon-DP for units that are added or removed.
 """
@@ -26,6 +26,8 @@ from dpsql.ports import NoiseSource
 
 #: Share of epsilon that pays for the choice of the bound.
 _CHOICE = Fraction(1, 5)
+#: Each bound of R2T is so many times the one before.
+BASE = 4
 #: R2T's answer falls short of its error bound with at most this probability.
 FAILURE = Fraction(1, 20)
 
@@ -48,6 +50,13 @@ def bounds(largest: int) -> tuple[int, ...]:
     steps = range(2 * largest.bit_length())
     powers = {round(2 ** (j / 2)) for j in steps}
     return tuple(sorted({*(power for power in powers if power < largest), largest}))
+
+
+@lru_cache(maxsize=16)
+def race(largest: int) -> tuple[int, ...]:
+    """Return the bounds that R2T tries: powers of 4 below ``largest``, and ``largest``."""
+    rounds = max(1, -(-(largest - 1).bit_length() // 2))
+    return (*(BASE**j for j in range(1, rounds)), max(largest, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +123,20 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True)
 class RaceToTheTop:
-    """``max(0, max over j of Q(I, 2^j) + DLap(L 2^j/eps) - (L 2^j/eps) ln(L/failure))``.
+    """``max(0, max over j of Q(I, tau) + DLap(L tau/eps) - (L tau/eps) ln(L/failure))``.
 
-    ``bounds`` are ``2, 4, ..., 2^L``, the last at least the public bound of what a unit contributes
+    ``bounds`` are ``tau = 4, 16, ...``, the last of L the public bound of what a unit contributes
     (GS).  A signed sum is the difference of two races, of the units that add and of those that take
     away: no unit takes part in both.
 
     Notes
     -----
     Guarantee: eps, pure: each of the ``L`` counts gets eps/L.  With probability at least
-    ``1 - failure`` the answer is at most the true count and at least the true count minus
-    ``4 L ln(L/failure) tau*/eps``, ``tau*`` the largest contribution, if that is at most ``2^L``.
-    The paper's early stop saves linear programs; of sums of minima there is nothing to save.
+    ``1 - failure`` the answer is at most the true count, and with as much at least the true count
+    minus ``8 L ln(L/failure) tau*/eps``, ``tau*`` the largest contribution, if that is at most GS.
+    With the paper's powers of 2 that is ``4 log2(GS) ln(log2(GS)/failure) tau*/eps``: the same
+    factor and a larger logarithm (docs/proofs/linear.md says what 4 gains).  The paper's early stop
+    saves linear programs; of sums of minima there is nothing to save.
     """
 
     guarantee: Guarantee
@@ -209,8 +220,7 @@ def plan(
                 "the r2t mechanism answers a single number",
                 hint="Leave out GROUP BY, or use dp.mechanism = 'auto'.",
             )
-        powers = tuple(2 ** (j + 1) for j in range(max(1, (limits.largest - 1).bit_length())))
-        return RaceToTheTop(Guarantee(epsilon, Fraction(0)), powers, limits.signed)
+        return RaceToTheTop(Guarantee(epsilon, Fraction(0)), race(limits.largest), limits.signed)
     candidates = (limits.largest,) if limits.fixed else bounds(limits.largest)
     choice = epsilon * _CHOICE if len(candidates) > 1 else Fraction(0)
     value = epsilon - choice
