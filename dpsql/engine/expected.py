@@ -84,10 +84,14 @@ def _steps(aggregate: AggregateQuote) -> tuple[Fraction, int]:
     return Fraction(1, 10**query.digits), each
 
 
-def bias(query: JoinQuery) -> str | None:
-    """Say what a number loses beside its noise, which no interval covers; ``None``: nothing."""
+def bias(query: JoinQuery, reach: int = 0) -> str | None:
+    """Say what a number loses beside its noise, which no interval covers; ``None``: nothing.
+
+    Of each unit ``reach`` groups count, where that is not 0.
+    """
     if query.over_units and query.shape().private_count:
-        return "units above the bound that is drawn are cut off: off by what they lose"
+        lost = "units above the bound that is drawn are cut off: off by what they lose"
+        return f"{lost}; of each unit {reach} groups count" if reach else lost
     if query.weights and query.shape().private_count:
         return "values outside their declared or written bounds count as these"
     return None

@@ -164,11 +164,11 @@ begin
                  from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
     counted := '*';
     spends := coalesce((select d.kind from dp.standing(relation) as d), '') <> 'public';
-    if not spends or (select count(*) from dp.unit_paths(relation)) <> 1 then
+    if not spends then
         return;
     end if;
-    select u.* into path from dp.unit_paths(relation) as u;
-    if path.problem is not null or path.root is null then
+    select u.*, count(*) over () as ways into path from dp.unit_paths(relation) as u limit 1;
+    if not found or path.ways <> 1 or path.problem is not null or path.root is null then
         return;
     end if;
     for hop in select h from jsonb_array_elements(path.hops) as h loop

@@ -65,11 +65,41 @@ end
 $$;
 comment on function dp.keep_links_of_parts() is 'internal: what leaves a linked relation stays linked';
 
+-- Internal, event trigger: forgets dropped parts, whose numbers would mean other relations in a restored database.
+create or replace function dp.forget_dropped_parts()
+returns event_trigger
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from dp.unit_link as l where l.parts <> '{}') then
+        return;
+    end if;
+    update dp.unit_link as l
+       set parts = array(select p.oid from unnest(l.parts) as p(oid)
+                          where p.oid not in (select d.objid from pg_event_trigger_dropped_objects() as d
+                                               where d.classid = 'pg_class'::regclass and d.objsubid = 0))
+     where exists (select from pg_event_trigger_dropped_objects() as d
+                    where d.classid = 'pg_class'::regclass and d.objsubid = 0 and d.objid = any (l.parts::oid[]));
+end
+$$;
+comment on function dp.forget_dropped_parts() is 'internal: forgets dropped parts of linked relations';
+
+do $$
+begin
+    if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_forget_dropped_parts') then
+        create event trigger dpsql_forget_dropped_parts on sql_drop execute function dp.forget_dropped_parts();
+        alter event trigger dpsql_forget_dropped_parts enable always;
+    end if;
+end
+$$;
+comment on event trigger dpsql_forget_dropped_parts is 'dpsql: forgets dropped parts of linked relations';
+
 do $$
 begin
     if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_keep_links_of_parts') then
         create event trigger dpsql_keep_links_of_parts on ddl_command_end
-            when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'CREATE TABLE', 'CREATE FOREIGN TABLE', 'DROP TABLE')
+            when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'CREATE TABLE', 'CREATE FOREIGN TABLE')
             execute function dp.keep_links_of_parts();
         alter event trigger dpsql_keep_links_of_parts enable always;
     end if;

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import refused
+from tests.server.test_dump_restore import dump_and_restore
 
 pytestmark = pytest.mark.server
 
@@ -119,7 +120,7 @@ def test_what_was_cut_stays_cut_and_others_are_left_alone(database: Any) -> None
     assert shown(database)["stay1"] == "person.id"
     assert shown(database)["stay"] == "person.id"
     assert notices(database, "create table other (i int); drop table other") == []
-    database.sql("drop table log1")
+    database.sql("create schema s; alter table log1 set schema s; drop schema s cascade")
     assert database.sql("select parts::text[] from dp.unit_link where child = 'log'::regclass") == [
         (["log2"],)
     ]
@@ -184,3 +185,22 @@ def test_nobody_keeps_an_owner_from_protecting(database: Any, kind: str) -> None
         administrator.execute("select dp.declare_public('d')")
         error = refused(administrator, "select dp.protect('doctor', privacy_unit => 'id')")
         assert "declared otherwise" in str(error)
+
+
+@pytest.mark.parametrize("acknowledged_first", [True, False])
+def test_a_restored_database_knows_the_parts(
+    server: Any, database: Any, acknowledged_first: bool
+) -> None:
+    database.sql(LOGS)
+    # a part that is gone leaves no number that another relation could have in the copy
+    database.sql("create table log3 partition of log for values from (20) to (30); drop table log3")
+    copy = dump_and_restore(server, database, "c")
+    try:
+        assert copy.sql("select parts::text[] from dp.unit_link") == [(["log1", "log2"],)]
+        steps = ["select dp.acknowledge_restore('a copy')", "alter table log detach partition log1"]
+        for step in steps if acknowledged_first else reversed(steps):
+            copy.sql(step)
+        assert shown(copy)["log1"] == "person.id by person"
+        assert copy.sql("select relation_name from dp.relations where problem is not null") == []
+    finally:
+        server.drop_database(copy)

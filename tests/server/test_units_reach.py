@@ -138,5 +138,9 @@ def test_another_reach_is_another_question_where_it_matters(people: Any) -> None
     assert alice.execute(statement).fetchall() == first
     assert people.sql(spends)[0][0] == before + 1
     alice.execute("set dp.max_groups_contributed = 3")
+    ((bias,),) = alice.execute(
+        "select bias from dp.estimate(%s) where aggregate <> 'total'", (statement,)
+    ).fetchall()
+    assert "of each unit 3 groups count" in bias
     alice.execute(statement)
     assert people.sql(spends)[0][0] == before + 2
