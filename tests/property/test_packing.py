@@ -327,7 +327,7 @@ RIGHT = programs._Model.run
 def test_a_solver_with_a_bad_tolerance_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says its value is would break the sensitivity; the certificate refuses it."""
     found = triples(1000, 12)
-    race = linear.plan("auto", Fraction(10**3), 2**9)
+    race = linear.plan("r2t", Fraction(10**3), Limits(2**9))
     tau = 32
     exact = solved(found, tau)
     race.release(found, SystemNoise(), lambda: None)
