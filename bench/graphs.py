@@ -1,12 +1,13 @@
 """Node-private counts in a graph: edges, paths of two edges, triangles.
 
 ``python -m bench.graphs [--repeat 20] [--epsilons 0.8,1] [--queries edges,...]
-[--methods quantile,r2t] [--largest 1000000] [--seconds 600]``, on the cluster that ``make up`` started and the ego network of
-``../shared/data/facebook_combined``.  A node is a privacy unit, an edge belongs to both of its
-ends, so a path or a triangle belongs to three units.  *raw* is PostgreSQL's own count, *cold* the
-first answer of a new session, *warm* a later one of the same session that is computed again; the
-error is relative to the exact count.  A query's repetitions stop after ``--seconds``; a row tells
-how many there were.  Prints each row and, last, one JSON line.
+[--methods quantile,r2t] [--largest 1000000] [--seconds 600]``, on the cluster that
+``make up`` started and the ego network of ``../shared/data/facebook_combined``.  A node is a
+privacy unit, an edge belongs to both of its ends, so a path or a triangle belongs to three units.
+*raw* is PostgreSQL's own count, *cold* the first answer of a new session, *warm* a later one of
+the same session that is computed again; the error is relative to the exact count.  A query's
+repetitions stop after ``--seconds``; a row tells how many there were.  Prints each row and, last,
+one JSON line.
 """
 
 from __future__ import annotations

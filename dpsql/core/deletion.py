@@ -260,7 +260,7 @@ class _Master(Solver):
             loads += np.bincount(columns, prices[rows] * values, minlength=self.excess.units)
         paid = float((prices * self.excess.needs[units]).sum())
         given = float((prices * np.concatenate(self.constants)).sum())
-        margin = self.excess.margin
+        margin = self.excess.margin + self.rows * 2.0**-51
         excess = float(np.maximum(loads * (1 + margin) - 1, 0).sum())
         return max(0, math.floor((paid * (1 - margin) - (given + excess) * (1 + margin)) * GRID))
 
