@@ -193,6 +193,17 @@ class JoinQuery:
         """In how many steps to a whole the shares of units are told."""
         return GRID if self.groups and not self.distinct else 1
 
+    def determined_by(self, attributes: frozenset[int], given: Occurrence | None = None) -> bool:
+        """Whether attributes, and a row that is given, determine a result by trusted keys."""
+        known, left = set(attributes), [o for o in self.occurrences if o is not given]
+        while left:
+            found = [o for o in left if any(key <= known for key in self.identifying_keys(o))]
+            if not found:
+                return False
+            known.update(*(o.attributes for o in found))
+            left = [o for o in left if o not in found]
+        return True
+
     def identifying_keys(self, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
         """Trusted keys of an occurrence whose attributes really identify a row.
 
