@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from dpsql.core import deletion
-from dpsql.core.mechanisms import linear, linear_quantile
+from dpsql.core.mechanisms import drawing, linear, linear_quantile
 from dpsql.core.mechanisms.truncation import Limits
 from dpsql.core.packing import GRID, Memberships
 from dpsql.core.programs import Bounds
 from dpsql.core.rng import SystemNoise
 from dpsql.errors import ReleaseFailed
+from tests.property.noisy_maximum import of_noisy_maximum
 from tests.property.test_packing import (
     Result,
     circle,
@@ -202,7 +203,7 @@ def test_bounds_that_are_left_out_could_not_win(
     for tau, drawn in zip(plan.bounds, said, strict=True):
         bounds = deletion.solve(found, tau, GRID // linear_quantile.CLOSE, lambda: None, never)
         assert bounds is not None
-        scores.append(drawn - plan.penalty(tau) - bounds.upper)
+        scores.append(drawn - drawing.penalty(tau, plan.epsilon_choice) - bounds.upper)
     j = plan.draw(found, Said(list(said)), lambda: None)
     assert j == scores.index(max(scores))
 
@@ -214,8 +215,8 @@ def test_one_sided_noise_and_penalties_are_what_the_proof_says() -> None:
     assert plan.spread == Fraction(34, 32) / plan.epsilon_choice
     assert plan.scale(64) == Fraction(64 * 17, 16) / plan.epsilon_value
     assert plan.bounds[-1] == 1000
-    assert plan.penalty(1) == 0
-    assert plan.penalty(512) == round(2 * math.log(512) * 2.5 * GRID)
+    assert drawing.penalty(1, plan.epsilon_choice) == 0
+    assert drawing.penalty(512, plan.epsilon_choice) == round(2 * math.log(512) * 2.5 * GRID)
     fixed = linear.plan("quantile", Fraction(1), Limits(50, fixed=True))
     assert isinstance(fixed, linear_quantile.LinearQuantile)
     assert (fixed.bounds, fixed.epsilon_choice, fixed.epsilon_value) == ((50,), 0, 1)
@@ -237,25 +238,12 @@ def test_the_law_of_the_bound_hides_a_hub() -> None:
         for tau in plan.bounds:
             bounds = deletion.solve(found, tau, GRID // linear_quantile.CLOSE, lambda: None, never)
             assert bounds is not None
-            scores.append(-(bounds.upper + plan.penalty(tau)) / GRID)
+            scores.append(-(bounds.upper + drawing.penalty(tau, plan.epsilon_choice)) / GRID)
         laws.append(of_noisy_maximum(scores, float(plan.spread)))
     assert math.isclose(sum(laws[0]), 1, abs_tol=1e-6)
     ratios = [a / b for a, b in zip(*laws, strict=True)]
     assert max(*ratios, *(1 / r for r in ratios)) <= math.exp(float(plan.epsilon_choice)) + 1e-6
     assert max(abs(math.log(r)) for r in ratios) >= 0.5  # the bound is nearly met: a real case
-
-
-def of_noisy_maximum(scores: list[float], scale: float) -> list[float]:
-    """Return how likely each is the greatest after exponential noise."""
-    # nothing below the greatest score wins; there each law is smooth
-    at = np.linspace(max(scores), max(scores) + 60 * scale, 400_001)
-    below = [1 - np.exp(-(at - s) / scale) for s in scores]
-    law = []
-    for j, score in enumerate(scores):
-        density = np.exp(-(at - score) / scale) / scale
-        others = np.prod([b for i, b in enumerate(below) if i != j], axis=0)
-        law.append(float(np.trapezoid(density * others, at)))
-    return law
 
 
 def test_answers_are_near_and_their_scale_is_told() -> None:
