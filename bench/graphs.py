@@ -1,12 +1,13 @@
 """Node-private counts in a graph: edges, paths of two edges, triangles.
 
-``python -m bench.graphs [--repeat 20] [--epsilons 0.8,1] [--queries edges,...] [--largest 1000000]
-[--seconds 600]``, on the cluster that ``make up`` started and the ego network of
-``../shared/data/facebook_combined``.  A node is a privacy unit, an edge belongs to both of its
-ends, so a path or a triangle belongs to three units.  *raw* is PostgreSQL's own count, *cold* the
-first answer of a new session, *warm* a later one of the same session that is computed again; the
-error is relative to the exact count.  A query's repetitions stop after ``--seconds``; a row tells
-how many there were.  Prints each row and, last, one JSON line.
+``python -m bench.graphs [--repeat 20] [--epsilons 0.8,1] [--queries edges,...]
+[--methods quantile,r2t] [--largest 1000000] [--seconds 600]``, on the cluster that
+``make up`` started and the ego network of ``../shared/data/facebook_combined``.  A node is a
+privacy unit, an edge belongs to both of its ends, so a path or a triangle belongs to three units.
+*raw* is PostgreSQL's own count, *cold* the first answer of a new session, *warm* a later one of
+the same session that is computed again; the error is relative to the exact count.  A query's
+repetitions stop after ``--seconds``; a row tells how many there were.  Prints each row and, last,
+one JSON line.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import statistics
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +52,17 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--epsilons", default="0.8,1")
     parser.add_argument("--queries", default=",".join(QUERIES))
+    parser.add_argument("--methods", default="quantile,r2t")
     parser.add_argument("--largest", type=int, default=10**6, help="dp.max_contribution, GS")
     parser.add_argument("--seconds", type=float, default=600)
     arguments = parser.parse_args()
     where = _prepare(superuser())
     rows = []
     for name in arguments.queries.split(","):
-        for epsilon in arguments.epsilons.split(","):
+        asked = product(arguments.methods.split(","), arguments.epsilons.split(","))
+        for method, epsilon in asked:
             row = {"query": name, "data": "facebook_combined"}
-            row |= _measure(where, QUERIES[name], float(epsilon), arguments)
+            row |= _measure(where, QUERIES[name], method, float(epsilon), arguments)
             print(" ".join(f"{value}" for value in row.values()), flush=True)
             rows.append(row)
     print(json.dumps({"bench": "graphs", "largest": arguments.largest, "rows": rows}))
@@ -94,7 +98,7 @@ def _load(where: str) -> None:
 
 
 def _measure(
-    where: str, text: str, epsilon: float, arguments: argparse.Namespace
+    where: str, text: str, method: str, epsilon: float, arguments: argparse.Namespace
 ) -> dict[str, Any]:
     times: dict[str, list[float]] = {"raw": [], "cold": [], "warm": []}
     errors = []
@@ -102,14 +106,14 @@ def _measure(
         psycopg.connect(where, autocommit=True) as owner,
         psycopg.connect(where, user="alice", autocommit=True) as warm,
     ):
-        _set(warm, epsilon, arguments.largest)
+        _set(warm, method, epsilon, arguments.largest)
         begin = time.perf_counter()
         for number in range(arguments.repeat):
             if number < COLD:
                 ms, truth = _time(owner, text.replace("dp_count", "count"))
                 times["raw"].append(ms)
                 with psycopg.connect(where, user="alice", autocommit=True) as cold:
-                    _set(cold, epsilon, arguments.largest)
+                    _set(cold, method, epsilon, arguments.largest)
                     ms, value = _time(cold, text)
                 times["cold"].append(ms)
                 errors.append(abs(value - truth) / truth)
@@ -122,7 +126,7 @@ def _measure(
     median = {f"{name}_ms": round(statistics.median(found), 1) for name, found in times.items()}
     return {
         "epsilon": epsilon,
-        "method": "r2t",
+        "method": method,
         **median,
         "median_relative_error": round(statistics.median(errors), 5),
         "spent_epsilon": None if spent is None else float(spent[0]),
@@ -131,8 +135,9 @@ def _measure(
     }
 
 
-def _set(connection: psycopg.Connection[Any], epsilon: float, largest: int) -> None:
+def _set(connection: psycopg.Connection[Any], method: str, epsilon: float, largest: int) -> None:
     connection.execute(f"set dp.epsilon = {epsilon}; set dp.fresh = on")
+    connection.execute(f"set dp.mechanism = {method}")
     connection.execute(f"set dp.max_contribution = {largest}")
 
 

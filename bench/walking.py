@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 
-from dpsql.model import Attribute, AttributeUse, Boundary, Column, JoinQuery, Occurrence, Relation
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
+from dpsql.relation import Column, Relation
 from dpsql.statistics.counts import count
 from dpsql.statistics.walks import estimate
 

@@ -1,8 +1,8 @@
 """Frozen records that cross layers.  Standard library only.
 
-The vocabulary of one query, from the catalogue to the numbers:
+The vocabulary of one query; `dpsql.relation` has that of the catalogue which comes before, and
+`dpsql.counted` the numbers which come after:
 
-``Relation``     a declared relation with its columns, trusted keys, foreign keys
 ``JoinQuery``    one counting query: occurrences of relations joined on attributes
 ``Shape``        what is left of a ``JoinQuery`` when SQL is forgotten: pure sets
 ``Boundary``     a request for one maximum boundary ``T_E`` (or maximum frequency)
@@ -15,136 +15,17 @@ a predicate that spans relations (``join=False``, "carried").
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate
 
-_PLAIN = re.compile("[a-z_][a-z0-9_]*")
+from dpsql.relation import Relation
 
 #: Shares of a unit in groups are kept in steps of this fraction of the unit.
 GRID = 2**20
 
 #: Texts of a group's key values, ``None`` for NULL; ``()`` without GROUP BY.
 Key = tuple[str | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a declared relation, as the catalogue shows it."""
-
-    name: str
-    type_oid: int
-    type_name: str  # format_type() under search_path = pg_catalog, with typmod
-    not_null: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
-    """A validated, enforced, immediate, non-deferrable foreign key (PRIVACY.md section 1)."""
-
-    columns: tuple[str, ...]
-    target_oid: int
-    target_columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """A declared (public) domain of a column.
-
-    ``values`` are texts in the column type's output format, in declared order;
-    ``includes_null`` says whether NULL is a member.  A range has ``lower`` and ``upper`` in the
-    same format; one that is not ``listed`` has no members: it bounds sums, and no groups.
-    ``type_name`` is the column's when the domain was declared, and now.
-    """
-
-    column: str
-    values: tuple[str, ...]
-    includes_null: bool
-    lower: str | None = None
-    upper: str | None = None
-    type_name: str = ""
-    listed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """From a row to its one parent: ``columns`` equal the parent's key ``parent_columns``."""
-
-    columns: tuple[str, ...]
-    schema: str
-    name: str
-    parent_columns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UnitPath:
-    """How a row finds the privacy unit that it belongs to (PRIVACY.md section 1).
-
-    ``hops`` lead to the parent whose ``column`` names the unit; without hops it is the row's own.
-    ``loose`` tells why a row may find none on the way, ``excluded`` says that the owner declared
-    such rows to belong to nobody, and never to be counted.
-    """
-
-    root: int
-    hops: tuple[Hop, ...]
-    column: str
-    loose: tuple[str, ...] = ()
-    excluded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """A declared base relation.
-
-    ``keys`` are column sets with a valid, immediate, non-partial, non-expression unique
-    index whose columns are NOT NULL (or whose NULLs cannot join); never inherited or foreign.
-    ``root`` is the stable ledger identity of a private relation, 0 for a public one.
-    ``units`` are the paths to the privacy units that a row belongs to; without any, rows are
-    protected one by one.
-    """
-
-    oid: int
-    schema: str
-    name: str
-    private: bool
-    root: int
-    columns: tuple[Column, ...]
-    keys: tuple[tuple[str, ...], ...] = ()
-    foreign_keys: tuple[ForeignKey, ...] = ()
-    domains: tuple[Domain, ...] = ()
-    kind: str = "r"  # pg_class.relkind
-    heuristic: bool = False  # its owner allows methods without proof
-    units: tuple[UnitPath, ...] = ()
-
-    @property
-    def roots(self) -> tuple[int, ...]:
-        """Ledger identities of all units that a row may belong to, or of the relation itself."""
-        return tuple(sorted({path.root for path in self.units})) or (self.root,)
-
-    @property
-    def sql(self) -> str:
-        """The qualified, quoted name."""
-        return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
-
-    @property
-    def shown(self) -> str:
-        """The qualified name for a person's eyes, quoted where it must be."""
-        return show_name(self.schema, self.name)
-
-
-def quote_identifier(name: str) -> str:
-    """Quote an SQL identifier, always."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def show_name(*parts: str) -> str:
-    """Write a qualified name for a person, quoted only where it must be.
-
-    Key words stay bare, which ``regclass`` reads as names.
-    """
-    return ".".join(p if _PLAIN.fullmatch(p) else quote_identifier(p) for p in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +193,17 @@ class JoinQuery:
         """In how many steps to a whole the shares of units are told."""
         return GRID if self.groups and not self.distinct else 1
 
+    def determined_by(self, attributes: frozenset[int], given: Occurrence | None = None) -> bool:
+        """Whether attributes, and a row that is given, determine a result by trusted keys."""
+        known, left = set(attributes), [o for o in self.occurrences if o is not given]
+        while left:
+            found = [o for o in left if any(key <= known for key in self.identifying_keys(o))]
+            if not found:
+                return False
+            known.update(*(o.attributes for o in found))
+            left = [o for o in left if o not in found]
+        return True
+
     def identifying_keys(self, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
         """Trusted keys of an occurrence whose attributes really identify a row.
 
@@ -410,54 +302,6 @@ class Boundary:
 
     occurrences: frozenset[int]
     attributes: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What one counting run returns: exact integers, never floats.
-
-    ``groups`` maps group key texts (type output format, ``None`` for NULL; ``()`` without
-    GROUP BY) to the true count; absent groups have count 0.
-    """
-
-    boundaries: dict[Boundary, int]
-    groups: dict[tuple[str | None, ...], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Contributions:
-    """What the privacy units add to a vector of groups, each cut off at a bound: exact and secret.
-
-    The size of a unit is what it adds to all groups together, signs ignored.  ``units[j]`` units
-    have a size above ``bounds[j - 1]`` and up to ``bounds[j]`` (the last: above all bounds).
-    ``groups[key][j]`` holds what these add to the group, and the sum of their shares: what each
-    adds over its size, in steps of ``1/grid``, rounded towards 0.  Of a single number those that
-    take away are kept apart, under ``~j``.
-    """
-
-    bounds: tuple[int, ...]
-    units: tuple[int, ...]
-    groups: dict[Key, dict[int, tuple[int, int]]]
-    grid: int = GRID
-
-    def above(self) -> list[int]:
-        """Count the units larger than each bound."""
-        found = list(accumulate(reversed(self.units[1:])))
-        return found[::-1]
-
-    def truncated(self, j: int, groups: Iterable[Key]) -> list[int]:
-        """Sum every group in steps of ``1/grid``, with larger units scaled down to ``bounds[j]``.
-
-        One unit changes the vector by at most ``grid * bounds[j]`` in all.
-        """
-        bound = self.bounds[j]
-        return [
-            sum(
-                self.grid * amount if (i if i >= 0 else ~i) <= j else bound * share
-                for i, (amount, share) in self.groups.get(key, {}).items()
-            )
-            for key in groups
-        ]
 
 
 @dataclass(frozen=True, slots=True)

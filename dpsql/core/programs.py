@@ -109,18 +109,53 @@ class _Best:
         self.lower = max(self.lower, self.program.below(values))
 
 
-class _Model:
-    """One program in HiGHS."""
+class Solver:
+    """HiGHS on one thread: how it is set up, run and interrupted."""
 
-    def __init__(self, program: Program, method: str, tick: Callable[[], None]) -> None:
+    def __init__(self, method: str, tick: Callable[[], None]) -> None:
         import highspy
 
         self.tick = tick
         self.last = time.monotonic()
         self.error: BaseException | None = None
         self.highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        self._set(output_flag=False, threads=1, parallel="off", random_seed=0)
-        self._set(solver=method, presolve="off", run_crossover="off")
+        self.infinity = highspy.kHighsInf
+        self.set(output_flag=False, threads=1, parallel="off", random_seed=0)
+        self.set(solver=method, presolve="off", run_crossover="off")
+        if method == "simplex":
+            self.highs.cbSimplexInterrupt += self._between
+
+    def go(self) -> None:
+        """Run it, to its end or to the limit of iterations."""
+        self.highs.run()
+        if self.error is not None:
+            raise self.error
+        self.tick()
+
+    def set(self, **options: object) -> None:
+        """Set options of the solver."""
+        for name, value in options.items():
+            self.highs.setOptionValue(name, value)  # type: ignore[arg-type]
+
+    def _between(self, event: highspy.HighsCallbackEvent | Any) -> None:
+        """Let the server cancel; an exception must not pass through the solver's own frames."""
+        if self.error is None and time.monotonic() - self.last > _BETWEEN_TICKS:
+            try:
+                self.tick()
+            except BaseException as error:  # noqa: BLE001 - raised again by go
+                self.error = error
+            self.last = time.monotonic()
+        if self.error is not None:
+            event.interrupt()
+
+
+class _Model(Solver):
+    """One program in HiGHS."""
+
+    def __init__(self, program: Program, method: str, tick: Callable[[], None]) -> None:
+        import highspy
+
+        super().__init__(method, tick)
         real = program.members < program.units
         starts = np.concatenate(([0], np.cumsum(real.sum(axis=1))[:-1]))
         self.entries = int(real.sum())
@@ -145,33 +180,13 @@ class _Model:
         self.iterations = max(8, SLICE // max(self.entries, 1))
         self.most = GROWTH * self.iterations
         if method == "pdlp":
-            self._set(kkt_tolerance=_WISHED_GAP, pdlp_optimality_tolerance=_WISHED_GAP)
-        else:
-            self.highs.cbSimplexInterrupt += self._between
+            self.set(kkt_tolerance=_WISHED_GAP, pdlp_optimality_tolerance=_WISHED_GAP)
 
     def run(self) -> Point:
         """Go on for a slice, or to the end; return variables and prices."""
         if self.entries and self.iterations < self.most * 2:
-            self._set(pdlp_iteration_limit=self.iterations)
+            self.set(pdlp_iteration_limit=self.iterations)
             self.iterations = min(2 * self.iterations, self.most)
-        self.highs.run()
-        if self.error is not None:
-            raise self.error
-        self.tick()
+        self.go()
         found = self.highs.getSolution()
         return np.array(found.col_value), np.array(found.row_dual)
-
-    def _set(self, **options: object) -> None:
-        for name, value in options.items():
-            self.highs.setOptionValue(name, value)  # type: ignore[arg-type]
-
-    def _between(self, event: highspy.HighsCallbackEvent | Any) -> None:
-        """Let the server cancel; an exception must not pass through the solver's own frames."""
-        if self.error is None and time.monotonic() - self.last > _BETWEEN_TICKS:
-            try:
-                self.tick()
-            except BaseException as error:  # noqa: BLE001 - raised again by run
-                self.error = error
-            self.last = time.monotonic()
-        if self.error is not None:
-            event.interrupt()

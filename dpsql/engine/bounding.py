@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
+from dpsql.counted import Counts
 from dpsql.errors import PermissionDenied
-from dpsql.model import Boundary, Counts, JoinQuery
+from dpsql.model import Boundary, JoinQuery
 
 if TYPE_CHECKING:
     from dpsql.core.smooth import SmoothBound

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dpsql.core.mechanisms.base import Release
+from dpsql.counted import Contributions, Counts
 from dpsql.engine.groups import order, require_few_cells
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
 from dpsql.engine.read import Exact, read
-from dpsql.engine.several import Several, release_several
+from dpsql.engine.several import release_several
 from dpsql.engine.ticking import Ticking
 from dpsql.errors import InternalError
-from dpsql.model import Contributions
 
 if TYPE_CHECKING:
-    from dpsql.core.packing import Memberships
     from dpsql.engine.services import Services
-    from dpsql.model import Counts, JoinQuery, Key
+    from dpsql.model import JoinQuery, Key
 
 
 def compute(quote: Quote, services: Services) -> Payload:
@@ -66,11 +65,11 @@ def _select(
     The threshold is for groups that are present, no others.
     """
     j = quote.question.selection
-    if j is None:
+    grouped = None if j is None else exact[j]
+    if j is None or not isinstance(grouped, Counts | Contributions):
         raise InternalError("nothing selects the groups")
-    grouped = cast("Counts | Contributions", exact[j])
     present = sorted((key for key, value in grouped.groups.items() if value), key=order)
-    found = release(quote.aggregates[j], exact[j], present, services)
+    found = release(quote.aggregates[j], grouped, present, services)
     shown = found.shown or [True] * len(present)
     values = [v for v, seen in zip(found.values, shown, strict=True) if seen]
     groups = [key for key, seen in zip(present, shown, strict=True) if seen]
@@ -80,12 +79,11 @@ def _select(
 def release(
     aggregate: AggregateQuote, exact: Exact, groups: list[Key], services: Services
 ) -> Release:
-    """Perturb one vector; of a group all cells follow each other."""
+    """Perturb one vector, by what was read for it; of a group all cells follow each other."""
     query = aggregate.query
+    if not isinstance(exact, Counts | Contributions):
+        return release_several(aggregate.plan, exact, services)
     noise = Ticking(services.noise, services.database.tick)
-    if isinstance(aggregate.bounding, Several):
-        return release_several(aggregate.plan, cast("Memberships", exact), services)
-    exact = cast("Counts | Contributions", exact)
     if query.cells and query.rank is None:
         groups = [key for group in groups for key in query.cells_of(group)]
     found: Release
@@ -96,8 +94,8 @@ def release(
     if query.rank is None:
         true = [exact.groups.get(key, 0) for key in groups]
     else:  # group by group: together they may have very many cells
-        found_groups = exact.groups
-        true = ([found_groups.get(c, 0) for c in query.cells_of(key)] for key in groups)
+        counts = exact.groups
+        true = ([counts.get(c, 0) for c in query.cells_of(key)] for key in groups)
     if aggregate.plan.name == "exact":
         return Release(_public(query, true), Fraction(0))
     smooth = aggregate.bounding.smooth(query.plain, exact, aggregate.beta, services)

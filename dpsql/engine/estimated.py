@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpsql.counted import Counts
 from dpsql.engine.bounding import HEURISTIC, PROVED
-from dpsql.model import Boundary, Counts, JoinQuery
+from dpsql.model import Boundary, JoinQuery
 
 if TYPE_CHECKING:
     from dpsql.core.sketching import Promise

@@ -202,5 +202,6 @@ _LAWS: dict[str, Callable[[Any], _Noise]] = {
     "Calibrated": _calibrated,
     "Threshold": _threshold,
     "Quantile": _quantile,
+    "LinearQuantile": _quantile,
     "RaceToTheTop": _race,
 }

@@ -176,7 +176,7 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
     if settings.mechanism != "auto":
         return "as dp.mechanism says"
     if _over_several(quote):
-        return "all bounds are perturbed, the best one wins; results can belong to several units"
+        return "the bound is drawn with two fifths of epsilon; results can belong to several units"
     if _over_units(quote) and quote.groups is None:
         return "a bound is drawn; the groups are unknown: delta is spent to hide those of one unit"
     if _over_units(quote):

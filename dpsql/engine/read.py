@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Union, cast
 
+from dpsql.counted import Contributions, Counts
 from dpsql.engine.several import Several, read_several
 from dpsql.engine.truncated import Truncated
-from dpsql.model import Contributions, Counts, JoinQuery
+from dpsql.model import JoinQuery
 
 if TYPE_CHECKING:
     from dpsql.core.packing import Memberships

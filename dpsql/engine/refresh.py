@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from dpsql.engine.prepare import require_built_in
 from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import DpsqlError, InternalError, PermissionDenied, UnsupportedConstruct
-from dpsql.model import Boundary, JoinQuery, Question, Relation
+from dpsql.model import Boundary, JoinQuery, Question
+from dpsql.relation import Relation
 
 if TYPE_CHECKING:
     from dpsql.engine.request import Role

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.core.mechanisms.base import Release
+from dpsql.core.mechanisms.truncation import Limits
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.request import Settings
 from dpsql.engine.truncated import require_units
@@ -15,6 +16,7 @@ from dpsql.model import Boundary, JoinQuery
 
 if TYPE_CHECKING:
     from dpsql.core.mechanisms.linear import LinearRace
+    from dpsql.core.mechanisms.linear_quantile import LinearQuantile
     from dpsql.core.packing import Memberships
     from dpsql.core.smooth import SmoothBound
     from dpsql.engine.services import Services
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 class Several:
     """The method of questions whose results can belong to several units."""
 
-    largest: int
+    limits: Limits
     method: str = "truncation"
     label: str = PROVED
     constant: bool = False
@@ -35,14 +37,14 @@ class Several:
     @property
     def identity(self) -> str:
         """The method, and where every unit is cut off at the latest."""
-        return f"truncation of several {self.largest}"
+        return f"truncation of several {self.limits}"
 
     def smooth(self, *_: object) -> SmoothBound:
         """Fail: there is no bound of the sensitivity."""
         raise InternalError("a truncated count has no smooth bound")
 
 
-def several(settings: Settings, epsilon: Fraction) -> tuple[Several, LinearRace]:
+def several(settings: Settings, epsilon: Fraction) -> tuple[Several, LinearRace | LinearQuantile]:
     """Plan the answer from settings and public facts.
 
     Raises
@@ -53,8 +55,9 @@ def several(settings: Settings, epsilon: Fraction) -> tuple[Several, LinearRace]
     from dpsql.core.mechanisms.linear import plan
 
     require_units(settings)
-    largest = int(settings.max_rows_contributed or settings.max_contribution)
-    return Several(largest=largest), plan(settings.mechanism, epsilon, largest)
+    chosen = int(settings.max_rows_contributed)
+    limits = Limits(chosen or int(settings.max_contribution), fixed=bool(chosen))
+    return Several(limits), plan(settings.mechanism, epsilon, limits)
 
 
 def read_several(query: JoinQuery, services: Services) -> Memberships:
@@ -64,6 +67,8 @@ def read_several(query: JoinQuery, services: Services) -> Memberships:
     return memberships(query, services.database)
 
 
-def release_several(race: LinearRace, found: Memberships, services: Services) -> Release:
-    """Perturb the one count; its error has no public scale."""
-    return race.release(found, services.noise, services.database.tick)
+def release_several(
+    plan: LinearRace | LinearQuantile, found: Memberships, services: Services
+) -> Release:
+    """Perturb the one count."""
+    return plan.release(found, services.noise, services.database.tick)

@@ -103,7 +103,10 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
             most = min(most, groups)
         return truncation.Limits(min(chosen or most, most), fixed=bool(chosen))
     rows = chosen or int(settings.max_contribution)
+    once = query.unit is not None and query.determined_by(frozenset({query.unit}))
+    if once:  # by keys, so that the bound need not be paid for
+        rows = 1
     if query.weights:
         (weight,) = query.weights
         return truncation.Limits(rows * weight.bound, signed=weight.low < 0)
-    return truncation.Limits(rows, fixed=bool(chosen))
+    return truncation.Limits(rows, fixed=once or bool(chosen))

@@ -20,7 +20,6 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import cast
 
-from dpsql.model import Domain
 from dpsql.query import moments, ranges
 from dpsql.query.constants import number
 from dpsql.query.fields import field_range
@@ -28,6 +27,7 @@ from dpsql.query.ir import Expr
 from dpsql.query.ranges import Range
 from dpsql.query.refine import Fact, facts
 from dpsql.query.types import FLOATS, INTEGERS, base, full_type, modifier, octets
+from dpsql.relation import Domain
 
 
 @dataclass(frozen=True, slots=True)

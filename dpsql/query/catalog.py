@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dpsql.model import Relation
+from dpsql.relation import Relation
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from dpsql.counted import Contributions
 from dpsql.errors import InternalError
-from dpsql.model import GRID, Contributions, JoinQuery, Key
+from dpsql.model import GRID, JoinQuery, Key
 from dpsql.query.elimination import Plan
 from dpsql.query.flat_sql import answering
 from dpsql.query.reach_sql import within_reach

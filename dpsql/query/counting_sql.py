@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpsql.model import Attribute, AttributeUse, Counts, JoinQuery, Occurrence, Weight
+from dpsql.counted import Counts
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Weight
 from dpsql.query.elimination import Base, Factor, Plan, Product
 
 #: A join of keys that keeps less than this share of the rows that it reads is stored.

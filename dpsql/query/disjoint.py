@@ -16,10 +16,10 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from dpsql.model import Relation
 from dpsql.query.graph import Graph, bare
 from dpsql.query.ir import Expr
 from dpsql.query.types import INTEGERS
+from dpsql.relation import Relation
 
 _Value = tuple[str, Any]  # its kind and something that compares as the type does
 

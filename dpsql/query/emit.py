@@ -6,15 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsql.errors import UnsupportedConstruct
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Computed,
-    JoinQuery,
-    Occurrence,
-    Predicate,
-    Weight,
-)
+from dpsql.model import Attribute, AttributeUse, Computed, JoinQuery, Occurrence, Predicate, Weight
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
 from dpsql.query.ir import Expr, constant, render, renumber
 from dpsql.query.measures import Measure, Value, fits_bigint

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpsql.errors import FunctionNotAllowed, InternalError, UndeclaredRelation, UnsupportedConstruct
-from dpsql.model import Relation, show_name
 from dpsql.query import refusals, types
 from dpsql.query.catalog import Catalog
 from dpsql.query.expressions import Builder
@@ -22,6 +21,7 @@ from dpsql.query.ir import Expr, column, conjuncts, literal
 from dpsql.query.parse import parse
 from dpsql.query.screen import screen
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, With
+from dpsql.relation import Relation, show_name
 
 SYSTEM_COLUMNS = frozenset(["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
 MAX_OCCURRENCES = 12

@@ -17,10 +17,10 @@ row has the same answer.  T is therefore not among the roots that pay.
 
 from __future__ import annotations
 
-from dpsql.model import ForeignKey, Relation
 from dpsql.query.graph import AttributeClass, Graph, not_null, place
 from dpsql.query.ir import Expr
 from dpsql.query.types import INTEGERS, base
+from dpsql.relation import ForeignKey, Relation
 
 
 def remove_foreign_key_joins(graph: Graph) -> None:

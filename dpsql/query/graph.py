@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dpsql.errors import UndeclaredRelation
-from dpsql.model import Relation
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
 from dpsql.query.normalise import normalise
 from dpsql.query.types import EXACT, FLOATS, INTEGERS, modifier
+from dpsql.relation import Relation
 
 Member = tuple[int, Expr]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
 
-from dpsql.model import quote_identifier
+from dpsql.relation import quote_identifier
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dpsql.errors import FunctionNotAllowed, UnsupportedConstruct
-from dpsql.model import OutputColumn, Relation, quote_identifier
+from dpsql.model import OutputColumn
 from dpsql.query import refusals, types
 from dpsql.query.aggregates import formula, is_aggregate
 from dpsql.query.bounds import Bounds, domain_bounds
@@ -25,6 +25,7 @@ from dpsql.query.flatten import Scope
 from dpsql.query.ir import Expr, literal, written_constant
 from dpsql.query.measures import Formula, Measure
 from dpsql.query.syntax import Node, Select
+from dpsql.relation import Relation, quote_identifier
 
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
 _INTERVALS = {("public", "dp_interval_low"): "l", ("public", "dp_interval_high"): "h"}

@@ -23,10 +23,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpsql.errors import UndeclaredRelation, UnsupportedConstruct
-from dpsql.model import Hop, Relation, UnitPath
 from dpsql.query.graph import Graph, not_null, place, unite
 from dpsql.query.ir import Expr, column
 from dpsql.query.types import base
+from dpsql.relation import Hop, Relation, UnitPath
 
 if TYPE_CHECKING:
     from dpsql.query.catalog import Catalog

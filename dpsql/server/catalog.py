@@ -17,8 +17,8 @@ from dpsql.errors import (
     SyntaxInvalid,
     UndeclaredRelation,
 )
-from dpsql.model import Column, Domain, ForeignKey, Hop, Relation, UnitPath
 from dpsql.query.catalog import Function
+from dpsql.relation import Column, Domain, ForeignKey, Hop, Relation, UnitPath
 from dpsql.server.spi import diagnostics, sqlstate
 
 if TYPE_CHECKING:

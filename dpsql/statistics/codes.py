@@ -24,7 +24,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from dpsql.model import Attribute, AttributeUse, Counts, Key, Occurrence
+from dpsql.counted import Counts
+from dpsql.model import Attribute, AttributeUse, Key, Occurrence
 from dpsql.ports import Database
 from dpsql.query.counting_sql import source_sql, value_sql
 from dpsql.query.elimination import Base, Plan

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.model import Contributions, JoinQuery
+from dpsql.counted import Contributions
+from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.query.contribution_sql import contribution_sql, per_unit, read_contributions, together
 from dpsql.query.elimination import Plan, make_plan

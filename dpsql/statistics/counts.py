@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from dpsql.model import Boundary, Counts, JoinQuery
+from dpsql.counted import Counts
+from dpsql.model import Boundary, JoinQuery
 from dpsql.ports import Database
 from dpsql.query.counting_sql import counting_sql, read_counts
 from dpsql.query.elimination import Plan, Product, make_plan

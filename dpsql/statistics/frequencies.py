@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dpsql.model import Relation, quote_identifier
 from dpsql.ports import Database
 from dpsql.query.types import SIMPLE, base
+from dpsql.relation import Relation, quote_identifier
 from dpsql.statistics.stored import frequency_identity
 
 

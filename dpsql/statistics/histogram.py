@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dpsql.model import GRID, Contributions, Key
+from dpsql.counted import Contributions
+from dpsql.model import GRID, Key
 from dpsql.statistics.arrays import LIMIT, Ints, Memory, NotInArrays, Table
 
 #: Sums of weights below this are exact in double precision.

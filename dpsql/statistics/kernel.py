@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dpsql.model import Contributions, Counts
+from dpsql.counted import Contributions, Counts
 from dpsql.query.counting_sql import assemble
 from dpsql.query.elimination import Base, Plan, Product
 from dpsql.statistics import limits

@@ -15,7 +15,10 @@ begin
             ('_array', 'state bigint', 'bigint[]'),
             ('_numeric', 'state bigint', 'numeric'),
             ('_double', 'state bigint', 'double precision'),
-            ('_real', 'state bigint', 'real')) as b(name, arguments, result)
+            ('_real', 'state bigint', 'real'),
+            ('_date', 'state bigint', 'date'),
+            ('_timestamp', 'state bigint', 'timestamp'),
+            ('_timestamptz', 'state bigint', 'timestamptz')) as b(name, arguments, result)
     loop
         execute pg_catalog.format(
             'create or replace function dp.not_intercepted%s(%s) returns %s '
@@ -27,21 +30,6 @@ begin
     end loop;
 end
 $create$;
-
-create or replace function dp.not_intercepted_date(state bigint) returns date
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_date(bigint) is 'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted_timestamp(state bigint) returns timestamp
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_timestamp(bigint) is 'raises PD060: a private aggregate was executed';
-
-create or replace function dp.not_intercepted_timestamptz(state bigint) returns timestamptz
-    language c volatile called on null input parallel unsafe security invoker
-    as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
-comment on function dp.not_intercepted_timestamptz(bigint) is 'raises PD060: a private aggregate was executed';
 
 do $create$
 declare

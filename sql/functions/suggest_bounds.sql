@@ -163,8 +163,7 @@ begin
     source := (select format('%I.%I AS t', n.nspname, c.relname)
                  from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
     counted := '*';
-    spends := not exists (select from dp.policy as p
-                           where p.relation = bound_source.relation and p.kind = 'public');
+    spends := coalesce((select d.kind from dp.standing(relation) as d), '') <> 'public';
     if not spends then
         return;
     end if;

@@ -13,17 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Boundary,
-    Column,
-    JoinQuery,
-    Occurrence,
-    Predicate,
-    Relation,
-    quote_identifier,
-)
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence, Predicate
+from dpsql.relation import Column, Relation, quote_identifier
 
 #: Literals of each column type.
 LITERALS = {

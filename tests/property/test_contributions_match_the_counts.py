@@ -12,16 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Column,
-    Contributions,
-    JoinQuery,
-    Occurrence,
-    Relation,
-)
+from dpsql.counted import Contributions
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
 from dpsql.query.contribution_sql import per_unit
+from dpsql.relation import Column, Relation
 from dpsql.statistics.contributions import contributions
 from dpsql.statistics.counts import count
 from tests.property.random_joins import (

@@ -10,16 +10,10 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Column,
-    JoinQuery,
-    Occurrence,
-    Relation,
-)
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
 from dpsql.query.counting_sql import counting_sql
 from dpsql.query.elimination import make_plan
+from dpsql.relation import Column, Relation
 from dpsql.statistics.counts import count
 from tests.kernel_library import TINY, loops_named
 from tests.property.random_joins import (

@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dpsql.statistics
-from dpsql.model import Attribute, AttributeUse, Boundary, Column, JoinQuery, Occurrence, Relation
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
 from dpsql.query.elimination import make_plan
+from dpsql.relation import Column, Relation
 from dpsql.statistics import kernel
 from dpsql.statistics.arrays import Memory, NotInArrays
 

@@ -16,6 +16,7 @@ from scipy.optimize import linprog
 
 from dpsql.core import programs
 from dpsql.core.mechanisms import linear
+from dpsql.core.mechanisms.truncation import Limits
 from dpsql.core.packing import GRID, Memberships, Program, exact_dot, exact_loads
 from dpsql.core.rng import SystemNoise
 from dpsql.errors import InvalidParameter, ReleaseFailed
@@ -202,7 +203,7 @@ def test_candidates_that_are_left_out_could_not_win(
 ) -> None:
     """The answer is that of a race in which every program is solved."""
     found = memberships(rows, roots)
-    race = linear.plan("auto", Fraction(60), 4096)
+    race = linear.plan("r2t", Fraction(60), Limits(4096))
     drawn = [n * GRID for n in said]
     best = 0
     for tau, noise in zip(race.candidates, drawn, strict=True):
@@ -224,7 +225,7 @@ def circle(size: int, reach: int) -> Memberships:
 def test_the_race_stays_below_and_near() -> None:
     """Each side fails with probability at most 1/20; more than 70 of 200 times below 1e-15."""
     found = circle(300, 5)
-    race = linear.plan("r2t", Fraction(10), 10**6)
+    race = linear.plan("r2t", Fraction(10), Limits(10**6))
     wrong = 0
     for _ in range(200):
         (value,) = race.release(found, SystemNoise(), lambda: None).values
@@ -234,21 +235,21 @@ def test_the_race_stays_below_and_near() -> None:
 
 
 def test_the_noise_is_scaled_to_the_sensitivity_with_its_slack() -> None:
-    race = linear.plan("auto", Fraction(2), 1000)
+    race = linear.plan("r2t", Fraction(2), Limits(1000))
     assert race.rounds == 5
     assert race.scale(64) == Fraction(64 * 17, 16) * 5 / 2
     assert race.candidates == [4, 16, 64, 256, 1000]
     for largest in (1, 2, 3, 4, 5, 16, 17, 10**6, 2**31 - 1):
-        candidates = linear.plan("auto", Fraction(2), largest).candidates
+        candidates = linear.plan("r2t", Fraction(2), Limits(largest)).candidates
         assert candidates[-1] == max(largest, 2)
         assert all(0 < a < b <= 4 * a for a, b in pairwise(candidates))
         assert candidates[0] <= 4
 
 
-@pytest.mark.parametrize("mechanism", ["quantile", "laplace"])
+@pytest.mark.parametrize("mechanism", ["calibrated", "laplace"])
 def test_other_mechanisms_are_refused(mechanism: str) -> None:
     with pytest.raises(InvalidParameter):
-        linear.plan(mechanism, Fraction(1), 1000)
+        linear.plan(mechanism, Fraction(1), Limits(1000))
 
 
 def triples(rows: int, units: int) -> Memberships:
@@ -326,7 +327,7 @@ RIGHT = programs._Model.run
 def test_a_solver_with_a_bad_tolerance_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says its value is would break the sensitivity; the certificate refuses it."""
     found = triples(1000, 12)
-    race = linear.plan("auto", Fraction(10**3), 2**9)
+    race = linear.plan("r2t", Fraction(10**3), Limits(2**9))
     tau = 32
     exact = solved(found, tau)
     race.release(found, SystemNoise(), lambda: None)

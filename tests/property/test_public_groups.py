@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dpsql.engine.groups import public_groups
-from dpsql.model import Domain
 from dpsql.query.pipeline import analyse
+from dpsql.relation import Domain
 from tests.property.random_joins import SnapshotDatabase
 from tests.server.analyser_catalog import LiveCatalog
 

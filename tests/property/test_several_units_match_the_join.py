@@ -44,7 +44,7 @@ class TwoKinds(UnitCase):
 def linear(session: Any) -> int:
     """Count the questions that the linear program answered."""
     found: int = session.execute(
-        "select count(*) from dp.spend where mechanism = 'r2t'"
+        "select count(*) from dp.spend where mechanism = 'several'"
     ).fetchone()[0]
     return found
 

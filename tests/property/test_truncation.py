@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from dpsql.core.mechanisms import threshold, truncation
 from dpsql.core.mechanisms.truncation import Limits
 from dpsql.core.rng import SystemNoise
-from dpsql.model import GRID, Contributions, Key
+from dpsql.counted import Contributions
+from dpsql.model import GRID, Key
 
 GROUPS: list[Key] = [("a",), ("b",), (None,)]
 Vector = tuple[int, int, int]

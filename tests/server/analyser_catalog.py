@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 
-from dpsql.model import Column, Domain, ForeignKey, Relation
 from dpsql.query.catalog import Function
+from dpsql.relation import Column, Domain, ForeignKey, Relation
 
 RELATION = """
 select c.oid::int, array(select attnum from pg_attribute where attrelid = c.oid and attnum > 0

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dpsql.errors import DpsqlError
-from dpsql.model import Domain, GroupDomain, JoinQuery, Question
+from dpsql.model import GroupDomain, JoinQuery, Question
 from dpsql.query.pipeline import analyse
+from dpsql.relation import Domain
 from tests.server.analyser_catalog import LiveCatalog
 
 SCHEMA = """

@@ -12,10 +12,11 @@ import pytest
 
 from tests.server import asking
 from tests.server.test_audit import Case, ask, refuted
-from tests.server.test_audit_units import EPSILON, RUNS
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
+RUNS = 120
+EPSILON = 1.0
 SET_UP = """
 create table person (id int primary key);
 create table firm (id int primary key);
@@ -59,6 +60,16 @@ from fractions import Fraction
 from dpsql.core.mechanisms.linear import LinearRace
 LinearRace.scale = lambda self, tau: 1 / (10 * self.guarantee.epsilon)
 """
+ONE_RESULT = """
+from dpsql.core.mechanisms.linear_quantile import LinearQuantile
+LinearQuantile.scale = lambda self, tau: 1 / (10 * self.guarantee.epsilon)
+"""
+LOOKS = """
+from fractions import Fraction
+from dpsql.core.mechanisms.linear_quantile import LinearQuantile
+LinearQuantile.spread = property(lambda self: Fraction(1, 1000))
+LinearQuantile.penalty = lambda self, tau: 0
+"""
 LINKS = "select dp_count(*) from knows"
 PAIRS = "select dp_count(*) from knows x join knows y on x.b = y.b where x.a < 130 and y.a < 130"
 JOBS = "select dp_count(*) from works"
@@ -73,7 +84,10 @@ CASES = {
     "believes the solver": Case(PAIRS, many, BELIEVES, EPSILON, RUNS, "auto"),
     "bounds one end": Case(LINKS, many, ONE_END, EPSILON, RUNS, "auto"),
     "bounds one kind": Case(JOBS, many, OTHER_KIND, EPSILON, RUNS, "auto"),
-    "noise of one result": Case(LINKS, lambda r: r[0][0] >= 65, UNSPLIT, EPSILON, RUNS, "auto"),
+    "noise of one result": Case(LINKS, lambda r: r[0][0] >= 62, ONE_RESULT, EPSILON, RUNS, "auto"),
+    "race of one result": Case(LINKS, lambda r: r[0][0] >= 65, UNSPLIT, EPSILON, RUNS, "r2t"),
+    # the hub alone moves the bound from 2 to 16, and so the answer by 16 and by wide noise
+    "looks for the bound": Case(LINKS, lambda r: r[0][0] >= 75, LOOKS, EPSILON, 400, "auto"),
 }
 
 
@@ -88,4 +102,4 @@ def test_the_audit_acquits_the_code_and_catches_its_mutant(neighbours: Any, name
     asked = CASES[name]
     for patch in ("", asked.mutant):
         hits, other = ask(with_hub, asked, patch), ask(without, asked, patch)
-        assert refuted(hits, other, RUNS, EPSILON, 0.0) == bool(patch)
+        assert refuted(hits, other, asked.runs, EPSILON, 0.0) == bool(patch)

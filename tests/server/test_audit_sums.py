@@ -2,31 +2,24 @@
 
 Two databases differ in one row (`ROWS`) or in one unit with all its rows (`UNITS`), as extreme as
 the schema allows.  As in `tests.server.test_audit`: an event that is likelier than the claim
-allows refutes the code.  The code as it is must be acquitted (false alarms below 2e-10 each, so
-below 1e-8 in 1000 runs of all), each mutant refuted.
+allows refutes the code.  The code as it is must be acquitted (false alarms below 2e-10 each), each
+mutant refuted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from scipy.stats import beta as beta_law
 
 from tests.server import asking
-from tests.server.test_audit import DELTA, FALSE_ALARM, FORGOTTEN_JOIN, patched, refuted
+from tests.server.auditing import Case, Sessions, audit, copies, first
+from tests.server.test_audit import FORGOTTEN_JOIN
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
-EPSILON = 0.5
-#: Draws of each number by one statement: so many share the cost of asking.
-COPIES = 10
-STATEMENTS = 8
-#: Of the code as it is: fewer draws than 49 could never refute the claim.
-ACQUITTAL = 5
 ROWS = """
 create table pay (v int);
 insert into pay select 500 from generate_series(1, 40);
@@ -77,12 +70,12 @@ import dpsql.core.mechanisms.threshold as threshold
 threshold.cutoff = lambda bound, epsilon, delta, each=None: 1
 """
 NOT_CUT = """
-from dpsql.model import Contributions
+from dpsql.counted import Contributions
 Contributions.truncated = lambda self, j, groups: [
     self.grid * sum(amount for amount, _ in self.groups.get(key, {}).values()) for key in groups]
 """
 EACH_GROUP_ALONE = """
-from dpsql.model import Contributions
+from dpsql.counted import Contributions
 Contributions.truncated = lambda self, j, groups: [
     self.grid * sum(n if i <= j else min(n, self.bounds[j]) for i, (n, _) in cells.items())
     for cells in (self.groups.get(key, {}) for key in groups)]
@@ -105,41 +98,6 @@ def release(self, contributions, groups, noise):
     return truncation.Release([value + noise.discrete_laplace(Fraction(1) / self.guarantee.epsilon)])
 truncation.RaceToTheTop.release = release
 """
-
-
-@dataclass(frozen=True)
-class Case:
-    """Columns of a question, an event about one, and the mutation that the event gives away.
-
-    Each column is drawn by itself, has an equal part of the budget, and must keep to that part.
-    """
-
-    columns: tuple[str, ...]
-    source: str
-    event: Callable[[Sequence[Any]], bool]
-    mutant: str
-    settings: str = ""
-    epsilon: float = EPSILON
-    statements: int = STATEMENTS
-    acquittal: int = ACQUITTAL
-
-    @property
-    def question(self) -> str:
-        return f"select {', '.join(self.columns)} {self.source}"
-
-    def hits(self, rows: list[Any]) -> int:
-        """Count the event in the columns of one answer."""
-        return sum(self.event(values) for values in zip(*rows, strict=True))
-
-
-def copies(aggregate: str, value: str, number: int = COPIES) -> tuple[str, ...]:
-    """Write an aggregate of the same rows so often, each time as another question."""
-    return tuple(f"{aggregate} filter (where {value} > {-n})" for n in range(1, number + 1))
-
-
-def first(limit: float) -> Callable[[Sequence[Any]], bool]:
-    """Make the event that the only value is at least so large."""
-    return lambda values: values[0] >= limit
 
 
 PAID = "from pay"
@@ -205,44 +163,6 @@ UNIT_CASES = {
 }
 
 
-class Sessions:
-    """The analyst's sessions, one for each database and mutation."""
-
-    def __init__(self) -> None:
-        self.stack = ExitStack()
-        self.found: dict[tuple[int, str], Any] = {}
-
-    def of(self, database: Any, patch: str) -> Any:
-        key = id(database), patch
-        if key not in self.found:
-            session = patched(database, "select dp_count(*) from pay", patch)
-            self.found[key] = self.stack.enter_context(session)
-        return self.found[key]
-
-    def ask(self, database: Any, case: Case, patch: str, statements: int) -> int:
-        """Return how often the event happens; the analysis is patched as well."""
-        session = self.of(database, patch)
-        session.execute("reset all; set dp.fresh = on")
-        session.execute(
-            f"set dp.epsilon = {case.epsilon * len(case.columns)}; set dp.delta = {DELTA}; {case.settings}"
-        )
-        return sum(case.hits(session.execute(case.question).fetchall()) for _ in range(statements))
-
-
-def audit(sessions: Sessions, neighbours: tuple[Any, Any], case: Case, *, hidden: bool) -> None:
-    """Acquit the code, refute the mutant."""
-    without, with_ = neighbours
-    for patch, statements in (("", case.acquittal), (case.mutant, case.statements)):
-        hits, other = (sessions.ask(one, case, patch, statements) for one in (with_, without))
-        draws = statements * len(case.columns)
-        if hidden:  # without the row or unit there is no group, whatever the noise
-            assert other == 0
-            low = beta_law.ppf(FALSE_ALARM, hits, draws - hits + 1) if hits else 0.0
-            assert (low > DELTA) == bool(patch)
-        else:
-            assert refuted(hits, other, draws, case.epsilon, DELTA) == bool(patch)
-
-
 @pytest.fixture(scope="module")
 def neighbours(server: Any, request: Any) -> Any:
     set_up, more = (ROWS, ROW) if request.param == "rows" else (UNITS, UNIT)
@@ -251,9 +171,8 @@ def neighbours(server: Any, request: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def sessions(neighbours: Any) -> Iterator[Sessions]:
-    opened = Sessions()
-    with opened.stack:
-        yield opened
+    with ExitStack() as stack:
+        yield Sessions("select dp_count(*) from pay", stack)
 
 
 @pytest.mark.parametrize("neighbours", ["rows"], indirect=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.model import Attribute, AttributeUse, Column, JoinQuery, Occurrence, Relation
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
 from dpsql.query.elimination import make_plan
+from dpsql.relation import Column, Relation
 from dpsql.statistics import limits, native
 from dpsql.statistics.arrays import Memory, NotInArrays
 from dpsql.statistics.reading import read_tables

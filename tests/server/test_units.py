@@ -128,6 +128,26 @@ def test_the_interval_is_public(asker: Any) -> None:
     assert low < n < high
 
 
+@pytest.mark.parametrize(
+    ("statement", "once"),
+    [
+        ("select {} from customer", True),
+        ("select {} from customer join nation using (n) where name = 'one'", True),
+        ("select {} from customer a join customer b using (c)", True),
+        ("select {} from orders", False),
+        ("select {} from customer join orders using (c)", False),
+    ],
+)
+def test_keys_that_give_a_unit_one_result_make_the_bound_public(
+    asker: Any, statement: str, once: bool
+) -> None:
+    """Discrete Laplace of scale 1 is within 3 with 95 %, and no noise goes into the bound."""
+    asker.execute("set dp.epsilon = 1")
+    ends = "dp_interval_low(dp_count(*)), dp_interval_high(dp_count(*))"
+    ((low, high),) = asker.execute(statement.format(ends)).fetchall()
+    assert (high - low <= 6) is once
+
+
 def test_explain_names_the_neighbours(asker: Any) -> None:
     rows = dict(
         asker.execute("select * from dp.explain('select dp_count(*) from item')").fetchall()

@@ -43,8 +43,12 @@ WORK = "select dp_count(*) from works"
 #: answers without noise and without a shift: the largest bound cuts nobody off
 SILENT = """
 do language plpython3u $body$
+from fractions import Fraction
 from dpsql.core.mechanisms.linear import LinearRace
+from dpsql.core.mechanisms.linear_quantile import LinearQuantile
 LinearRace._handicap = lambda self, tau, noise: 0
+LinearQuantile.draw = lambda self, *given: len(self.bounds) - 1
+LinearQuantile.scale = lambda self, tau: Fraction(1, 10**9)
 $body$"""
 
 
@@ -78,8 +82,10 @@ QUESTIONS = [
 ]
 
 
-def test_answers_without_noise_are_postgres_counts(town: Any) -> None:
+@pytest.mark.parametrize("mechanism", ["auto", "r2t"])
+def test_answers_without_noise_are_postgres_counts(town: Any, mechanism: str) -> None:
     with town.connect() as session:
+        session.execute(f"set dp.mechanism = {mechanism}")
         session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
         session.execute(f"select * from dp.explain('{EDGES}')")
         session.execute(SILENT)
@@ -105,30 +111,59 @@ def test_answers_stay_within_the_bound_of_the_race(
     town: Any, asker: Any, statement: str, largest: int
 ) -> None:
     """2 L ln(L/beta) 4 tau/epsilon, and 1/16 of it more; outside with probability below 1e-10."""
-    asker.execute("set dp.epsilon = 100; set dp.max_contribution = 64")
+    asker.execute("set dp.epsilon = 100; set dp.max_contribution = 64; set dp.mechanism = r2t")
     ((value,),) = asker.execute(statement).fetchall()
     ((expected,),) = town.sql(statement.replace("dp_count", "count"))
     # L = 3, and each noise is beyond 25 scales with probability below 1e-10
     assert expected - 8 * 3 * 25 * largest * 17 / 16 / 100 - 1 <= value <= expected + 2 * largest
 
 
+@pytest.mark.parametrize(("statement", "largest"), [(EDGES, 8), (WORK, 15), (TRIANGLES, 18)])
+def test_answers_are_within_the_noise_of_the_bound(
+    town: Any, asker: Any, statement: str, largest: int
+) -> None:
+    """tau is at most 64: beyond 25 scales, or below half of every unit, with less than 1e-10.
+
+    A bound below half of the largest unit needs noise of 25 scales, since hundreds exceed it.
+    """
+    asker.execute("set dp.epsilon = 100; set dp.max_contribution = 64")
+    ((value,),) = asker.execute(statement).fetchall()
+    ((expected,),) = town.sql(statement.replace("dp_count", "count"))
+    assert abs(value - expected) <= expected / 2 + 25 * 64 * 17 / 16 / 60 + largest
+
+
+def test_an_interval_covers_the_noise_around_a_declared_bound(town: Any, asker: Any) -> None:
+    """Nobody has more than 8 links: nothing is cut off; missed with probability 1e-12."""
+    asker.execute("set dp.max_rows_contributed = 8; set dp.epsilon = 1")
+    ((rows,),) = asker.execute(
+        "select dp.query($$select dp_count(*) as n from knows where a < b$$, intervals => 0.999999999999)"
+    ).fetchall()
+    answer = rows if isinstance(rows, dict) else rows[0]
+    assert answer["n_covers"] == "noise only"
+    assert answer["n_low"] <= 2400 <= answer["n_high"]
+    assert 8 * 27 < answer["n_high"] - answer["n_low"] < 8 * 62
+
+
 def test_both_kinds_of_units_pay(town: Any, asker: Any) -> None:
     asker.execute(WORK)
+    asker.execute(EDGES)
+    asker.execute("set dp.mechanism = r2t")
     asker.execute(EDGES)
     rows = town.sql(
         "select s.id, r.relation_name, s.epsilon, s.delta, s.mechanism, s.method from dp.spend s"
         " join dp.root r on r.id = any (s.roots) order by 1, 2"
     )
     assert [(r[1], float(r[2]), float(r[3]), *r[4:]) for r in rows] == [
-        ("firm", 50.0, 0.0, "r2t", "truncation"),
-        ("person", 50.0, 0.0, "r2t", "truncation"),
+        ("firm", 50.0, 0.0, "quantile", "truncation"),
+        ("person", 50.0, 0.0, "quantile", "truncation"),
+        ("person", 50.0, 0.0, "quantile", "truncation"),
         ("person", 50.0, 0.0, "r2t", "truncation"),
     ]
 
 
 def test_explain_says_how_it_is_answered(asker: Any) -> None:
     rows = dict(asker.execute(f"select * from dp.explain('{EDGES}')").fetchall())
-    assert rows["mechanism"].startswith("r2t")
+    assert rows["mechanism"].startswith("quantile")
     assert "linear program" in rows["method"]
     assert rows["guarantee"].startswith("pure 50")
 
@@ -139,7 +174,7 @@ def test_explain_shows_owners_the_statement(town: Any) -> None:
         assert "GROUP BY" in rows["counting SQL"] or "knows" in rows["counting SQL"]
 
 
-@pytest.mark.parametrize(("setting", "value"), [("mechanism", "quantile"), ("method", "residual")])
+@pytest.mark.parametrize(("setting", "value"), [("mechanism", "laplace"), ("method", "residual")])
 def test_what_cannot_be_had_is_refused_and_costs_nothing(
     town: Any, asker: Any, setting: str, value: str
 ) -> None:
@@ -213,7 +248,7 @@ def test_a_timeout_fails_the_charged_question(town: Any) -> None:
             "LinearRace._handicap = lambda self, tau, noise: 0 if tau == 16 else -2**80\n"
             "programs.SIMPLEX = 10**9\n$body$"
         )
-        session.execute("set statement_timeout = 700")
+        session.execute("set statement_timeout = 700; set dp.mechanism = r2t")
         error = refused(session, EDGES)
         assert error.sqlstate == "57014"
         session.execute("set statement_timeout = 0")

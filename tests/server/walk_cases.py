@@ -19,7 +19,8 @@ import pytest
 
 from dpsql.core.residual import required
 from dpsql.core.sampling import Estimate
-from dpsql.model import Attribute, AttributeUse, Boundary, Column, JoinQuery, Occurrence, Relation
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
+from dpsql.relation import Column, Relation
 from dpsql.statistics import certified, walks
 from dpsql.statistics.chains import walkable
 from dpsql.statistics.counts import count

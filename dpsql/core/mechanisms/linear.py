@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.core import programs
+from dpsql.core.mechanisms import linear_quantile, truncation
 from dpsql.core.mechanisms.base import Release, check_budget
-from dpsql.core.mechanisms.truncation import FAILURE
+from dpsql.core.mechanisms.linear_quantile import LinearQuantile
+from dpsql.core.mechanisms.truncation import FAILURE, Limits
 from dpsql.core.packing import GRID, Memberships
 from dpsql.errors import InvalidParameter, ReleaseFailed
 from dpsql.model import Guarantee
@@ -128,17 +130,18 @@ class _Candidate:
         return min(found.upper, self.upper)
 
 
-def plan(mechanism: str, epsilon: Fraction, largest: int) -> LinearRace:
+def plan(mechanism: str, epsilon: Fraction, limits: Limits) -> LinearRace | LinearQuantile:
     """Plan the release of one count from public facts.
 
     Parameters
     ----------
-    mechanism : {"auto", "r2t"}
+    mechanism : {"auto", "quantile", "r2t"}
         The setting ``dp.mechanism``.
     epsilon : Fraction
         The budget.
-    largest : int, >= 1
-        Of a unit with more results only so many are ever counted, up to a factor of two.
+    limits : Limits
+        Of a unit with more than ``largest`` results only so many are ever counted, by `LinearRace`
+        up to a factor of two.
 
     Raises
     ------
@@ -146,9 +149,12 @@ def plan(mechanism: str, epsilon: Fraction, largest: int) -> LinearRace:
         For another mechanism.
     """
     check_budget(epsilon, Fraction(0))
-    if mechanism not in ("auto", "r2t"):
+    if mechanism not in ("auto", "quantile", "r2t"):
         raise InvalidParameter(
             f"the {mechanism} mechanism does not count results that belong to several units",
-            hint="Use dp.mechanism = 'auto' or 'r2t', or equate the units of a result.",
+            hint="Use dp.mechanism = 'auto', 'quantile' or 'r2t', or equate the units of a result.",
         )
-    return LinearRace(Guarantee(epsilon, Fraction(0)), largest)
+    if mechanism == "r2t":
+        return LinearRace(Guarantee(epsilon, Fraction(0)), limits.largest)
+    bounds = (limits.largest,) if limits.fixed else truncation.bounds(limits.largest)
+    return linear_quantile.plan(epsilon, bounds)

@@ -17,8 +17,9 @@ from dpsql.core.mechanisms import calibrated, truncation
 from dpsql.core.mechanisms.base import Release, at_least_one, check_budget
 from dpsql.core.mechanisms.calibrated import Calibrated
 from dpsql.core.mechanisms.truncation import Limits, Quantile
+from dpsql.counted import Contributions
 from dpsql.errors import InvalidParameter
-from dpsql.model import Contributions, Guarantee, Key
+from dpsql.model import Guarantee, Key
 from dpsql.ports import NoiseSource
 
 #: The least and the greatest value are sought so many noise scales inside, beside the logarithm of

@@ -20,8 +20,9 @@ from functools import lru_cache
 
 from dpsql.core.mechanisms import threshold
 from dpsql.core.mechanisms.base import Release, check_budget, need_delta
+from dpsql.counted import Contributions
 from dpsql.errors import InvalidParameter
-from dpsql.model import Contributions, Guarantee, Key
+from dpsql.model import Guarantee, Key
 from dpsql.ports import NoiseSource
 
 #: Share of epsilon that pays for the choice of the bound.

@@ -12,16 +12,8 @@ from dpsql.core import sensitivity, stale
 from dpsql.core.polynomial import CAPPED, evaluate
 from dpsql.core.stale import _substitute
 from dpsql.errors import InternalError
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Boundary,
-    Column,
-    JoinQuery,
-    Occurrence,
-    Relation,
-    Shape,
-)
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence, Shape
+from dpsql.relation import Column, Relation
 
 E = frozenset
 PATH = Shape((E({0}), E({0, 1}), E({1})), (0, None, 1))

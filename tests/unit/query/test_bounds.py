@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.model import Domain
 from dpsql.query import ranges
 from dpsql.query.bounds import Bounds, bounds_of, domain_bounds
 from dpsql.query.ir import Expr, column, constant
 from dpsql.query.totality import narrow, wide
+from dpsql.relation import Domain
 
 F = Fraction
 PRICE = column(0, "price", "numeric", "numeric(15,2)", True)

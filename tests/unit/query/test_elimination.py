@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import re
 
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Boundary,
-    Column,
-    JoinQuery,
-    Occurrence,
-    Relation,
-    same_values,
-)
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence, same_values
 from dpsql.query.counting_sql import counting_sql, read_counts
 from dpsql.query.decomposition import Decomposer, Sizes
 from dpsql.query.elimination import Base, Product, make_plan
+from dpsql.relation import Column, Relation
 
 
 def chain(length: int, *, keys: bool = False, cyclic: bool = False) -> JoinQuery:

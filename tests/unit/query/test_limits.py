@@ -10,10 +10,11 @@ from itertools import combinations
 import pytest
 
 from dpsql.core import sensitivity
-from dpsql.model import Attribute, AttributeUse, Column, JoinQuery, Occurrence, Relation
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
 from dpsql.query.elimination import make_plan
 from dpsql.query.flatten import MAX_OCCURRENCES
 from dpsql.query.pipeline import MAX_PRIVATE_OCCURRENCES
+from dpsql.relation import Column, Relation
 
 CPU_SECONDS = 5.0  # measured: 2 s
 GAP_SECONDS = 0.2  # measured: 0.03 s

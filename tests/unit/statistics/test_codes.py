@@ -6,16 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Column,
-    Counts,
-    JoinQuery,
-    Occurrence,
-    Relation,
-)
+from dpsql.counted import Counts
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
 from dpsql.query.elimination import Plan, make_plan
+from dpsql.relation import Column, Relation
 from dpsql.statistics.codes import coded_plan, decode, needs_check, read_texts
 
 

@@ -11,17 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Boundary,
-    Column,
-    Counts,
-    JoinQuery,
-    Occurrence,
-    Relation,
-)
+from dpsql.counted import Counts
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
 from dpsql.query.elimination import Plan, make_plan
+from dpsql.relation import Column, Relation
 from dpsql.statistics import kernel, limits
 from dpsql.statistics.arrays import Memory, NotInArrays, OutOfMemory
 from tests.kernel_library import loops_named

@@ -7,16 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from dpsql.core import stale
-from dpsql.model import (
-    Attribute,
-    AttributeUse,
-    Boundary,
-    Column,
-    ForeignKey,
-    JoinQuery,
-    Occurrence,
-    Relation,
-)
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
+from dpsql.relation import Column, ForeignKey, Relation
 from dpsql.statistics.frequencies import column_sets
 from dpsql.statistics.stored import frequency_identity, identity, load, unfiltered
 

@@ -8,8 +8,9 @@ import pytest
 
 from dpsql.core.residual import required
 from dpsql.errors import InternalError, InvalidParameter
-from dpsql.model import Attribute, AttributeUse, Boundary, Column, JoinQuery, Occurrence, Relation
+from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
 from dpsql.query.decomposition import Sizes
+from dpsql.relation import Column, Relation
 from dpsql.statistics.chains import (
     from_groups,
     from_one_side,

@@ -1,0 +1,157 @@
+"""A bound that few units exceed, where a result can belong to several (docs/proofs/linear.md).
+
+As `dpsql.core.mechanisms.truncation.Quantile`: a part of epsilon pays for ``tau``, the rest for the
+noise on ``Q(I, tau)``, which moves by at most ``tau`` when a unit comes or goes
+(PRIVACY.md section 5).  How many units exceed ``tau`` has no bounded sensitivity here, since a unit
+that goes takes results from others; how many must be *deleted*, in fractions, until none exceeds it
+has (`dpsql.core.deletion`).
+
+Related: Kasiviswanathan, Nissim, Raskhodnikova and Smith ("Analyzing graphs with node differential
+privacy", TCC 2013) have the program ``Q(I, tau)``, for a degree that is known; Chen and Zhou
+("Recursive mechanism", SIGMOD 2013) draw a bound as well, by the logarithm of a smoothed
+sensitivity; Dong and others (SIGMOD 2022) try all bounds and pay for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.core import deletion, programs
+from dpsql.core.mechanisms.base import Release
+from dpsql.core.mechanisms.truncation import geometric, rounded
+from dpsql.core.packing import GRID, Memberships
+from dpsql.errors import ReleaseFailed
+from dpsql.model import Guarantee
+from dpsql.ports import NoiseSource
+
+#: Share of epsilon that pays for the choice of the bound.
+CHOICE = Fraction(2, 5)
+#: Certified bounds of the number of units that must go are at most ``1/CLOSE`` apart.
+CLOSE = 32
+#: A bound that is e times as large is this many times e as unlikely, other things being equal.
+_POWER = 2
+#: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart.
+SLACK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LinearQuantile:
+    """Draw ``tau``, cut every unit off at it, add discrete Laplace noise of scale ``s/eps2``.
+
+    ``s = tau (1 + 1/SLACK)``.  ``tau`` is the one of ``bounds`` with the greatest
+    ``E - F(I, tau) - _POWER ln(tau)/eps1``: E is exponential noise of scale ``(1 + 2/CLOSE)/eps1``
+    (in steps of ``1/GRID``), F at most ``1/CLOSE`` above the fractional number of units that must
+    go until none has more than ``tau`` results.
+
+    Notes
+    -----
+    Guarantee: eps1 + eps2, pure; proofs in docs/proofs/linear.md.  The drawing is permute-and-flip
+    (McKenna and Sheldon, NeurIPS 2020) as a noisy maximum (Ding and others, 2021); scores which a
+    unit moves all one way need no factor of 2, as in the exponential mechanism.  ``tau`` is public
+    then, and so is the scale of the noise.  A single bound costs nothing.
+
+    Why not AboveThreshold as for single units: its noise is twice as wide on both sides, and
+    to start above it some ``6/eps1`` units are cut; of units that share results too few are that
+    heavy.  Why ``2 ln(tau)/eps1``: a bound twice as large, whose noise is twice as large, is drawn
+    at a quarter of the odds; so a few small units outweigh no large bound, and the many bounds
+    above all units, which are never too many, have together a third of the odds of the first.
+    """
+
+    guarantee: Guarantee
+    epsilon_choice: Fraction
+    epsilon_value: Fraction
+    bounds: tuple[int, ...]
+    delta_threshold: Fraction | None = None
+    name: str = "quantile"
+    beta: float = 0.0
+
+    def release(
+        self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]
+    ) -> Release:
+        """Perturb the one count.
+
+        Raises
+        ------
+        ReleaseFailed
+            When a program could not be solved.
+        """
+        tau = self.bounds[self.draw(memberships, noise, tick)]
+        gap = tau * GRID // SLACK
+        found = programs.solve(memberships.program(tau), gap, tick, lambda _: False)
+        if found is None or found.upper - found.lower > gap:
+            raise ReleaseFailed("the answer could not be computed")
+        scale = self.scale(tau)
+        value = found.upper + noise.discrete_laplace(scale * GRID)
+        return Release([rounded(value, GRID)], scale)
+
+    def scale(self, tau: int) -> Fraction:
+        """Return the scale of the noise on the value."""
+        return tau * Fraction(SLACK + 1, SLACK) / self.epsilon_value
+
+    @property
+    def spread(self) -> Fraction:
+        """The scale of the noise that draws the bound."""
+        return Fraction(CLOSE + 2, CLOSE) / self.epsilon_choice
+
+    def penalty(self, tau: int) -> int:
+        """Return what a bound gives away to smaller ones, times ``GRID``: a public number."""
+        return round(_POWER * math.log(tau) * GRID / self.epsilon_choice)
+
+    def draw(self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]) -> int:
+        """Draw the number of the public ``tau``.
+
+        All noise is drawn first.  Then the bounds are looked at from the largest on, for which
+        the number of units is easily found; it grows as they fall, so that most of the others
+        cannot win any more.  Leaving these out never changes what is drawn.
+        """
+        if len(self.bounds) == 1:
+            return 0
+        drawn = [geometric(self.spread * GRID, noise) - self.penalty(tau) for tau in self.bounds]
+        gap, least = GRID // CLOSE, 0
+        best, chosen = None, len(drawn) - 1
+        for j in reversed(range(len(drawn))):
+            # of equal ones the smallest bound wins
+            too_much = None if best is None else drawn[j] - best
+            if too_much is not None and least > too_much:
+                continue
+            look = _Look(least, too_much)
+            found = deletion.solve(memberships, self.bounds[j], gap, tick, look.hopeless)
+            least = look.least
+            if found is None:
+                continue
+            if found.upper - found.lower > gap:
+                raise ReleaseFailed("the answer could not be computed")
+            value = drawn[j] - found.upper
+            if best is None or value >= best:
+                best, chosen = value, j
+        return chosen
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is known while a bound is looked at: fewer units than ``least`` are never enough."""
+
+    least: int
+    too_much: int | None
+
+    def hopeless(self, lower: int) -> bool:
+        """Take in a lower bound; tell whether it is more than what can win."""
+        self.least = max(self.least, lower)
+        return self.too_much is not None and self.least > self.too_much
+
+
+def plan(epsilon: Fraction, bounds: tuple[int, ...]) -> LinearQuantile:
+    """Plan the release of one count; one bound is not drawn.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        The budget.
+    bounds : tuple of int
+        What is drawn from, ascending.
+    """
+    choice = epsilon * CHOICE if len(bounds) > 1 else Fraction(0)
+    return LinearQuantile(Guarantee(epsilon, Fraction(0)), choice, epsilon - choice, bounds)

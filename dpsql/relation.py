@@ -1,0 +1,125 @@
+"""Frozen records of the catalogue: declared relations, and names.  Standard library only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_PLAIN = re.compile("[a-z_][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a declared relation, as the catalogue shows it."""
+
+    name: str
+    type_oid: int
+    type_name: str  # format_type() under search_path = pg_catalog, with typmod
+    not_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A validated, enforced, immediate, non-deferrable foreign key (PRIVACY.md section 1)."""
+
+    columns: tuple[str, ...]
+    target_oid: int
+    target_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A declared (public) domain of a column.
+
+    ``values`` are texts in the column type's output format, in declared order;
+    ``includes_null`` says whether NULL is a member.  A range has ``lower`` and ``upper`` in the
+    same format; one that is not ``listed`` has no members: it bounds sums, and no groups.
+    ``type_name`` is the column's when the domain was declared, and now.
+    """
+
+    column: str
+    values: tuple[str, ...]
+    includes_null: bool
+    lower: str | None = None
+    upper: str | None = None
+    type_name: str = ""
+    listed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """From a row to its one parent: ``columns`` equal the parent's key ``parent_columns``."""
+
+    columns: tuple[str, ...]
+    schema: str
+    name: str
+    parent_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPath:
+    """How a row finds the privacy unit that it belongs to (PRIVACY.md section 1).
+
+    ``hops`` lead to the parent whose ``column`` names the unit; without hops it is the row's own.
+    ``loose`` tells why a row may find none on the way, ``excluded`` says that the owner declared
+    such rows to belong to nobody, and never to be counted.
+    """
+
+    root: int
+    hops: tuple[Hop, ...]
+    column: str
+    loose: tuple[str, ...] = ()
+    excluded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A declared base relation.
+
+    ``keys`` are column sets with a valid, immediate, non-partial, non-expression unique
+    index whose columns are NOT NULL (or whose NULLs cannot join); never inherited or foreign.
+    ``root`` is the stable ledger identity of a private relation, 0 for a public one.
+    ``units`` are the paths to the privacy units that a row belongs to; without any, rows are
+    protected one by one.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    private: bool
+    root: int
+    columns: tuple[Column, ...]
+    keys: tuple[tuple[str, ...], ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    domains: tuple[Domain, ...] = ()
+    kind: str = "r"  # pg_class.relkind
+    heuristic: bool = False  # its owner allows methods without proof
+    units: tuple[UnitPath, ...] = ()
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """Ledger identities of all units that a row may belong to, or of the relation itself."""
+        return tuple(sorted({path.root for path in self.units})) or (self.root,)
+
+    @property
+    def sql(self) -> str:
+        """The qualified, quoted name."""
+        return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
+
+    @property
+    def shown(self) -> str:
+        """The qualified name for a person's eyes, quoted where it must be."""
+        return show_name(self.schema, self.name)
+
+
+def quote_identifier(name: str) -> str:
+    """Quote an SQL identifier, always."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def show_name(*parts: str) -> str:
+    """Write a qualified name for a person, quoted only where it must be.
+
+    Key words stay bare, which ``regclass`` reads as names.
+    """
+    return ".".join(p if _PLAIN.fullmatch(p) else quote_identifier(p) for p in parts)

@@ -1,0 +1,96 @@
+"""Audits that draw many numbers by one statement, with sessions that run mutations of the code.
+
+As in `tests.server.test_audit`: an event that is likelier than the claim allows refutes the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.stats import beta as beta_law
+
+from tests.server.test_audit import DELTA, FALSE_ALARM, patched, refuted
+
+EPSILON = 0.5
+#: Draws of each number by one statement: so many share the cost of asking.
+COPIES = 10
+STATEMENTS = 8
+#: Of the code as it is: fewer draws than 49 could never refute the claim.
+ACQUITTAL = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """Columns of a question, an event about one, and the mutation that the event gives away.
+
+    Each column is drawn by itself, has an equal part of the budget, and must keep to that part.
+    """
+
+    columns: tuple[str, ...]
+    source: str
+    event: Callable[[Sequence[Any]], bool]
+    mutant: str
+    settings: str = ""
+    epsilon: float = EPSILON
+    statements: int = STATEMENTS
+    acquittal: int = ACQUITTAL
+
+    @property
+    def question(self) -> str:
+        return f"select {', '.join(self.columns)} {self.source}"
+
+    def hits(self, rows: list[Any]) -> int:
+        """Count the event in the columns of one answer."""
+        return sum(self.event(values) for values in zip(*rows, strict=True))
+
+
+def copies(aggregate: str, value: str, number: int = COPIES) -> tuple[str, ...]:
+    """Write an aggregate of the same rows so often, each time as another question."""
+    return tuple(f"{aggregate} filter (where {value} > {-n})" for n in range(1, number + 1))
+
+
+def first(limit: float) -> Callable[[Sequence[Any]], bool]:
+    """Make the event that the only value is at least so large."""
+    return lambda values: values[0] >= limit
+
+
+class Sessions:
+    """The analyst's sessions, one for each database and mutation; ``question`` is the first."""
+
+    def __init__(self, question: str, stack: ExitStack) -> None:
+        self.question = question
+        self.stack = stack
+        self.found: dict[tuple[int, str], Any] = {}
+
+    def of(self, database: Any, patch: str) -> Any:
+        key = id(database), patch
+        if key not in self.found:
+            session = patched(database, self.question, patch)
+            self.found[key] = self.stack.enter_context(session)
+        return self.found[key]
+
+    def ask(self, database: Any, case: Case, patch: str, statements: int) -> int:
+        """Return how often the event happens; the analysis is patched as well."""
+        session = self.of(database, patch)
+        session.execute("reset all; set dp.fresh = on")
+        session.execute(
+            f"set dp.epsilon = {case.epsilon * len(case.columns)}; set dp.delta = {DELTA}; {case.settings}"
+        )
+        return sum(case.hits(session.execute(case.question).fetchall()) for _ in range(statements))
+
+
+def audit(sessions: Sessions, neighbours: tuple[Any, Any], case: Case, *, hidden: bool) -> None:
+    """Acquit the code, refute the mutant."""
+    without, with_ = neighbours
+    for patch, statements in (("", case.acquittal), (case.mutant, case.statements)):
+        hits, other = (sessions.ask(one, case, patch, statements) for one in (with_, without))
+        draws = statements * len(case.columns)
+        if hidden:  # without the row or unit there is no group, whatever the noise
+            assert other == 0
+            low = beta_law.ppf(FALSE_ALARM, hits, draws - hits + 1) if hits else 0.0
+            assert (low > DELTA) == bool(patch)
+        else:
+            assert refuted(hits, other, draws, case.epsilon, DELTA) == bool(patch)
