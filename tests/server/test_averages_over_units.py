@@ -116,3 +116,19 @@ def test_what_is_computed_of_a_declared_date_has_its_bounds(people: Any, value: 
             assert float(found) == pytest.approx(float(true), rel=places, abs=1e-3)
         if "epoch" not in value and "date_part" not in value:
             assert warnings(session, private.replace("dp_sum", "dp_avg")) == []
+
+
+def test_values_by_rank_never_contradict_each_other(people: Any, alice: Any) -> None:
+    """At this epsilon cells are found nearly at random, and still in the order of their shares."""
+    alice.execute("set dp.epsilon = 0.01")
+    born = "known, {}'1943-01-01', '2005-12-31'"
+    statement = (
+        f"select dp_max({born}), dp_percentile({born}), dp_median({born}), dp_min({born}),"
+        f" dp_median({born}) filter (where id < 9), dp_percentile({born}) from person"
+    ).format("", "0.9, ", "", "", "", "0.1, ")
+    for _ in range(5):
+        ((greatest, ninth, middle, least, _, tenth),) = alice.execute(statement).fetchall()
+        assert least <= tenth <= middle <= ninth <= greatest
+    alice.execute("set dp.fresh = off")
+    first = alice.execute(statement).fetchall()
+    assert alice.execute(statement).fetchall() == first
