@@ -352,7 +352,8 @@ class Question:
     and LIMIT; it reads nothing else.  ``wants_interval`` says that it uses ``l`` or ``h`` columns.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
-    ``redundant`` names relations whose joins foreign keys made needless, for a person.
+    ``redundant`` names relations whose joins foreign keys made needless, for a person; ``loose``
+    aggregates of values that nobody declared or wrote bounds of.
     Aggregates with one number in ``blocks`` read disjoint rows, or units, each pair of them.
     ``canonical`` is equal for equivalent texts (aliases, order of conjuncts, join syntax) and
     does not include post-processing.
@@ -367,6 +368,7 @@ class Question:
     post_sql: str
     wants_interval: bool = False
     redundant: tuple[str, ...] = ()
+    loose: tuple[str, ...] = ()
     selection: int | None = None
     vectors: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()

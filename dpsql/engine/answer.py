@@ -19,7 +19,7 @@ from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
-from dpsql.engine.undeclared import warning
+from dpsql.engine.undeclared import unbounded, warning
 from dpsql.errors import DeclarationsChanged, LedgerUnavailable, ReleaseFailed
 from dpsql.ledger.model import Charge, Hit
 
@@ -110,6 +110,8 @@ def _debit_and_run(
         _say_heuristic(quote.label, quote.method, services)
         if quote.groups is None:
             services.warn(*warning(quote))
+        if quote.question.loose:
+            services.warn(*unbounded(quote.question.loose))
         payload = compute(quote, services)
         _confirm_counted(prepared, services)
     except BaseException:

@@ -6,7 +6,8 @@ Everything before `release` is exact and secret; everything after may leave the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ def compute(quote: Quote, services: Services) -> Payload:
     numbers = range(len(quote.aggregates))
     return Payload(
         groups=groups,
-        values=[[*released[j].values] for j in numbers],
+        values=in_order(queries, [[*released[j].values] for j in numbers]),
         scales=[None if (s := released[j].scale) is None else str(s) for j in numbers],
         mechanism=quote.mechanism,
         method=quote.method,
@@ -74,6 +75,27 @@ def _select(
     values = [v for v, seen in zip(found.values, shown, strict=True) if seen]
     groups = [key for key, seen in zip(present, shown, strict=True) if seen]
     return groups, {j: Release(values, found.scale)}
+
+
+def in_order(
+    queries: Sequence[JoinQuery], values: list[list[int | None]]
+) -> list[list[int | None]]:
+    """Exchange cells of one argument among its ranks so that they never fall from rank to rank.
+
+    A function of released values (docs/proofs/percentile.md).
+    """
+    alike: dict[JoinQuery, list[int]] = {}
+    for j, query in enumerate(queries):
+        if query.rank is not None:
+            alike.setdefault(replace(query, rank=None), []).append(j)
+    found = [*values]
+    for numbers in alike.values():
+        numbers.sort(key=lambda j: queries[j].rank or Fraction(0))
+        columns = [values[j] for j in numbers]
+        rows = [sorted(row, key=lambda cell: cell or 0) for row in zip(*columns, strict=True)]
+        for place, j in enumerate(numbers):
+            found[j] = [row[place] for row in rows]
+    return found
 
 
 def release(

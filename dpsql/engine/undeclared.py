@@ -1,10 +1,12 @@
-"""What can be said beforehand of groups whose domain nobody declared: public facts only.
+"""What can be said beforehand of what nobody declared, groups and bounds: public facts only.
 
-They are shown only above a private threshold, usually few or none, and the question is
+Groups are shown only above a private threshold, usually few or none, and the question is
 charged all the same (PRIVACY.md section 6); a person should know that before paying.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from dpsql.core.mechanisms.threshold import Threshold, cutoff
 from dpsql.core.mechanisms.truncation import Quantile
@@ -42,4 +44,15 @@ def warning(quote: Quote) -> tuple[str, str, str]:
         f"{describe_threshold(quote)} The question is charged all the same.",
         f"The owner of the data can declare them: {quote.question.undeclared_domain_hint}. "
         "Groups that are columns of public relations need no declaration.",
+    )
+
+
+def unbounded(names: Sequence[str]) -> tuple[str, str, str]:
+    """Return message, detail and hint about averages of values that only their types bound."""
+    return (
+        f"no bounds are declared for the values of {', '.join(names)}",
+        "What each privacy unit adds is cut off at a bound that is drawn. That is less sure than"
+        " bounds of the values, and of few units the answer can be far outside what is possible.",
+        f"Give bounds: {names[0]}(value, lower, upper); or let the owner of the data declare the"
+        " range of its columns: dp.set_domain(relation, column, lower, upper).",
     )

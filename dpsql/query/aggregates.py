@@ -26,6 +26,7 @@ sum is noise around 0, and averages stay within their bounds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from dpsql.errors import UnsupportedConstruct
@@ -109,21 +110,25 @@ def formula(
         rank = _RANKS[name]
         sought = share(node, args, build) if rank is None else rank
         return ranked(node, args, chosen, build, bounds, sought)
-    x, found, type_ = argument(node, args, build, bounds, declared=declared)
+    given = argument(node, args, build, bounds, declared=declared)
+    x, found, type_ = given.expression, given.bounds, given.type
     counted = all_of(chosen, valid(x, found))
     value = exact(x, found, node)
     if name == "dp_sum":
         measure = Measure(chosen, zeroed(value, found))
         return Formula("{0}", (measure,), _SUMS.get(type_, type_))
     result = "double precision" if type_ in FLOATS else "numeric"
-    centre = Fraction(0) if summed else _centre(value)
+    centre = Fraction(0) if summed else _centre(value, loose=given.loose)
     moved = _less(value, centre)
     total = Measure(chosen, zeroed(moved, found))
     squares = Measure(chosen, zeroed(_squared(moved), found))
     kind, sample = _AVERAGES[name]
     if kind == "mean":
-        return _mean(value, centre, (total, Measure(counted)), result)
-    return _moments(kind, sample, value, (total, Measure(counted), squares), result)
+        found_formula = _mean(value, centre, (total, Measure(counted)), result)
+    else:
+        measures = (total, Measure(counted), squares)
+        found_formula = _moments(kind, sample, value, measures, result)
+    return replace(found_formula, loose=given.loose)
 
 
 def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], Expr]) -> Measure:
@@ -168,8 +173,13 @@ def _moments(
     return Formula(text, measures, result)
 
 
-def _centre(value: Value) -> Fraction:
-    """Return the middle of the bounds, on the value's own grid."""
+def _centre(value: Value, *, loose: bool) -> Fraction:
+    """Return the middle of the bounds, on the value's own grid.
+
+    Of bounds that only types have it tells nothing: then it is the number that is nearest to 0.
+    """
+    if loose:
+        return max(value.low, min(Fraction(0), value.high))
     low, high = value.steps
     middle = 0 if abs(low + high) <= 1 else (low + high) // 2
     return Fraction(middle, 10**value.digits)

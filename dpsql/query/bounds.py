@@ -6,9 +6,11 @@ arithmetic makes of them.  :func:`bounds_of` encloses every value that an expres
 server evaluates it*, rounding included; it must never be too narrow, whatever the rows hold.
 
 What is not known is ``None``, never a guess.  Floating-point columns have no bounds unless a domain
-is declared; of dates, times and texts nothing is said.  Arithmetic on an unbounded number is NULL
-beyond the limits of :mod:`dpsql.query.totality` (10^100 for numeric, 10^300 and less for floats):
-those limits are true bounds and are returned, but no noise that fits them is of use.
+is declared.  Dates and timestamps are numbers here (:mod:`dpsql.query.moments`), so that what is
+computed of them follows their ranges; of times, intervals and texts nothing is said.  Arithmetic on
+an unbounded number is NULL beyond the limits of :mod:`dpsql.query.totality` (10^100 for numeric,
+10^300 and less for floats): those limits are true bounds and are returned, but no noise that fits
+them is of use.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dpsql.query.fields import field_range
 from dpsql.query.ir import Expr
 from dpsql.query.ranges import Range
 from dpsql.query.refine import Fact, facts
-from dpsql.query.types import FLOATS, INTEGERS, base, full_type, modifier, octets
+from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, base, full_type, modifier, octets
 from dpsql.relation import Domain
 
 
@@ -71,9 +73,18 @@ def bounds_of(expression: Expr, domain: ColumnBounds) -> Bounds:
     Bounds
     """
     found = _Reader(domain).read(expression, ())
+    if base(expression.type) in moments.SCALES:
+        return Bounds(None, None, None, found.null)
     if found.empty:
         return Bounds(Fraction(0), Fraction(0), 0, found.null, found.special)
     return Bounds(found.low, found.high, found.scale, found.null, found.special)
+
+
+def type_bounds(column: Expr) -> Bounds:
+    """Bound what a column's type can hold; dates and timestamps are days and seconds."""
+    _, _, not_null, full = cast("tuple[int, str, bool, str]", column.data)
+    found = _of_type(full)
+    return Bounds(found.low, found.high, found.scale, not not_null, found.special)
 
 
 def domain_bounds(domain: Domain) -> Bounds:
@@ -149,6 +160,8 @@ class _Reader:
 
     def _op(self, e: Expr, known: tuple[Fact, ...]) -> Range:
         args = self._all(e, known)
+        if e.type != "boolean" and e.args[0].type == e.args[-1].type == "date":
+            return replace(ranges.plus(args[0], ranges.negative(args[1])), minus=False, plus=False)
         if e.type == "boolean" or not all(_is_number(a.type) for a in e.args):
             return replace(_of_type(e.type), null=any(a.null for a in args))
         if len(args) == 1:
@@ -186,13 +199,19 @@ class _Reader:
         if name == "width_bucket":
             return Range(Fraction(0), Fraction(int(str(e.args[3].data)) + 1), 0, null)
         if name == "date_part":
-            found = field_range(str(e.args[0].data), e.args[1].type)
+            found = field_range(str(e.args[0].data), e.args[1].type, args[1])
             return _as_float(replace(found, null=found.null or null), e.type)
+        if name == "timezone" and base(e.type) in moments.SCALES:
+            return moments.in_any_zone(args[1])
         return _function(name, e, args) if args else _of_type(e.type)
 
     def _cast(self, e: Expr, known: tuple[Fact, ...]) -> Range:
         (source,) = e.args
         found = self.read(source, known)
+        if source.type == "date" and e.type == TIMESTAMP:
+            return moments.midnight(found)
+        if source.type == TIMESTAMP and e.type == "date":
+            return moments.days(TIMESTAMP, found)
         if not _is_number(source.type) and source.type != "boolean":
             return replace(_of_type(e.type), null=found.null)
         if e.type in FLOATS:
@@ -216,8 +235,9 @@ class _Reader:
         return replace(rounded, null=found.null or not fits, minus=False, plus=False)
 
     def _extract(self, e: Expr, known: tuple[Fact, ...]) -> Range:
-        found = field_range(str(e.data), e.args[0].type)
-        return replace(found, null=found.null or self.read(e.args[0], known).null)
+        source = self.read(e.args[0], known)
+        found = field_range(str(e.data), e.args[0].type, source)
+        return replace(found, null=found.null or source.null)
 
     # -- logic and choice ---------------------------------------------------------------------
 
@@ -279,6 +299,8 @@ def _of_type(full: str) -> Range:
         return Range(Fraction(0), Fraction(1), 0)
     if full in FLOATS:
         return Range(minus=True, plus=True)
+    if base(full) in moments.SCALES:
+        return moments.type_range(base(full))
     if not full.startswith("numeric"):
         return Range()
     size = modifier(full)
@@ -291,7 +313,7 @@ def _of_type(full: str) -> Range:
 
 def _typed(e: Expr, found: Range) -> Range:
     """Add what the type of an expression tells."""
-    if not _is_number(e.type) and e.type != "boolean":
+    if not _is_number(e.type) and e.type not in ("boolean", *moments.SCALES):
         return Range(null=found.null)
     full = _of_type(full_type(e) if e.kind == "cast" else e.type)
     found = replace(
@@ -309,7 +331,8 @@ def _constant(e: Expr) -> Range:
     if e.type == "boolean":
         truth = Fraction(e.data == "t")
         return Range(truth, truth, 0, null=False)
-    value = number(e)
+    moment = moments.number(e.type, str(e.data)) if e.type in moments.SCALES else None
+    value = number(e) if moment is None else moment
     if value is not None:
         scale = (0 if value.denominator == 1 else None) if e.type in FLOATS else _scale_of(value)
         return Range(value, value, scale, null=False)

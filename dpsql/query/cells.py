@@ -88,8 +88,9 @@ def _measured(
     """
     x = build(args[0])
     if x.type not in moments.SCALES or len(args) not in (1, 3):
-        x, found, type_ = argument(node, args, build, bounds, declared=True)
-        return x, found, type_, all_of(chosen, valid(x, found))
+        given = argument(node, args, build, bounds, declared=True)
+        counted = all_of(chosen, valid(given.expression, given.bounds))
+        return given.expression, given.bounds, given.type, counted
     if len(args) == 3:
         low, high = (_moment(build(a), node) for a in args[1:])
         if low > high:
@@ -186,9 +187,9 @@ def histogram(
     if moment:
         x, valued, inside = _moments_inside(first, low, high, bounds)
     else:
-        x, found, _ = argument(node, args[:1], build, bounds, declared=False)
-        valued = valid(x, found)
-        x = wide(x)
+        given = argument(node, args[:1], build, bounds, declared=False)
+        valued = valid(given.expression, given.bounds)
+        x = wide(given.expression)
         ends = [constant(x.type, _ended(low, x.type, up=True))]
         ends += [constant(x.type, _ended(high, x.type, up=False))]
         inside = Expr("and", "boolean", (compare(x, ">=", ends[0]), compare(x, "<=", ends[1])))

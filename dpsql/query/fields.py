@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
+from dpsql.query import moments
 from dpsql.query.ranges import Range
 from dpsql.query.types import TIME
 
@@ -36,11 +38,14 @@ _OF_INTERVAL: dict[str, tuple[Fraction | int, int]] = {
 }
 
 
-def field_range(field: str, type_: str) -> Range:
+def field_range(field: str, type_: str, source: Range) -> Range:
     """Enclose a field of a date or time that is not NULL, before PostgreSQL converts it to float.
 
-    Fields of infinite dates are infinite or NULL (from PostgreSQL 17 on also of intervals).
+    ``source`` encloses the date or timestamp, as a number.  Fields of infinite dates are infinite
+    or NULL (from PostgreSQL 17 on also of intervals).
     """
+    if type_ in moments.SCALES:
+        return _of_moment(field, type_, source)
     infinite = type_ != TIME
     if type_ == "interval":
         if field not in _OF_INTERVAL:
@@ -48,11 +53,28 @@ def field_range(field: str, type_: str) -> Range:
             return Range(None, None, whole, infinite, infinite, infinite)
         size, scale = _OF_INTERVAL[field]
         return Range(-Fraction(size), Fraction(size), scale, infinite)
-    if field in _GROWING:
-        unit = _GROWING[field]
-        first, last = (Fraction(year // unit) for year in _YEARS)
-        return Range(first - 1, last + 1, 0, infinite, infinite, infinite)
     if field not in _CYCLIC:  # epoch
         return Range(None, None, 6, infinite, infinite, infinite)
     low, high, scale = _CYCLIC[field]
     return Range(Fraction(low), Fraction(high), scale, infinite)
+
+
+def _of_moment(field: str, type_: str, source: Range) -> Range:
+    """Enclose a field of a date or timestamp; those that grow with it have its ends."""
+    infinite = source.special
+    if field in _CYCLIC:
+        low, high, scale = _CYCLIC[field]
+        return Range(Fraction(low), Fraction(high), scale, infinite)
+    if field == "epoch":
+        seconds = moments.midnight(source) if type_ == "date" else source
+        return replace(seconds, scale=6, null=False)
+    found = moments.days(type_, source)
+    unit, iso = _GROWING[field], field == "isoyear"
+    first, last = found.low, found.high
+    low = moments.year(first, last=False, iso=iso) if first is not None else _YEARS[0]
+    high = moments.year(last, last=True, iso=iso) if last is not None else _YEARS[1]
+    # the first century has the years 1 to 100; before it the units begin elsewhere
+    shift = unit - 1 if field in ("century", "millennium") else 0
+    least = (low + shift) // unit if low > 0 else low // unit - 1
+    most = (high + shift) // unit if high > 0 else high // unit + 1
+    return Range(Fraction(least), Fraction(most), 0, False, source.minus, source.plus, source.empty)

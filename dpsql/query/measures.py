@@ -52,11 +52,15 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """SQL over the columns of ``noisy`` that stand for measures, written ``{0}``, ``{1}``, ..."""
+    """SQL over the columns of ``noisy`` that stand for measures, written ``{0}``, ``{1}``, ...
+
+    ``loose``: an average of values that nobody declared or wrote bounds of.
+    """
 
     text: str
     measures: tuple[Measure, ...]
     type: str = "bigint"
+    loose: bool = False
 
     @property
     def plain(self) -> bool:

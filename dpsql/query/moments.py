@@ -7,11 +7,13 @@ timestamps with a time zone are read and written in UTC, whatever the session's 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
 
-from dpsql.query import functions
+from dpsql.query import functions, ranges
 from dpsql.query.ir import TRUE, Expr, constant
+from dpsql.query.ranges import Range
 from dpsql.query.types import TIMESTAMP, TIMESTAMPTZ
 
 #: The types, and the decimals that their numbers have.
@@ -19,6 +21,11 @@ SCALES = {"date": 0, TIMESTAMP: 6, TIMESTAMPTZ: 6}
 _DAY = date(1970, 1, 1)
 _MOMENT = datetime(1970, 1, 1)
 _STEP = timedelta(microseconds=1)
+_SECONDS = 86400
+#: The first day that the types hold, 4714-11-24 BC, and the one after the last.
+_DAYS = {"date": (-2440588, 2145042906), TIMESTAMP: (-2440588, 106762940)}
+#: The offset of a zone from UTC is below a week.
+_OFFSET = 7 * _SECONDS
 
 
 def number(type_: str, text: str) -> Fraction | None:
@@ -59,20 +66,67 @@ def constant_number(e: Expr) -> Fraction | None:
     return number(type_, str(e.data))
 
 
+def type_range(type_: str) -> Range:
+    """Enclose the numbers of all values of one of the types."""
+    first, last = (Fraction(day) for day in _DAYS.get(type_, _DAYS[TIMESTAMP]))
+    found = Range(first, last, SCALES[type_], minus=True, plus=True)
+    return found if type_ == "date" else midnight(found)
+
+
+def midnight(days: Range) -> Range:
+    """Enclose the timestamps of days at midnight."""
+    return ranges.monotone(days, lambda x: x * _SECONDS, 6)
+
+
+def in_any_zone(moment: Range) -> Range:
+    """Enclose local times of moments, or moments of local times, whatever the zone is."""
+    low = None if moment.low is None else moment.low - _OFFSET
+    high = None if moment.high is None else moment.high + _OFFSET
+    return replace(moment, low=low, high=high)
+
+
+def days(type_: str, moment: Range) -> Range:
+    """Enclose the days of moments."""
+    if type_ == "date":
+        return moment
+    return ranges.monotone(moment, lambda x: Fraction(x // _SECONDS), 0)
+
+
+def year(day: Fraction, *, last: bool, iso: bool) -> int:
+    """Return the year that a day lies in; of years that are far away one before or after it."""
+    try:
+        found = _DAY + timedelta(days=int(day))
+        return found.isocalendar().year if iso else found.year
+    except OverflowError:
+        # a year has 365.2425 days on average, and none is numbered 0
+        about = 1970 + day / Fraction(3652425, 10000)
+        return about.__ceil__() + 1 if last else about.__floor__() - 2
+
+
 def inside(x: Expr, low: Fraction, high: Fraction) -> Expr:
     """Make the condition that a moment lies between two numbers."""
     return functions.between(x, written(x.type, low), written(x.type, high))
 
 
+def clamped(x: Expr, low: Fraction, high: Fraction, known: Expr) -> Expr:
+    """Clamp a moment, an infinite one, too; NULL where ``known`` is not true."""
+    inner = _between(x, low, high)
+    return inner if known == TRUE else functions.guard(known, inner)
+
+
+def _between(x: Expr, low: Fraction, high: Fraction) -> Expr:
+    ends = [constant(x.type, written(x.type, end)) for end in (low, high)]
+    return Expr("least", x.type, (Expr("greatest", x.type, (x, ends[0])), ends[1]))
+
+
 def numbered(x: Expr, low: Fraction, high: Fraction, known: Expr) -> Expr:
     """Clamp a moment and make it a number; NULL where ``known`` is not true."""
-    ends = [constant(x.type, written(x.type, end)) for end in (low, high)]
-    clamped = Expr("least", x.type, (Expr("greatest", x.type, (x, ends[0])), ends[1]))
+    inner = _between(x, low, high)
     if x.type == "date":
-        days = (clamped, constant("date", _DAY.isoformat()))
-        found = Expr("op", "integer", days, "-")
+        since = (inner, constant("date", _DAY.isoformat()))
+        found = Expr("op", "integer", since, "-")
     else:
-        found = Expr("extract", "numeric", (clamped,), "epoch")
+        found = Expr("extract", "numeric", (inner,), "epoch")
     return found if known == TRUE else functions.guard(known, found)
 
 

@@ -36,7 +36,8 @@ _CLOCK = frozenset(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "LOCA
 class Output:
     """What the statement asks for, apart from FROM and WHERE.
 
-    ``measures[j]`` is the j-th distinct vector of counts or sums that its aggregates need.
+    ``measures[j]`` is the j-th distinct vector of counts or sums that its aggregates need;
+    ``loose`` names those that would be surer with bounds which nobody declared.
     """
 
     keys: list[Expr] = field(default_factory=list)
@@ -45,6 +46,7 @@ class Output:
     columns: tuple[OutputColumn, ...] = ()
     post_sql: str = ""
     wants_interval: bool = False
+    loose: dict[str, None] = field(default_factory=dict)
 
 
 def separate(
@@ -197,6 +199,8 @@ class _Separator:
             declared=self.declared,
             summed=(node.args, node.flags) in self.summed,
         )
+        if found.loose:
+            self.output.loose[node.pair()[1]] = None
         for measure in found.measures:
             if measure not in self.output.measures:
                 self.output.measures.append(measure)

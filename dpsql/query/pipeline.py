@@ -100,6 +100,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         columns=columns,
         post_sql=output.post_sql,
         wants_interval=output.wants_interval,
+        loose=tuple(output.loose),
         vectors=tuple(counted.index(e) for e in emitted),
         selection=None if selecting is None else counted.index(selecting),
         blocks=blocks([*graphs.values()], len(block.relations)),

@@ -9,13 +9,13 @@ call.  NULL is no number; NaN, which PostgreSQL sorts above all others, is clamp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor
 
 from dpsql.errors import UnsupportedConstruct
-from dpsql.query import functions, ranges, refusals
-from dpsql.query.bounds import Bounds, ColumnBounds, bounds_of
+from dpsql.query import functions, moments, ranges, refusals
+from dpsql.query.bounds import Bounds, ColumnBounds, bounds_of, type_bounds
 from dpsql.query.graph import not_null
 from dpsql.query.ir import TRUE, Expr, conjuncts, constant, decimal, map_columns
 from dpsql.query.measures import Value
@@ -41,6 +41,19 @@ def all_of(*conditions: Expr) -> Expr:
     return parts[0] if len(parts) == 1 else Expr("and", "boolean", tuple(dict.fromkeys(parts)))
 
 
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The clamped argument of an aggregate, what bounds it, and its type before.
+
+    ``loose``: its bounds follow from the limits of types and were not declared or written.
+    """
+
+    expression: Expr
+    bounds: Bounds
+    type: str
+    loose: bool
+
+
 def argument(
     node: Node,
     args: list[Node],
@@ -48,8 +61,8 @@ def argument(
     bounds: ColumnBounds,
     *,
     declared: bool,
-) -> tuple[Expr, Bounds, str]:
-    """Return the clamped argument, what bounds it, and its type."""
+) -> Argument:
+    """Read and clamp an argument; with ``declared`` the limits of types bound nothing."""
     if len(args) not in (1, 3):
         refusals.refuse("expression", node.position)
     x, *ends = (build(a) for a in args)
@@ -59,7 +72,8 @@ def argument(
     columns = {_place(e): e for e in x.walk() if e.kind == "col"}
     limits = {p: bounds(*p) or (None if ends else _of_type(e)) for p, e in columns.items()}
     found = bounds_of(x, lambda occurrence, name: limits[occurrence, name])
-    if declared and not ends and _bounded_by_types(x, bounds):
+    loose = not ends and _bounded_by_types(x, bounds)
+    if declared and loose:
         found = replace(found, low=None, high=None)
     x = map_columns(x, lambda column: _clamped_column(column, limits[_place(column)]))
     if ends:
@@ -82,7 +96,7 @@ def argument(
         found = Bounds(low, high, scale, found.may_be_null)
     elif found.special and found.low is not None and found.high is not None:
         x = clamped(x, found.low, found.high)
-    return x, found, type_
+    return Argument(x, found, type_, loose)
 
 
 def wide(x: Expr) -> Expr:
@@ -113,7 +127,7 @@ def _bounded_by_types(x: Expr, bounds: ColumnBounds) -> bool:
     types = {_place(e): e for e in x.walk() if e.kind == "col"}
 
     def limits(occurrence: int, name: str, share: int) -> Bounds | None:
-        own = bounds_of(types[occurrence, name], lambda *_: None)
+        own = type_bounds(types[occurrence, name])
         declared = bounds(occurrence, name)
         if declared or own.low is None or own.high is None:
             return declared
@@ -188,9 +202,9 @@ def _whole(scale: int | None, *numbers: Fraction) -> bool:
 def _clamped_column(column: Expr, bounds: Bounds | None) -> Expr:
     if bounds is None or bounds.low is None or bounds.high is None:
         return column
-    if column.type not in _NUMBERS:
-        return column
-    return clamped(column, bounds.low, bounds.high)
+    if column.type in moments.SCALES:
+        return moments.clamped(column, bounds.low, bounds.high, not_null(column))
+    return clamped(column, bounds.low, bounds.high) if column.type in _NUMBERS else column
 
 
 def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:

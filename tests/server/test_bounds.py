@@ -44,6 +44,8 @@ COLUMNS = {
     "b": ("boolean not null", None),
     "t": ("varchar(7)", None),
     "d": ("date", None),
+    "e": ("date", Bounds(Fraction(-11000), Fraction(19000), 0, True)),
+    "z": ("timestamp", Bounds(Fraction(10**9), Fraction(10**9 + 10**8), 6, True)),
 }
 VALUES: dict[str, tuple[str | None, ...]] = {
     "i": ("-3", "40", "0", "1", "-1", "17", None),
@@ -59,6 +61,14 @@ VALUES: dict[str, tuple[str | None, ...]] = {
     "b": ("t", "f"),
     "t": ("", "äöüäöüä", "abc", None),
     "d": ("infinity", "-infinity", "4713-01-01 BC", "5874897-12-31", "2000-02-29", None),
+    "e": ("1939-11-20", "2022-01-08", "1970-01-01", "2000-12-31", "2001-01-01", "1984-12-30", None),
+    "z": (
+        "2001-09-09 01:46:40",
+        "2004-11-09 11:33:20",
+        "2003-12-31 23:59:59.999999",
+        "2004-01-01",
+        None,
+    ),
 }
 
 
@@ -174,6 +184,7 @@ def test_what_a_cast_rounded_stays_rounded(catalog: LiveCatalog, value: str) -> 
     assert found == catalog.connection.execute(f"select {value} {row}").fetchall()  # type: ignore[arg-type]
 
 
+GROWING = ("year", "isoyear", "decade", "century", "millennium", "epoch", "month", "doy")
 CONSTANTS = ("0", "1", "-2", "7", "0.5", "-0.25", "100", "3.333", "1e6", "0.001")
 
 
@@ -182,7 +193,7 @@ def random_expression(draw: random.Random, depth: int) -> str:
     if depth == 0 or draw.random() < 0.1:
         if draw.random() < 0.25:
             return f"({draw.choice(CONSTANTS)})"
-        return draw.choice([c for c in COLUMNS if c not in "btd"])
+        return draw.choice([c for c in COLUMNS if c not in "btdez"])
     a, b, c = (random_expression(draw, depth - 1) for _ in range(3))
     compared = f"{a} {draw.choice(('<', '<=', '>', '>=', '=', '<>'))} {draw.choice((b, draw.choice(CONSTANTS)))}"
     forms = [
@@ -208,6 +219,13 @@ def random_expression(draw: random.Random, depth: int) -> str:
         "octet_length(t)",
         "extract(year from d)",
         "extract(dow from d)",
+        *(f"extract({draw.choice(GROWING)} from {c})" for c in "dez"),
+        f"extract({draw.choice(GROWING)} from {draw.choice('dez')}::timestamptz)",
+        f"extract({draw.choice(GROWING)} from greatest(e, '2010-05-05'))",
+        f"({draw.choice('de')} - {draw.choice('de')})",
+        "(date '2024-02-29' - e)",
+        "(z::date - e)",
+        f"date_part('year', {draw.choice('dez')})",
         f"width_bucket(({a})::numeric, 0, 10, 5)",
     ]
     return draw.choice(forms)
