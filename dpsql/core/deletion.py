@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpsql.core.packing import GRID, Floats, Ints, Memberships
 from dpsql.core.programs import Bounds, Solver
+from dpsql.errors import ReleaseFailed
 
 #: Rounds of cuts; the last ones are never needed but in degenerate programs.
 ROUNDS = 400
@@ -32,6 +33,15 @@ _LOWERED = 4
 _DEAREST = 1e9
 #: A unit that loses so nearly enough gets no further cut.
 _ENOUGH = 1e-7
+
+
+#: What cuts may take, in bytes, and what they take for each unit of each set.
+MEMORY_LIMIT = 3 << 30
+_BYTES = 220
+#: A set of units has at most so many times ``tau`` results that count.
+_HUGE = 1024
+#: What the solver deletes is certified as it is and so many times as much, and the best counts.
+_MORE = (1.0, 1 + 1e-7, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4)
 
 
 def solve(
@@ -62,7 +72,7 @@ def solve(
         What was found: further apart than ``gap`` only if the solver cannot do better.  ``None``
         when it was hopeless.  The least upper bound depends on the memberships and ``tau`` alone.
     """
-    excess = Excess.of(memberships, tau)
+    excess = Excess.of(capped(memberships, tau), tau)
     tick()
     if not len(excess.heavy):
         return Bounds(0, 0)
@@ -76,14 +86,31 @@ def solve(
     for _ in range(ROUNDS):
         if best.upper - best.lower <= gap:
             break
+        if excess.members.size * _BYTES > MEMORY_LIMIT:
+            raise ReleaseFailed("the answer could not be computed")
         master = master or _Master(excess, tick)
         if not master.cut(deleted):
             break
         deleted, lower = master.solve()
-        best = Bounds(min(best.upper, excess.above(deleted)), max(best.lower, lower))
+        # the solver keeps to the cuts up to its tolerance, which may be much of a small bound
+        upper = min(excess.above(deleted * more) for more in _MORE)
+        best = Bounds(min(best.upper, upper), max(best.lower, lower))
         if hopeless(best.lower):
             return None
     return best
+
+
+def capped(memberships: Memberships, tau: int) -> Memberships:
+    """Count of each set of units at most ``_HUGE tau`` results.
+
+    It depends on the set and ``tau`` alone, so a unit moves ``f`` of what is left by at most 1 as
+    before; units exceed ``tau`` as before, and nearly as many must go.  No weight is then so much
+    larger than ``tau`` that a solver's tolerance hides it.
+    """
+    most = _HUGE * tau
+    if memberships.counts.max(initial=0) <= most:
+        return memberships
+    return replace(memberships, counts=np.minimum(memberships.counts, most))
 
 
 @dataclass(frozen=True, slots=True)

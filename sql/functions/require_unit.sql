@@ -56,7 +56,7 @@ begin
             hint = 'Take that back first with dp.unprotect or dp.undeclare_public, or say that the key leads to no unit: dp.link(child, parent, columns, follow => false).';
     end if;
     -- whoever may refer to a relation must not be able to keep its owner from protecting it: what others
-    -- declared is refused from now on (dp.unit_problem)
+    -- declared is refused from now on (dp.standing)
     for others in
         select p.relation, p.kind, p.declared_by
           from dp.policy as p left join dp.root as r on r.id = p.root

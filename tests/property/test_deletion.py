@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from fractions import Fraction
 from itertools import pairwise
 
@@ -278,3 +279,37 @@ def test_a_tick_stops_it() -> None:
 
     with pytest.raises(Stop):
         deletion.solve(wheel(5, 30), 3, 0, tick, never)
+
+
+def test_no_question_fails_for_units_that_are_unlike() -> None:
+    """That one fails would tell who is there: certificates close on skewed data, too."""
+    members = np.array([[0, 2, 4], [0, 3, 4], [1, 3, 4]], np.int32)
+    counts = np.array([1980, 38, 150333], np.int64)
+    seed = random.SystemRandom().randrange(2**32)
+    source = random.Random(seed)
+    instances = [(members, counts, 5)]
+    for unit in range(5):
+        kept = (members != unit).all(axis=1)
+        instances.append((members[kept], counts[kept], 5))
+    for _ in range(150):
+        units = source.randrange(2, 7)
+        sets = {
+            tuple(sorted(source.sample(range(units), min(units, source.randrange(2, 4)))))
+            for _ in range(source.randrange(1, 7))
+        }
+        rows = [(*one, *[units] * (3 - len(one))) for one in sorted(sets)]
+        sizes = [int(10 ** source.uniform(0, 9.6)) for _ in rows]
+        instances.append((np.array(rows, np.int32), np.array(sizes, np.int64), units))
+    for members, counts, units in instances:
+        if not len(members):
+            continue
+        for tau in (1, 64, 16384):
+            found = deletion.solve(
+                Memberships(members, counts, units),
+                tau,
+                GRID // linear_quantile.CLOSE,
+                lambda: None,
+                never,
+            )
+            assert found is not None
+            assert found.upper - found.lower <= GRID // linear_quantile.CLOSE, f"seed {seed}"

@@ -74,6 +74,16 @@ def test_a_detached_partition_keeps_the_link(database: Any, how: str) -> None:
     ]
 
 
+def test_a_part_made_with_its_schema_keeps_the_link(database: Any) -> None:
+    database.sql(LOGS)
+    database.sql(
+        "create schema s create table l3 partition of public.log for values from (20) to (30)"
+    )
+    found = notices(database, "alter table log detach partition s.l3")
+    assert len(found) == 1
+    assert shown(database)["l3"] == "person.id by person"
+
+
 @pytest.mark.parametrize(
     "parts",
     [
