@@ -61,7 +61,7 @@ def value_of(rows: list[Result], roots: list[int], tau: int) -> float:
     return float(found.fun)
 
 
-def never(lower: int) -> bool:
+def never(lower: deletion.Lower) -> bool:
     return False
 
 
@@ -130,13 +130,17 @@ def test_certificates_hold_whatever_a_solver_says(
     with np.errstate(invalid="ignore", over="ignore"):
         for numbers in (np.array(said), np.abs(np.array(said)) % 1.0):
             assert excess.above(numbers[: found.units]) / GRID >= expected - 1e-6
-            assert excess.below(numbers[: len(excess.heavy)]) / GRID <= expected + 1e-6
+            assert excess.below(numbers[: len(excess.heavy)]).value / GRID <= expected + 1e-6
             master = deletion._Master(excess, lambda: None)
             master.cut(np.zeros(found.units))
             master.cut(np.nan_to_num(numbers[: found.units] % 1.0))
             master.cut(np.nan_to_num(numbers[-found.units :] % 1.0))
             said_duals = np.resize(numbers, master.rows)
-            assert master._below(said_duals) / GRID <= expected + 1e-6
+            assert master._below(said_duals).value / GRID <= expected + 1e-6
+            for lower in (master._below(said_duals), excess.below(1 / excess.loads)):
+                assert lower.at(tau) == lower.value
+                for less in range(1, tau):
+                    assert lower.at(less) / GRID <= value_of(rows, roots, less) + 1e-6
 
 
 @given(results, kinds, st.integers(1, 20))
@@ -303,13 +307,15 @@ def test_no_question_fails_for_units_that_are_unlike() -> None:
     for members, counts, units in instances:
         if not len(members):
             continue
-        for tau in (1, 64, 16384):
+        told: list[deletion.Lower] = []
+        for tau in (16384, 64, 1):
             found = deletion.solve(
                 Memberships(members, counts, units),
                 tau,
                 GRID // linear_quantile.CLOSE,
                 lambda: None,
-                never,
+                lambda lower: bool(told.append(lower)),
             )
             assert found is not None
             assert found.upper - found.lower <= GRID // linear_quantile.CLOSE, f"seed {seed}"
+            assert all(lower.at(tau) <= found.upper for lower in told), f"seed {seed}"

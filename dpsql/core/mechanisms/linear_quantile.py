@@ -95,16 +95,15 @@ class LinearQuantile:
         if len(self.bounds) == 1:
             return 0
         drawn = handicaps(self.bounds, self.spread, self.epsilon_choice, noise)
-        gap, least = GRID // CLOSE, 0
+        gap, known = GRID // CLOSE, list[deletion.Lower]()
         best, chosen = None, len(drawn) - 1
         for j in reversed(range(len(drawn))):
             # of equal ones the smallest bound wins
             too_much = None if best is None else drawn[j] - best
-            if too_much is not None and least > too_much:
+            look = _Look(self.bounds[j], too_much, known)
+            if too_much is not None and look.least > too_much:
                 continue
-            look = _Look(least, too_much)
             found = deletion.solve(memberships, self.bounds[j], gap, tick, look.hopeless)
-            least = look.least
             if found is None:
                 continue
             if found.upper - found.lower > gap:
@@ -115,16 +114,22 @@ class LinearQuantile:
         return chosen
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Look:
-    """What is known while a bound is looked at: fewer units than ``least`` are never enough."""
+    """A look at one bound: what is known from larger ones, and what is too much to win."""
 
-    least: int
+    tau: int
     too_much: int | None
+    known: list[deletion.Lower]
 
-    def hopeless(self, lower: int) -> bool:
-        """Take in a lower bound; tell whether it is more than what can win."""
-        self.least = max(self.least, lower)
+    @property
+    def least(self) -> int:
+        """A lower bound of the number of units, times ``GRID``."""
+        return max((lower.at(self.tau) for lower in self.known), default=0)
+
+    def hopeless(self, lower: deletion.Lower) -> bool:
+        """Take in a lower bound; tell whether there is one that is more than what can win."""
+        self.known.append(lower)
         return self.too_much is not None and self.least > self.too_much
 
 
