@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 
@@ -285,6 +286,16 @@ def test_a_tick_stops_it() -> None:
         deletion.solve(wheel(5, 30), 3, 0, tick, never)
 
 
+def listening(told: list[deletion.Lower]) -> Callable[[deletion.Lower], bool]:
+    """Return what keeps every lower bound, and never gives up."""
+
+    def hopeless(lower: deletion.Lower) -> bool:
+        told.append(lower)
+        return False
+
+    return hopeless
+
+
 def test_no_question_fails_for_units_that_are_unlike() -> None:
     """That one fails would tell who is there: certificates close on skewed data, too."""
     members = np.array([[0, 2, 4], [0, 3, 4], [1, 3, 4]], np.int32)
@@ -314,7 +325,7 @@ def test_no_question_fails_for_units_that_are_unlike() -> None:
                 tau,
                 GRID // linear_quantile.CLOSE,
                 lambda: None,
-                lambda lower: bool(told.append(lower)),
+                listening(told),
             )
             assert found is not None
             assert found.upper - found.lower <= GRID // linear_quantile.CLOSE, f"seed {seed}"
