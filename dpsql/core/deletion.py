@@ -38,8 +38,8 @@ _ENOUGH = 1e-7
 
 
 #: What cuts may take, in bytes, and what they take for each unit of each set.
-MEMORY_LIMIT = 3 << 30
-_BYTES = 220
+MEMORY_LIMIT = 4 << 30
+_BYTES = 170
 #: A set of units has at most so many times ``tau`` results that count.
 _HUGE = 1024
 #: What the solver deletes is certified as it is and so many times as much, and the best counts.

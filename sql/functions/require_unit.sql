@@ -105,7 +105,9 @@ begin
                              case when known.unit_column is null then 'row by row'
                                   else format('with the privacy unit %I', known.unit_column) end),
             detail = 'Its losses were recorded so, and what they mean cannot be changed any more.',
-            hint = 'Call dp.protect with the same privacy_unit as before.';
+            hint = case when known.unit_column is null then 'Call dp.protect without privacy_unit, as before'
+                        else format('Call dp.protect with privacy_unit => %L, as before', known.unit_column) end
+                   || ', or dp.set_root_cap to change the caps alone.';
     end if;
 end
 $$;
