@@ -68,7 +68,15 @@ def truncated(
         ranked = plan_units(settings.mechanism, epsilon, limits, Sought(query.rank, query.cells))
         return Truncated(limits, reach), ranked
     single = groups == 1 and not query.groups
-    plan = truncation.plan(settings.mechanism, epsilon, delta, limits, single=single, least=least)
+    plan = truncation.plan(
+        settings.mechanism,
+        epsilon,
+        delta,
+        limits,
+        single=single,
+        least=least,
+        summed=bool(query.weights),
+    )
     return Truncated(limits, reach, least=least), plan
 
 

@@ -25,8 +25,10 @@ from dpsql.errors import InvalidParameter
 from dpsql.model import Guarantee, Key
 from dpsql.ports import NoiseSource
 
-#: Share of epsilon that pays for the choice of the bound.
+#: Share of epsilon that pays for the choice of the bound.  Sums of numbers lose more by each unit
+#: that is cut than counts, and are worth a surer choice (docs/proofs/truncation.md).
 _CHOICE = Fraction(1, 5)
+_CHOICE_OF_SUMS = Fraction(1, 3)
 #: Each bound of R2T is so many times the one before.
 BASE = 4
 #: R2T's answer falls short of its error bound with at most this probability.
@@ -188,6 +190,7 @@ def plan(
     *,
     single: bool,
     least: int = 0,
+    summed: bool = False,
 ) -> Quantile | RaceToTheTop:
     """Plan the release of a vector of counts or sums from public facts.
 
@@ -203,6 +206,8 @@ def plan(
         Whether the vector is a single number.
     least : int
         Groups whose noisy number of units is below are not shown either.
+    summed : bool
+        Whether units add sums of values, and not counts.
 
     Raises
     ------
@@ -223,7 +228,8 @@ def plan(
             )
         return RaceToTheTop(Guarantee(epsilon, Fraction(0)), race(limits.largest), limits.signed)
     candidates = (limits.largest,) if limits.fixed else bounds(limits.largest)
-    choice = epsilon * _CHOICE if len(candidates) > 1 else Fraction(0)
+    share = _CHOICE_OF_SUMS if summed else _CHOICE
+    choice = epsilon * share if len(candidates) > 1 else Fraction(0)
     value = epsilon - choice
     # three scales of the noise: rarely is the limit below 0, where bounds above all units are left
     exceeding = math.ceil(6 / choice) if choice else 0
