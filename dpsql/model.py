@@ -348,8 +348,9 @@ class Question:
     these are not public.  Column ``aj`` of the post-processing is the vector ``vectors[j]``.
     ``post_sql`` selects the output columns ``c1 ... cn`` from a relation named ``noisy`` with
     columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (counts bigint, sums numeric) and
-    ``l0, h0, ...`` (ends of an interval around ``a0, ...``), and carries HAVING, ORDER BY, DISTINCT
-    and LIMIT; it reads nothing else.  ``wants_interval`` says that it uses ``l`` or ``h`` columns.
+    ``l0, h0, ...`` (ends of an interval around ``a0, ...``; ``p0, q0, ...``: surer ones), and
+    carries HAVING, ORDER BY, DISTINCT and LIMIT; it reads nothing else.  ``wants_interval`` says
+    that it uses ends.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person; ``loose``

@@ -85,7 +85,7 @@ def estimate(text: str, role: Role, settings: Settings, services: Services) -> l
                 if quote.reads_private
                 else None,
                 groups=number,
-                note=error.note or None,
+                note="; ".join(filter(None, (error.note, _of_mean(question, j)))) or None,
             )
         )
     if not quote.reads_private:
@@ -114,6 +114,15 @@ def _columns(question: Question, j: int) -> str | None:
         if any(question.vectors[number] == j for number in shown.numbers)
     ]
     return ", ".join(names) or None
+
+
+def _of_mean(question: Question, j: int) -> str:
+    """Say what the error of a sum means for averages, which have no line of their own."""
+    means = (shown.numbers for shown in shown_columns(question.post_sql) if shown.is_mean)
+    used = {question.vectors[number] for numbers in means for number in numbers}
+    if question.aggregates[j].weights and j in used:
+        return "the error of the average is about this over the number of results"
+    return ""
 
 
 def _whole(quote: Quote, groups: int | None, note: str | None) -> Line:

@@ -6,6 +6,7 @@ an error in it is a function of released values (PRIVACY.md section 2).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from dpsql.ports import Database
 
 _BIGINT = (-(2**63), 2**63 - 1)
+#: A column that ends of an interval around a mean are made of.
+_OF_MEANS = re.compile(r"\b[pq]\d+\b")
 
 
 def finish(
@@ -28,6 +31,7 @@ def finish(
     arrays: list[tuple[str, object]] = []
     selects = []
     names = []
+    means = _OF_MEANS.search(question.post_sql) is not None
     for i, key in enumerate(question.group_keys):
         arrays.append(("text[]", [group[i] for group in payload.groups]))
         names.append(f"g{i}")
@@ -36,6 +40,11 @@ def finish(
         query, values = question.aggregates[n], payload.values[n]
         type_ = "numeric" if query.weights else "bigint"
         columns = _columns(j, query, values, payload.scales[n], confidence)
+        if means:
+            # ends around a sum and a count that hold both as often as is asked
+            surer = 1 - (1 - confidence) / 2
+            more = _columns(j, query, values, payload.scales[n], surer)
+            columns |= {f"p{j}": more[f"l{j}"], f"q{j}": more[f"h{j}"]}
         if query.cells and query.rank is None:
             type_ = "bigint[]"
             columns = {name: _arrays(column, query.cells) for name, column in columns.items()}

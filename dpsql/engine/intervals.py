@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsql.engine.expected import covers
+from dpsql.engine.expected import ALL_ERROR, NOISE_ONLY, covers
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import OutputColumn, Question
 from dpsql.query.ir import literal
@@ -43,8 +43,11 @@ def with_intervals(prepared: Prepared) -> Prepared:
     for column, shown in zip(question.columns, shown_columns(question.post_sql), strict=True):
         if not shown.numbers or shown.bare_ends:
             continue
-        low, high = shown.low or "NULL", shown.high or "NULL"
-        for suffix, sql in (("low", low), ("high", high), ("covers", _covers(question, shown))):
+        known = _known(shown)
+        ends = (("low", shown.low), ("high", shown.high), ("covers", _covers(question, shown)))
+        for suffix, end in ends:
+            # GREATEST and LEAST would lose the NULL of an end that is not there
+            sql = f"CASE WHEN {known} THEN {end} END" if known and end else "NULL"
             type_ = "text" if suffix == "covers" else column.type_name
             more.append(OutputColumn(_free(f"{column.name}_{suffix}", taken), type_))
             written.append(sql)
@@ -57,12 +60,17 @@ def with_intervals(prepared: Prepared) -> Prepared:
     return replace(prepared, question=extended)
 
 
-def _covers(question: Question, shown: Shown) -> str:
+def _known(shown: Shown) -> str | None:
+    """Write the condition under which there is an interval; ``None``: never."""
     if shown.low is None:
-        return "NULL"
-    (number,) = shown.numbers
-    text = literal(covers(question.aggregates[question.vectors[number]]))
-    return f"CASE WHEN l{number} IS NOT NULL THEN {text} END"
+        return None
+    end = "p" if shown.is_mean else "l"
+    return " AND ".join(f"{end}{number} IS NOT NULL" for number in shown.numbers)
+
+
+def _covers(question: Question, shown: Shown) -> str:
+    found = {covers(question.aggregates[question.vectors[number]]) for number in shown.numbers}
+    return literal(NOISE_ONLY if NOISE_ONLY in found else ALL_ERROR)
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -10,6 +10,8 @@ from dpsql.query.ir import TRUE, Expr
 from dpsql.query.types import INTEGERS
 
 _BIGINT = 2**63
+#: A mean, as SQL over two measures.
+MEAN = "{0}::numeric / greatest({1}, 1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,22 @@ class Formula:
     def plain(self) -> bool:
         """Whether it is one measure itself, so that its interval is the measure's."""
         return self.text == "{0}"
+
+
+def mean_ends(total: int, count: int) -> tuple[str, str]:
+    """Write the ends of an interval around a mean, of the columns ``p<j>`` and ``q<j>``.
+
+    Those are ends around its sum and its count, each of which fails with half the probability that
+    the interval may: so both hold the truth as often as is asked, and then the mean lies between
+    the least and the greatest quotient.  NULL where one of the four is.
+    """
+    low, high = f"p{total}::numeric", f"q{total}::numeric"
+    fewest, most = f"greatest(p{count}, 1)", f"greatest(q{count}, 1)"
+    known = f"CASE WHEN p{total} IS NOT NULL AND p{count} IS NOT NULL THEN"
+    return (
+        f"({known} {low} / CASE WHEN p{total} < 0 THEN {fewest} ELSE {most} END END)",
+        f"({known} {high} / CASE WHEN q{total} < 0 THEN {most} ELSE {fewest} END END)",
+    )
 
 
 def fits_bigint(value: Value) -> bool:

@@ -4,8 +4,8 @@ Group keys and the arguments of private aggregates are conditions on protected r
 through the allow-list.  Everything else in SELECT, HAVING, ORDER BY and LIMIT is a
 function of released values (PRIVACY.md section 2 (b)): any immutable built-in function
 may be used there, and an error there tells nothing that was not released.  It becomes a
-query over the relation ``noisy(g0, g1, ..., a0, a1, ..., l0, h0, ...)``: group keys, counts,
-ends of intervals.
+query over the relation ``noisy(g0, g1, ..., a0, a1, ..., l0, h0, ..., p0, q0, ...)``: group keys,
+counts, ends of intervals, and those that intervals of means are made of.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpsql.query.constants import enum_labels
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Scope
 from dpsql.query.ir import Expr, literal, written_constant
-from dpsql.query.measures import Formula, Measure
+from dpsql.query.measures import MEAN, Formula, Measure, mean_ends
 from dpsql.query.syntax import Node, Select
 from dpsql.relation import Relation, quote_identifier
 
@@ -220,22 +220,27 @@ class _Separator:
         return None
 
     def _interval(self, node: Node) -> str:
-        """Write an end of the interval around a count or sum: a column ``l<j>`` or ``h<j>``."""
+        """Write an end of the interval around a count or sum, ``l<j>`` or ``h<j>``, or a mean."""
         name = node.pair()[1]
         if len(node.args) != 1 or not is_aggregate(node.args[0]):
             raise UnsupportedConstruct(
-                f"{name} needs a dp_count or dp_sum as its argument",
+                f"{name} needs a dp_count, dp_sum or dp_avg as its argument",
                 hint=f"Use {name}(dp_count(*)).",
                 position=node.position,
             )
         found, numbers = self._formula(node.args[0])
+        self.output.wants_interval = True
+        if MEAN in found.text and len(numbers) == 2:
+            total, count = numbers
+            end = mean_ends(total, count)[_INTERVALS[node.pair()] == "h"]
+            text = found.text.replace(MEAN, end)
+            return f"CASE WHEN {end} IS NOT NULL THEN ({text})::{found.type} END"
         if not found.plain:
             raise UnsupportedConstruct(
-                f"{name} is for dp_count and dp_sum",
+                f"{name} is for dp_count, dp_sum and dp_avg",
                 hint="Ask for the sum and the count with their intervals.",
                 position=node.position,
             )
-        self.output.wants_interval = True
         return f"{_INTERVALS[node.pair()]}{numbers[0]}::{found.type}"
 
     def _name(self, node: Node) -> str:

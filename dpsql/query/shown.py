@@ -2,8 +2,9 @@
 
 Reads the post-processing statement of a `dpsql.model.Question`, which is all of released values:
 which numbers ``a<j>`` each output column uses, and how an interval around a number becomes one
-around the column.  A column has an interval if it is a monotone function of one number: the
-column's values at the ends of the number's interval are the ends.  Casts to numbers, ``+ - * /``
+around the column.  A column has an interval if it is a monotone function of one number, or of one
+mean as `dpsql.query.measures` writes it: the column's values at the ends of its interval are the
+ends.  Casts to numbers, ``+ - * /``
 with constants, rounding, GREATEST and LEAST are monotone; anything else is not looked into.
 """
 
@@ -15,10 +16,16 @@ from decimal import Decimal, InvalidOperation
 
 from dpsql.errors import DpsqlError
 from dpsql.query.lexer import Token, tokenize
+from dpsql.query.measures import MEAN, mean_ends
 from dpsql.query.parse import parse
 from dpsql.query.syntax import Node
 
-_NUMBER = re.compile(r"[alh](\d+)")
+_NUMBER = re.compile(r"[alhpq](\d+)")
+_ATOM = re.compile(r"a\d+|mean\d+_\d+")
+#: The tokens of a mean: its sum and its count are numbers.
+_TOKENS = [t.text for t in tokenize(MEAN.format("SUM", "COUNT"))[:-1]]
+_LENGTH = len(_TOKENS)
+_MEAN = re.compile(re.sub("SUM|COUNT", r"a(\\d+)", re.escape(" ".join(_TOKENS))))
 _NUMERIC = re.compile(
     r"smallint|integer|bigint|real|double precision|numeric(\(\d+(,\s*-?\d+)?\))?"
 )
@@ -44,6 +51,11 @@ class Shown:
     bare_ends: bool = False
     low: str | None = None
     high: str | None = None
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it has an interval around a mean."""
+        return self.low is not None and len(self.numbers) == 2
 
 
 def shown_columns(post_sql: str) -> list[Shown]:
@@ -94,29 +106,55 @@ def _column(post_sql: str, target: list[Token]) -> Shown:
             split = at
     if not any(t.text.startswith("a") for t in target if _numbers([t])):
         return Shown(numbers, bare_ends=bool(numbers))
-    if len(numbers) != 1 or split == 0:
+    expression, type_ = _collapsed(inner[:split]), inner[split + 1 :]
+    atoms = {t.text for t in expression if t.kind == "word" and _ATOM.fullmatch(t.text)}
+    if len(atoms) != 1 or split == 0:
         return Shown(numbers)
-    expression, type_ = inner[:split], inner[split + 1 :]
+    (atom,) = atoms
     written = post_sql[type_[0].start : type_[-1].end].strip()
-    text = post_sql[expression[0].start : expression[-1].end]
-    direction = _direction_of(text) if _NUMERIC.fullmatch(written) else None
+    if not _NUMERIC.fullmatch(written):
+        return Shown(numbers)
+    direction = _direction_of(_replaced(post_sql, expression, atom, atom))
     if direction not in (1, -1):
         return Shown(numbers)
-    ends = [f"CAST({_replaced(post_sql, expression, end)} AS {written})" for end in "lh"]
+    ends = [
+        f"CAST({_replaced(post_sql, expression, atom, end)} AS {written})" for end in _ends(atom)
+    ]
     low, high = ends if direction == 1 else ends[::-1]
     return Shown(numbers, low=low, high=high)
 
 
-def _replaced(post_sql: str, tokens: list[Token], end: str) -> str:
-    """Write the expression with the ends of intervals in place of the numbers."""
+def _collapsed(tokens: list[Token]) -> list[Token]:
+    """Make every mean one word that names its sum and its count."""
+    found = []
+    at = 0
+    while at < len(tokens):
+        run = tokens[at : at + _LENGTH]
+        mean = _MEAN.fullmatch(" ".join(t.text for t in run if t.kind != "string"))
+        if mean:
+            name = f"mean{mean[1]}_{mean[2]}"
+            found.append(Token("word", name, run[0].start, run[-1].end))
+            at += _LENGTH
+        else:
+            found.append(tokens[at])
+            at += 1
+    return found
+
+
+def _ends(atom: str) -> tuple[str, str]:
+    """Write the ends of the interval around a number or a mean."""
+    first, *second = (int(n) for n in re.findall(r"\d+", atom))
+    return mean_ends(first, second[0]) if second else (f"l{first}", f"h{first}")
+
+
+def _replaced(post_sql: str, tokens: list[Token], atom: str, end: str) -> str:
+    """Write the expression with the end of an interval in place of the atom."""
     pieces = []
     at = tokens[0].start
     for token in tokens:
-        match = _NUMBER.fullmatch(token.text) if token.kind == "word" else None
-        # a token's start may include the blanks before it
-        start = token.end - len(token.text) if match else token.start
-        pieces.append(post_sql[at:start])
-        pieces.append(f"{end}{match[1]}" if match else post_sql[start : token.end])
+        here = token.kind == "word" and token.text == atom
+        pieces.append(post_sql[at : token.start])
+        pieces.append(end if here else post_sql[token.start : token.end])
         at = token.end
     return "".join(pieces)
 
@@ -132,7 +170,7 @@ def _direction(node: Node) -> int | None:
     """1: grows with the number, -1: falls, 0: does not depend on it, ``None``: unknown."""
     if node.kind == "name":
         name = node.value[-1] if isinstance(node.value, tuple) else ""
-        return 1 if name.startswith("a") and _NUMBER.fullmatch(name) else None
+        return 1 if _ATOM.fullmatch(name) else None
     if node.kind == "const":
         return 0
     inner = [_direction(argument) for argument in node.args]

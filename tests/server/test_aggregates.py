@@ -185,7 +185,7 @@ def test_types_are_those_of_postgresql(silent: Any) -> None:
         ("dp_sum(distinct i, 0, 3)", "PD011", "DISTINCT is supported inside dp_count only"),
         ("dp_sum(i, 0, 3 order by i)", "PD011", "ORDER BY"),
         ("dp_sum(dp_sum(i, 0, 1), 0, 1)", "42803", "nested"),
-        ("dp_interval_low(dp_avg(i, 0, 1))", "PD011", "is for dp_count and dp_sum"),
+        ("dp_interval_low(dp_stddev(i, 0, 1))", "PD011", "is for dp_count, dp_sum and dp_avg"),
         ("sum(i)", "PD", ""),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from tests.property.test_units_match_the_join import BOUND
 from tests.server import asking
 from tests.server.asking import refused
+from tests.server.binomials import most_failures
 
 pytestmark = pytest.mark.server
 
@@ -132,3 +133,52 @@ def test_values_by_rank_never_contradict_each_other(people: Any, alice: Any) -> 
     alice.execute("set dp.fresh = off")
     first = alice.execute(statement).fetchall()
     assert alice.execute(statement).fetchall() == first
+
+
+def test_averages_have_intervals(alice: Any) -> None:
+    """In the statement, beside it, and through arithmetic; r2t has none, and NULL says so."""
+    mean = "dp_avg(extract(year from known))"
+    statement = (
+        f"select {mean} as a, dp_interval_low({mean}) as l, dp_interval_high({mean}) as h,"
+        f" 2026 - {mean} as age, dp_stddev(extract(year from known)) as s from person"
+    )
+    asked = "select * from dp.query(%s, intervals => 0.9)"
+    ((row,),) = alice.execute(asked, (statement,)).fetchall()
+    low, found, high = (float(row[name]) for name in ("l", "a", "h"))
+    assert low < found < high
+    assert (row["a_low"], row["a_high"]) == (row["l"], row["h"])
+    assert row["a_covers"] == row["age_covers"] == "noise only"
+    assert float(row["age_low"]) == pytest.approx(2026 - high)
+    assert float(row["age_high"]) == pytest.approx(2026 - low)
+    assert (row["s_low"], row["s_covers"]) == (None, None)
+    alice.execute("set dp.mechanism = r2t")
+    found = alice.execute(statement.replace(", dp_stddev(extract(year from known)) as s", ""))
+    assert found.fetchone()[1:3] == (None, None)
+    ((row,),) = alice.execute(asked, (f"select greatest({mean}, 0) as a from person",)).fetchall()
+    assert (row["a_low"], row["a_high"], row["a_covers"]) == (None, None, None)
+
+
+def test_intervals_of_averages_hold_the_truth(people: Any, alice: Any) -> None:
+    """Bounds of the values, and one row of each unit: nothing is cut; false alarms below 1e-9."""
+    value = "extract(year from known)"
+    ((truth,),) = people.sql(
+        f"select avg(least(greatest({value}, 1943), 2005)) from person where isfinite(known)"
+    )
+    alice.execute("set dp.max_rows_contributed = 1; set dp.epsilon = 0.05; set dp.confidence = 0.8")
+    ends = f"dp_interval_low(dp_avg({value})), dp_interval_high(dp_avg({value}))"
+    asks, held = 200, 0
+    for _ in range(asks):
+        ((low, high),) = alice.execute(
+            f"select {ends} from person where isfinite(known)"
+        ).fetchall()
+        held += low <= truth <= high
+    assert asks - held <= most_failures(asks, 0.2, 1e-9)
+
+
+def test_the_error_of_an_average_is_foretold_by_its_sum(alice: Any) -> None:
+    rows = alice.execute(
+        "select aggregate, note from dp.estimate('select dp_avg(id, 1, 9) from person')"
+    ).fetchall()
+    notes = dict(rows)
+    assert "the error of the average is about this over the number" in notes["dp_sum"]
+    assert "average" not in (notes["dp_count"] or "")

@@ -77,3 +77,29 @@ def test_texts_keys_and_ends_are_no_numbers() -> None:
     assert with_columns(sql, ["l0", "h0"]) == sql.replace(
         "AS c4 FROM noisy", "AS c4, l0 AS c5, h0 AS c6 FROM noisy"
     )
+
+
+MEAN = "('-1.5'::numeric + a3::numeric / greatest(a1, 1))"
+
+
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        (f"(least({MEAN}, '9'::numeric))::numeric", True),
+        (f"('10'::integer - {MEAN})", True),
+        (f"({MEAN} + a1)", False),
+        (f"({MEAN} - {MEAN})", False),
+        (MEAN.replace("a1, 1", "a1, 2"), False),
+        (MEAN.replace("a3", "l3"), False),
+    ],
+)
+def test_a_mean_has_the_ends_of_its_quotient(expression: str, shown: bool) -> None:
+    (column,) = shown_columns(f"SELECT CAST({expression} AS numeric) AS c1 FROM noisy")
+    assert column.numbers == (1, 3)
+    assert column.is_mean == shown
+    if shown:
+        assert column.low is not None
+        assert {"p1", "q1", "p3" if "10" not in expression else "q3"} <= set(
+            re.findall(r"[pqa]\d", column.low)
+        )
+        assert "a1" not in column.low
