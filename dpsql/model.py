@@ -105,7 +105,8 @@ class Weight:
 
     ``sql`` is over the alias of its one occurrence, or over ``a<attribute>`` if it spans several;
     its type is exact (``integer`` says whether it fits bigint, else it is numeric).  The integers
-    lie between the public ``low`` and ``high``, which rows were clamped to or their type has.
+    lie between the public ``low`` and ``high``, which rows were clamped to or, if ``loose``, their
+    type has.
     """
 
     sql: str
@@ -114,6 +115,7 @@ class Weight:
     low: int
     high: int
     integer: bool
+    loose: bool = False
 
     @property
     def bound(self) -> int:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dpsql.core.smooth import SmoothBound
 
 
+#: No bound of sums is smaller than this part of the largest value that was declared or written.
+_FINEST = 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Truncated:
     """The method of questions over privacy units: no sensitivity is estimated.
@@ -108,5 +112,10 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
         rows = 1
     if query.weights:
         (weight,) = query.weights
-        return truncation.Limits(rows * weight.bound, signed=weight.low < 0)
+        signed = weight.low < 0
+        if weight.loose:
+            return truncation.Limits(rows * weight.bound, signed=signed)
+        # noise a thousandth of the largest value is little: smaller bounds only compete with better
+        least = max(weight.bound // _FINEST, 1)
+        return truncation.Limits(rows * weight.bound, once, signed, least)
     return truncation.Limits(rows, fixed=once or bool(chosen))

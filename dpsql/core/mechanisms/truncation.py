@@ -37,20 +37,22 @@ FAILURE = Fraction(1, 20)
 class Limits:
     """How large a unit can be: ``largest`` is a public number, beyond which it is always cut off.
 
-    ``fixed`` takes it as the bound itself; ``signed`` says that some units may take away.
+    ``fixed`` takes it as the bound itself; ``signed`` says that some units may take away.  No bound
+    below ``least`` is of use.
     """
 
     largest: int
     fixed: bool = False
     signed: bool = False
+    least: int = 1
 
 
 @lru_cache(maxsize=16)
-def bounds(largest: int) -> tuple[int, ...]:
+def bounds(largest: int, least: int = 1) -> tuple[int, ...]:
     """Return what `Quantile` chooses from: ``largest``, and powers of the root of 2 below it."""
     steps = range(2 * largest.bit_length())
     powers = {round(2 ** (j / 2)) for j in steps}
-    return tuple(sorted({*(power for power in powers if power < largest), largest}))
+    return tuple(sorted({*(power for power in powers if least <= power < largest), largest}))
 
 
 @lru_cache(maxsize=16)
@@ -214,7 +216,7 @@ def plan(
                 hint="Leave out GROUP BY, or use dp.mechanism = 'auto'.",
             )
         return RaceToTheTop(Guarantee(epsilon, Fraction(0)), race(limits.largest), limits.signed)
-    candidates = (limits.largest,) if limits.fixed else bounds(limits.largest)
+    candidates = (limits.largest,) if limits.fixed else bounds(limits.largest, limits.least)
     choice = epsilon * _CHOICE if len(candidates) > 1 else Fraction(0)
     value = epsilon - choice
     if delta is None:
