@@ -7,12 +7,13 @@ select n.nspname as schema_name,
        c.relname as relation_name,
        p.kind,
        case p.kind when 'protected' then r.neighbours end as neighbours,
-       (select string_agg(dp.shown_way(c.oid, u.hops, u.unit_column, w.relation, a.attname), '; '
+       (select string_agg(dp.shown_way(c.oid, u.hops, u.unit_column, w.relation, coalesce(a.attname, g.unit_column)), '; '
                           order by u.root, jsonb_array_length(u.hops), u.hops, u.unit_column)
           from dp.unit_paths(c.oid) as u
           join dp.policy as w on w.root = u.root
           join dp.root as g on g.id = u.root
-          left join pg_catalog.pg_attribute as a on a.attrelid = w.relation and a.attnum = g.unit_attnum) as privacy_unit,
+          left join pg_catalog.pg_attribute as a on a.attrelid = w.relation and a.attnum = g.unit_attnum
+                                               and not a.attisdropped) as privacy_unit,
        o.declared_by,
        o.declared_at,
        case p.kind when 'protected' then r.answer_lifetime end as answer_lifetime,

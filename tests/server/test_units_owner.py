@@ -282,6 +282,19 @@ def test_ways_to_units_name_every_column(clinic: Any) -> None:
     }
 
 
+def test_what_is_gone_is_told_of_every_relation(clinic: Any) -> None:
+    clinic.sql(
+        "alter table person add number int; update person set number = id;"
+        "alter table person alter number set not null;"
+        "create table mail (v int not null); select dp.link('mail', 'visit', array['v'])"
+    )
+    clinic.sql("select dp.protect('person', privacy_unit => 'number')")
+    clinic.sql("alter table person drop number; alter table mail drop v")
+    found = problems(clinic)
+    assert set(found) == {"person", "visit", "bill", "mail"}
+    assert all("is gone" in str(problem) for problem in found.values())
+
+
 def test_what_members_do_not_have_is_asked_of_their_root(clinic: Any) -> None:
     clinic.sql(UNIT)
     owner = clinic.connect()
