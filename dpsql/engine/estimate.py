@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,14 @@ class Line:
     def row(self) -> tuple[object, ...]:
         """Return the values in the order of the columns, amounts as texts."""
         values = (getattr(self, name) for name in self.__slots__)
-        return tuple(amount_text(v) if isinstance(v, Fraction) else v for v in values)
+        # the parts are for a person, the total is what will be charged
+        shown = amount_text if self.aggregate == TOTAL else _short
+        return tuple(shown(v) if isinstance(v, Fraction) else v for v in values)
+
+
+def _short(value: Fraction) -> str:
+    """Write a part of the cost to eight significant digits."""
+    return f"{Decimal(f'{float(value):.8g}'):f}"
 
 
 def estimate(text: str, role: Role, settings: Settings, services: Services) -> list[Line]:

@@ -144,13 +144,16 @@ def _quantile(plan: Any) -> _Noise:
     from dpsql.core.mechanisms.truncation import bounds
 
     candidates = getattr(plan, "bounds", None) or bounds(plan.largest)
-    note = (
-        "at least: times the bound at which units are cut off, which is drawn, between"
-        f" {candidates[0]} and {candidates[-1]} (dp.max_contribution)"
-    )
     about = "" if plan.delta_threshold is None else _SHOWN
-    scale = Fraction(candidates[0]) / plan.epsilon_value
-    return _Noise(scale, len(candidates) == 1, note, about)
+    if len(candidates) == 1:
+        return _Noise(candidates[0] / plan.epsilon_value, True, about=about)
+    times = float(1 / plan.epsilon_value)
+    note = (
+        f"{times:.3g} times the bound at which units are cut off, which is drawn, between"
+        f" {candidates[0]} and {candidates[-1]} (dp.max_contribution); at most about three times"
+        " that with probability 0.95"
+    )
+    return _Noise(None, False, note, about)
 
 
 def _race(plan: Any) -> _Noise:

@@ -13,12 +13,14 @@ from dpsql.engine.price import AggregateQuote, Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.truncated import Truncated
 from dpsql.engine.undeclared import describe_threshold
+from dpsql.relation import show_name
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
     from dpsql.model import Boundary, JoinQuery
     from dpsql.ports import Database
     from dpsql.query.elimination import Plan
+    from dpsql.relation import Relation
 
 
 def explain(text: str, role: Role, settings: Settings, services: Services) -> list[tuple[str, str]]:
@@ -37,6 +39,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         ("private relations", _names({r.shown for r in relations if r.private})),
         ("public relations", _names({r.shown for r in relations if not r.private})),
         ("neighbours", _neighbours(quote)),
+        *(("privacy unit", unit) for unit in _units(relations)),
         ("method", f"{quote.method}: {_why_method(quote, settings)}"),
         ("mechanism", f"{quote.mechanism}: {_why_mechanism(quote, settings)}"),
         ("guarantee", f"{_guarantee(quote)} ({quote.label})"),
@@ -102,6 +105,16 @@ def _neighbours(quote: Quote) -> str:
     return "one privacy unit more or less, with all rows that belong to it"
 
 
+def _units(relations: list[Relation]) -> list[str]:
+    """Name the columns whose values are the units that the rows belong to."""
+    found = set()
+    for relation in relations:
+        for path in relation.units:
+            last = path.hops[-1] if path.hops else relation
+            found.add(show_name(last.schema, last.name, path.column))
+    return sorted(found)
+
+
 def _over_units(quote: Quote) -> bool:
     return any(a.query.over_units for a in quote.aggregates)
 
@@ -160,6 +173,8 @@ def _why_sketch(quote: Quote, settings: Settings) -> str | None:
 
     asked = settings.method in SKETCHES
     if not quote.reads_private or not (asked or settings.method == "auto"):
+        return None
+    if _over_units(quote):
         return None
     for aggregate in quote.aggregates:
         if aggregate.bounding.constant or len(aggregate.query.occurrences) < 2:

@@ -81,7 +81,7 @@ def not_allowed(
     what: str,
     position: int | None,
     hint: str | None = None,
-    where: str = "a condition or group key",
+    where: str = "a condition, group key or argument",
 ) -> FunctionNotAllowed:
     """Make the error for a function, operator, cast or type outside the list."""
     return FunctionNotAllowed(
@@ -92,12 +92,18 @@ def not_allowed(
     )
 
 
+#: What to write in place of functions that many try.
+_INSTEAD = {
+    "age": "Use days, date '2026-01-01' - column, or years, 2026 - extract(year FROM column).",
+}
+
+
 def result_of(name: str, args: Sequence[Expr], position: int) -> str:
     """Look a function up by its exact signature and return the result type."""
     key = (name, *(a.type for a in args))
     found = functions().get(key)
     if found is None:
-        raise not_allowed(f"{name}({', '.join(key[1:])})", position)
+        raise not_allowed(f"{name}({', '.join(key[1:])})", position, _INSTEAD.get(name))
     return found[1]
 
 

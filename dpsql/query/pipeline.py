@@ -21,7 +21,7 @@ from dpsql.query.measures import Measure
 from dpsql.query.output import separate
 from dpsql.query.parse import parse
 from dpsql.query.screen import aggregate_names, screen
-from dpsql.query.units import attribute_units
+from dpsql.query.units import attribute_units, require_shared_groups
 
 #: Occurrences of protected relations that remain after foreign keys removed what they can.
 MAX_PRIVATE_OCCURRENCES = 8
@@ -86,6 +86,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
     emitted = [measured(measure) for measure in output.measures]
     selecting = None
     if domains.group_domains is None and any(r.private for r in block.relations):
+        require_shared_groups(base)
         selecting = measured(Measure(units=base.unit is not None))
     counted = list(graphs)
     return Question(

@@ -95,7 +95,8 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "aggregate_order": ("ORDER BY inside a private aggregate is not supported", "Leave it out."),
     "other_aggregate": (
         "aggregates other than the private ones are not supported",
-        "Use dp_count, dp_sum, dp_avg, dp_variance or dp_stddev.",
+        "Use dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_min, dp_max, dp_median,"
+        " dp_percentile or dp_histogram.",
     ),
     "derived_aggregate": (
         "a sub-query may not aggregate, group, limit, sort or remove duplicates",

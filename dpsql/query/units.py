@@ -87,6 +87,20 @@ def _require_answerable(graph: Graph, found: list[tuple[int, Expr]]) -> None:
         )
 
 
+def require_shared_groups(graph: Graph) -> None:
+    """Refuse groups that are not public and of which each is one unit: none would ever be shown."""
+    unit = graph.unit
+    if unit is None:
+        return
+    for key in graph.keys:
+        if key.kind == "col" and _equal(graph, unit, key):
+            raise UnsupportedConstruct(
+                f"{_shown(graph, key)} names the privacy unit, and its values are not public",
+                detail="Each group would hold the rows of one unit, which are never shown.",
+                hint="Group by what many units have in common, or leave GROUP BY out.",
+            )
+
+
 def _follow(graph: Graph, catalog: Catalog, occurrence: int, path: UnitPath) -> Expr:
     """Join the parents of the path that are not there yet and return the unit's column."""
     relation = graph.relations[occurrence]

@@ -1,0 +1,113 @@
+"""What is told of questions over privacy units before they are paid, and what is refused then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.server.asking import refused
+
+pytestmark = pytest.mark.server
+
+SET_UP = """
+create table person (id int primary key, born date not null, kind boolean not null);
+create table visit (v int primary key, guest int not null references person, at timestamp not null);
+insert into person select g, date '1970-01-01' + g, g % 2 = 0 from generate_series(1, 100) g;
+insert into visit select g, g, timestamp '2020-01-01' + g * interval '1 day' from generate_series(1, 100) g;
+select dp.protect('person', privacy_unit => 'id'), dp.grant_budget('alice', 1000, 1e-3);
+grant usage on schema public to alice;
+"""
+
+
+@pytest.fixture(scope="module")
+def people(server: Any) -> Iterator[Any]:
+    database = server.create_database()
+    database.sql(SET_UP)
+    yield database
+    server.drop_database(database)
+
+
+@pytest.fixture
+def alice(people: Any) -> Iterator[Any]:
+    with people.connect("alice") as session:
+        yield session
+
+
+def explained(session: Any, statement: str) -> dict[str, str]:
+    return dict(session.execute("select * from dp.explain(%s)", (statement,)).fetchall())
+
+
+def test_an_error_that_is_a_multiple_of_what_is_drawn_is_no_number(alice: Any) -> None:
+    estimate = (
+        "select expected_error, error_95, note from dp.estimate(%s) where aggregate <> 'total'"
+    )
+    statement = "select dp_count(*) from visit"
+    ((mean, within, note),) = alice.execute(estimate, (statement,)).fetchall()
+    assert (mean, within) == (None, None)
+    assert note.startswith("1.25 times the bound at which units are cut off, which is drawn,")
+    alice.execute("set dp.max_rows_contributed = 5")
+    ((mean, within, note),) = alice.execute(estimate, (statement,)).fetchall()
+    assert 4 < mean < 6
+    assert within > mean
+    assert note is None
+
+
+def test_parts_of_the_cost_are_told_to_eight_digits(alice: Any) -> None:
+    statement = "select dp_count(*), dp_count(v) filter (where v > 3), dp_count(v) filter (where v > 4) from visit"
+    rows = alice.execute("select aggregate, epsilon::text from dp.estimate(%s)", (statement,))
+    assert rows.fetchall() == [*[("dp_count", "0.33333333")] * 3, ("total", "1")]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select id, dp_count(*) from person group by id",
+        "select guest, dp_sum(v) from visit group by guest",
+        "select kind, p.id, dp_count(*) from person p join visit on p.id = guest group by 1, 2",
+    ],
+)
+def test_groups_that_are_units_are_refused_and_cost_nothing(
+    people: Any, alice: Any, statement: str
+) -> None:
+    before = people.sql("select count(*) from dp.spend")
+    error = refused(alice, statement)
+    assert error.sqlstate == "PD011"
+    assert "names the privacy unit, and its values are not public" in str(error)
+    assert people.sql("select count(*) from dp.spend") == before
+
+
+def test_groups_that_only_may_be_units_are_answered(people: Any, alice: Any) -> None:
+    for statement in (
+        "select v, dp_count(*) from visit group by v",
+        "select id % 7, dp_count(*) from person group by 1",
+    ):
+        alice.execute(statement)
+    people.sql("select dp.set_domain('person', 'id', 1, 3)")
+    rows = alice.execute("select id, dp_count(*) from person group by id").fetchall()
+    assert [row[0] for row in rows] == [1, 2, 3]
+    people.sql("select dp.drop_domain('person', 'id')")
+
+
+def test_explain_names_the_unit_and_no_sketch(alice: Any) -> None:
+    for statement, unit in (
+        ("select dp_count(*) from person", "public.person.id"),
+        ("select dp_count(*) from visit", "public.visit.guest"),
+        ("select dp_count(*) from visit a join visit b on a.at = b.at", "public.visit.guest"),
+    ):
+        told = explained(alice, statement)
+        assert told["privacy unit"] == unit
+        assert "sketch" not in told
+
+
+def test_an_argument_that_is_not_allowed_is_called_one(alice: Any) -> None:
+    error = refused(alice, "select dp_avg(extract(year from age(born)), 0, 100) from person")
+    assert "is not allowed in a condition, group key or argument" in str(error)
+    assert "2026 - extract(year FROM column)" in str(error.diag.message_hint)
+
+
+def test_all_private_aggregates_are_named_where_another_is_used(alice: Any) -> None:
+    error = refused(alice, "select * from dp.estimate('select count(*) from person')")
+    for name in ("dp_count", "dp_median", "dp_histogram", "dp_percentile"):
+        assert name in str(error.diag.message_hint)
