@@ -1,3 +1,4 @@
+-- Query 12 without GROUP BY l_shipmode: both counts over all lines of the two modes.
 select dp_count(*) filter (where o_orderpriority in ('1-URGENT', '2-HIGH')) as high_line_count,
        dp_count(*) filter (where o_orderpriority not in ('1-URGENT', '2-HIGH')) as low_line_count
   from orders, lineitem

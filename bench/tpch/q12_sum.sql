@@ -1,3 +1,4 @@
+-- Query 12 without GROUP BY l_shipmode: both counts over all lines of the two modes.
 select dp_sum(case when o_orderpriority in ('1-URGENT', '2-HIGH') then 1 else 0 end) as high_line_count,
        dp_sum(case when o_orderpriority in ('1-URGENT', '2-HIGH') then 0 else 1 end) as low_line_count
   from orders, lineitem
