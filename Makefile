@@ -34,7 +34,7 @@ venv: packages
 build: venv ## Build extension and hook into the private PostgreSQL tree
 	@$(DPSQL) build
 
-up: venv ## Start the private cluster with both demo databases (idempotent)
+up: venv ## Start the private cluster with the demo databases (idempotent)
 	@$(DPSQL) up $(if $(SF),--sf $(SF))
 
 down: ## Stop the private cluster

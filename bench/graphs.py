@@ -62,7 +62,7 @@ def main() -> None:
         asked = product(arguments.methods.split(","), arguments.epsilons.split(","))
         for method, epsilon in asked:
             row = {"query": name, "data": "facebook_combined"}
-            row |= _measure(where, QUERIES[name], method, float(epsilon), arguments)
+            row |= measure(where, QUERIES[name], method, float(epsilon), arguments)
             print(" ".join(f"{value}" for value in row.values()), flush=True)
             rows.append(row)
     print(json.dumps({"bench": "graphs", "largest": arguments.largest, "rows": rows}))
@@ -97,9 +97,10 @@ def _load(where: str) -> None:
         connection.execute("vacuum analyze")
 
 
-def _measure(
+def measure(
     where: str, text: str, method: str, epsilon: float, arguments: argparse.Namespace
 ) -> dict[str, Any]:
+    """Ask again and again; return times in ms and the median error."""
     times: dict[str, list[float]] = {"raw": [], "cold": [], "warm": []}
     errors = []
     with (

@@ -105,7 +105,8 @@ class Weight:
 
     ``sql`` is over the alias of its one occurrence, or over ``a<attribute>`` if it spans several;
     its type is exact (``integer`` says whether it fits bigint, else it is numeric).  The integers
-    lie between the public ``low`` and ``high``, which rows were clamped to or their type has.
+    lie between the public ``low`` and ``high``, which rows were clamped to or, if ``loose``, their
+    type has.
     """
 
     sql: str
@@ -114,6 +115,7 @@ class Weight:
     low: int
     high: int
     integer: bool
+    loose: bool = False
 
     @property
     def bound(self) -> int:
@@ -192,6 +194,17 @@ class JoinQuery:
     def grid(self) -> int:
         """In how many steps to a whole the shares of units are told."""
         return GRID if self.groups and not self.distinct else 1
+
+    def determined_by(self, attributes: frozenset[int], given: Occurrence | None = None) -> bool:
+        """Whether attributes, and a row that is given, determine a result by trusted keys."""
+        known, left = set(attributes), [o for o in self.occurrences if o is not given]
+        while left:
+            found = [o for o in left if any(key <= known for key in self.identifying_keys(o))]
+            if not found:
+                return False
+            known.update(*(o.attributes for o in found))
+            left = [o for o in left if o not in found]
+        return True
 
     def identifying_keys(self, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
         """Trusted keys of an occurrence whose attributes really identify a row.

@@ -40,7 +40,7 @@ def build() -> None:
 
 @app.command()
 def up(sf: ScaleFactor = None) -> None:
-    """Start the clone's private cluster with both demo databases; build and load what changed."""
+    """Start the clone's private cluster with the demo databases; build and load what changed."""
     from dpsql.client import demo as demonstration
     from dpsql.client.private import start
 

@@ -1,4 +1,6 @@
-"""The two demo databases ``facebook`` and ``tpch``: load, protect, and show a session.
+"""The demo databases: load, protect, and show a session.
+
+``facebook`` and ``tpch`` protect single rows, ``customers`` a customer with all orders.
 
 A database's comment tells what it holds.  It is written last, so a load that was interrupted is
 repeated, and a finished one is not.
@@ -28,6 +30,8 @@ OWNER = "steward"
 ANALYST = "alice"
 EDGES = ("edge1", "edge2", "edge3", "edge4", "edge5")
 DEFAULT_SCALE_FACTOR = 0.1
+NAMES = ("facebook", "tpch", "customers")
+CUSTOMERS = "TPC-H with customers as units at scale factor 0.05"
 
 Connection = psycopg.Connection[Any]
 
@@ -41,7 +45,7 @@ class Readable(Protocol):
 
 
 def load(layout: Layout, cluster: Cluster, scale_factor: float | None = None) -> None:
-    """Make both databases unless they are there and current.
+    """Make the databases unless they are there and current.
 
     Parameters
     ----------
@@ -55,6 +59,7 @@ def load(layout: Layout, cluster: Cluster, scale_factor: float | None = None) ->
     if scale_factor is not None or not kept.startswith("TPC-H"):
         kept = f"TPC-H at scale factor {scale_factor or DEFAULT_SCALE_FACTOR:g}"
     _load_database(layout, cluster, "tpch", kept, script)
+    _load_database(layout, cluster, "customers", CUSTOMERS, script)
 
 
 def show(layout: Layout, cluster: Cluster) -> None:
@@ -65,10 +70,7 @@ def show(layout: Layout, cluster: Cluster) -> None:
     SetupError
         If a statement fails.
     """
-    commands = {
-        name: f"psql '{cluster.conninfo(dbname=name, user=ANALYST)}'"
-        for name in ("facebook", "tpch")
-    }
+    commands = {name: f"psql '{cluster.conninfo(dbname=name, user=ANALYST)}'" for name in NAMES}
     for name, command in commands.items():
         print(f"\n======== {command}\n", flush=True)
         _psql(layout, cluster, name, ANALYST, layout.clone / "demo" / name / "session.sql")
@@ -137,7 +139,7 @@ def _recreate(cluster: Cluster, name: str) -> None:
 
 def _fill(layout: Layout, connection: Connection, name: str, content: str) -> None:
     """Create and fill the tables as their owner, in one transaction."""
-    folder = layout.clone / "demo" / name
+    folder = layout.clone / "demo" / ("facebook" if name == "facebook" else "tpch")
     connection.execute(f"set local role {OWNER}")
     connection.execute((folder / "tables.sql").read_bytes())
     if name == "facebook":

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpsql.core.packing import GRID, Floats, Ints, Memberships
 from dpsql.core.programs import Bounds, Solver
+from dpsql.errors import ReleaseFailed
 
 #: Rounds of cuts; the last ones are never needed but in degenerate programs.
 ROUNDS = 400
@@ -28,10 +29,21 @@ ROUNDS = 400
 _TABLE = 1 << 23
 #: Prices of a simple lower bound are lowered so many times.
 _LOWERED = 4
+#: Binary digits of what a lower bound rises by from one bound to the next.
+_FINE = 40
 #: Prices of cuts, which are about 1, above this are read as this.
 _DEAREST = 1e9
 #: A unit that loses so nearly enough gets no further cut.
 _ENOUGH = 1e-7
+
+
+#: What cuts may take, in bytes, and what they take for each unit of each set.
+MEMORY_LIMIT = 4 << 30
+_BYTES = 170
+#: A set of units has at most so many times ``tau`` results that count.
+_HUGE = 1024
+#: What the solver deletes is certified as it is and so many times as much, and the best counts.
+_MORE = (1.0, 1 + 1e-7, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4)
 
 
 def solve(
@@ -39,7 +51,7 @@ def solve(
     tau: int,
     gap: int,
     tick: Callable[[], None],
-    hopeless: Callable[[int], bool],
+    hopeless: Callable[[Lower], bool],
 ) -> Bounds | None:
     """Find bounds of ``f`` that are at most ``gap`` apart.
 
@@ -54,7 +66,7 @@ def solve(
     tick : callable
         Called between two steps; raises to stop.
     hopeless : callable
-        Told a lower bound, whether the value is not wanted any more.
+        Told the lower bounds, one after the other; whether the value is not wanted any more.
 
     Returns
     -------
@@ -70,20 +82,64 @@ def solve(
     tick()
     if hopeless(lower):
         return None
-    best = Bounds(excess.above(excess.alone), lower)
+    best = Bounds(excess.above(excess.alone), lower.value)
     master: _Master | None = None
     deleted = np.zeros(memberships.units)
     for _ in range(ROUNDS):
         if best.upper - best.lower <= gap:
             break
+        if excess.members.size * _BYTES > MEMORY_LIMIT:
+            raise ReleaseFailed("the answer could not be computed")
         master = master or _Master(excess, tick)
         if not master.cut(deleted):
             break
         deleted, lower = master.solve()
-        best = Bounds(min(best.upper, excess.above(deleted)), max(best.lower, lower))
-        if hopeless(best.lower):
+        # the solver keeps to the cuts up to its tolerance, which may be much of a small bound
+        upper = min(excess.above(deleted * more) for more in _MORE)
+        best = Bounds(min(best.upper, upper), max(best.lower, lower.value))
+        if hopeless(lower):
             return None
     return best
+
+
+def capped(memberships: Memberships, tau: int) -> Memberships:
+    """Count of each set of units at most ``_HUGE tau`` results.
+
+    It depends on the set and ``tau`` alone, so a unit moves ``f`` of what is left by at most 1 as
+    before; units exceed ``tau`` as before, and nearly as many must go.  No weight is then so much
+    larger than ``tau`` that a solver's tolerance hides it.
+    """
+    most = _HUGE * tau
+    if memberships.counts.max(initial=0) <= most:
+        return memberships
+    return replace(memberships, counts=np.minimum(memberships.counts, most))
+
+
+@dataclass(frozen=True, slots=True)
+class Lower:
+    """A lower bound of ``f`` at ``tau``, times ``GRID``, and at all smaller bounds.
+
+    There what must be lost is more, at the same prices: by ``rise/2**_FINE`` for each result, down
+    to ``free``, the least bound at which no set of units is capped; below that no less.
+    """
+
+    tau: int
+    free: int
+    value: int
+    rise: int
+
+    @classmethod
+    def of(cls, excess: Excess, value: float, prices: float) -> Lower:
+        """Round down; ``prices`` is the sum of the prices."""
+        if value <= 0:
+            return cls(excess.tau, excess.free, 0, 0)
+        rise = math.floor(prices * GRID * 2**_FINE)
+        return cls(excess.tau, excess.free, math.floor(value * GRID), rise)
+
+    def at(self, tau: int) -> int:
+        """Return the lower bound at a bound that is not larger."""
+        least = min(self.tau, max(tau, self.free))
+        return self.value + (self.rise * (self.tau - least) >> _FINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +147,8 @@ class Excess:
     """The units with more than ``tau`` results and the results that have any of them.
 
     ``members`` and ``weights`` are of these results; ``heavy`` holds numbers of units, ``loads``
-    and ``needs`` how many results they have, and how many above ``tau``.
+    and ``needs`` how many results they have, and how many above ``tau``.  No set of units is capped
+    from the bound ``free`` on.
     """
 
     members: Ints
@@ -100,10 +157,14 @@ class Excess:
     loads: Floats
     needs: Floats
     units: int
+    tau: int
+    free: int
 
     @classmethod
     def of(cls, memberships: Memberships, tau: int) -> Excess:
         """Leave out everything else."""
+        free = -(-int(memberships.counts.max(initial=0)) // _HUGE)
+        memberships = capped(memberships, tau)
         loads = memberships.contributions
         above = np.zeros(memberships.units + 1, bool)
         above[:-1] = loads > tau
@@ -122,6 +183,8 @@ class Excess:
             mine.astype(np.float64),
             (mine - tau).astype(np.float64),
             memberships.units,
+            tau,
+            free,
         )
 
     @property
@@ -161,13 +224,13 @@ class Excess:
         lost = np.minimum(gather(self.members, y), 1) * self.weights
         return scatter(self.members, lost, self.units)[self.heavy]
 
-    def below(self, prices: Floats) -> int:
-        """Return a lower bound of ``f``, times ``GRID``, from any prices of what must be lost.
+    def below(self, prices: Floats) -> Lower:
+        """Return a lower bound of ``f`` from any prices of what must be lost.
 
         ``f >= sum_u p_u (c_u - tau) - sum_v max(0, sum_{k with v} w_k (sum of p in k) - 1)``.
         Prices that are too high for the units themselves are lowered a few times.
         """
-        best = 0.0
+        best = Lower.of(self, 0, 0)
         prices = np.clip(np.nan_to_num(prices), 0, 1)
         for _ in range(_LOWERED):
             spread = np.zeros(self.units)
@@ -175,9 +238,11 @@ class Excess:
             loads = scatter(self.members, gather(self.members, spread) * self.weights, self.units)
             paid = float((prices * self.needs).sum())
             excess = float(np.maximum(loads * (1 + self.margin) - 1, 0).sum())
-            best = max(best, paid * (1 - self.margin) - excess * (1 + self.margin))
+            value = paid * (1 - self.margin) - excess * (1 + self.margin)
+            found = Lower.of(self, value, float(prices.sum()) * (1 - self.margin))
+            best = max(best, found, key=lambda lower: lower.value)
             prices = prices / np.maximum(loads[self.heavy], 1)
-        return max(0, math.floor(best * GRID))
+        return best
 
     def cuts(self, heavy: Ints, deleted: Floats) -> tuple[Floats, Ints, Ints, Floats]:
         """Return what the units of numbers ``heavy`` lose at most, linear in ``y``.
@@ -189,20 +254,43 @@ class Excess:
         numbers[self.heavy[heavy]] = np.arange(len(heavy))
         full = gather(self.members, deleted) >= 1
         constants = np.zeros(len(heavy))
-        keys, weights = [], []
+        sums = _Sums(len(heavy) * self.units)
         for mine in self.members.T:
             row = numbers[mine]
             touched = row < len(heavy)
-            constants += np.bincount(
-                row[touched & full], self.weights[touched & full], minlength=len(heavy)
-            )
+            gone = touched & full
+            constants += np.bincount(row[gone], self.weights[gone], minlength=len(heavy))
             touched &= ~full
             for other in self.members.T:
-                pairs = touched & (other < self.units)
-                keys.append(row[pairs] * self.units + other[pairs])
-                weights.append(self.weights[pairs])
-        names, values = _summed(keys, weights, len(heavy) * self.units)
+                pairs = np.flatnonzero(touched & (other < self.units))
+                sums.add(row[pairs] * self.units + other[pairs], self.weights[pairs])
+        names, values = sums.all()
         return constants, names // self.units, names % self.units, values
+
+
+class _Sums:
+    """Sums by key, kept in a table if that is small, else sorted."""
+
+    def __init__(self, size: int) -> None:
+        self.table = np.zeros(size) if size <= _TABLE else None
+        self.names = np.zeros(0, np.int64)
+        self.values = np.zeros(0)
+
+    def add(self, keys: Ints, weights: Floats) -> None:
+        """Add weights by key."""
+        if self.table is not None:
+            self.table += np.bincount(keys, weights, minlength=len(self.table))
+            return
+        names, places = np.unique(np.concatenate((self.names, keys)), return_inverse=True)
+        weights = np.concatenate((self.values, weights))
+        self.names, self.values = names, np.bincount(places, weights).astype(np.float64)
+
+    def all(self) -> tuple[Ints, Floats]:
+        """Return the keys, ascending, and their sums."""
+        if self.table is None:
+            return self.names, self.values
+        names = np.flatnonzero(self.table)
+        return names, self.table[names]
 
 
 class _Master(Solver):
@@ -227,7 +315,7 @@ class _Master(Solver):
             self._add(short, deleted)
         return len(short) > 0
 
-    def solve(self) -> tuple[Floats, int]:
+    def solve(self) -> tuple[Floats, Lower]:
         """Return what had to be deleted by the cuts alone, and a lower bound of ``f``."""
         self.go()
         found = self.highs.getSolution()
@@ -251,8 +339,8 @@ class _Master(Solver):
         self.entries.append((rows + self.rows, columns, values))
         self.rows += len(short)
 
-    def _below(self, duals: Floats) -> int:
-        """Return a lower bound of ``f``, times ``GRID``, from any prices of the cuts."""
+    def _below(self, duals: Floats) -> Lower:
+        """Return a lower bound of ``f`` from any prices of the cuts."""
         units = np.concatenate(self.units)
         prices = np.clip(np.nan_to_num(duals), 0, _DEAREST) / self.excess.loads[units]
         loads = np.zeros(self.excess.units)
@@ -262,7 +350,8 @@ class _Master(Solver):
         given = float((prices * np.concatenate(self.constants)).sum())
         margin = self.excess.margin + self.rows * 2.0**-51
         excess = float(np.maximum(loads * (1 + margin) - 1, 0).sum())
-        return max(0, math.floor((paid * (1 - margin) - (given + excess) * (1 + margin)) * GRID))
+        value = paid * (1 - margin) - (given + excess) * (1 + margin)
+        return Lower.of(self.excess, value, float(prices.sum()) * (1 - margin))
 
 
 def gather(members: Ints, values: Floats) -> Floats:
@@ -280,15 +369,3 @@ def scatter(members: Ints, weights: Floats, units: int) -> Floats:
     for column in members.T:
         total += np.bincount(column, weights, minlength=units + 1)
     return total[:units]
-
-
-def _summed(keys: list[Ints], weights: list[Floats], size: int) -> tuple[Ints, Floats]:
-    """Add up weights by key; return the keys ascending."""
-    if size <= _TABLE:
-        table = np.zeros(size)
-        for key, weight in zip(keys, weights, strict=True):
-            table += np.bincount(key, weight, minlength=size)
-        names = np.flatnonzero(table)
-        return names, table[names]
-    names, places = np.unique(np.concatenate(keys), return_inverse=True)
-    return names, np.bincount(places, np.concatenate(weights), len(names)).astype(np.float64)

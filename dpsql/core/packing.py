@@ -46,7 +46,7 @@ def exact_sum(weights: Ints) -> int:
 
 
 def merged(members: Ints, counts: Ints, units: int) -> tuple[Ints, Ints]:
-    """Add up the rows with the same units.
+    """Add up the rows with the same units; sorts each row of ``members`` in place.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def merged(members: Ints, counts: Ints, units: int) -> tuple[Ints, Ints]:
     units : int
         Number of units.
     """
-    members = np.sort(members, axis=1)
+    members.sort(axis=1)
     key, bound = members[:, 0].astype(np.int64), units + 1
     for column in members[:, 1:].T:
         if bound > 2**62 // (units + 1):
@@ -94,19 +94,18 @@ class Memberships:
         counts : array of int64
             Number of results of each row.
         """
-        numbered = [np.zeros(0, np.int32) for _ in columns]
+        members = np.empty((len(counts), len(columns)), np.int32)
         units = 0
         for root in dict.fromkeys(roots):
             mine = [i for i, other in enumerate(roots) if other == root]
-            names, codes = np.unique(
-                np.concatenate([columns[i] for i in mine]), return_inverse=True
-            )
-            for i, part in zip(mine, np.split(codes, len(mine)), strict=True):
-                numbered[i] = (part + units).astype(np.int32)
+            names = np.unique(np.concatenate([np.unique(columns[i]) for i in mine]))
+            for i in mine:
+                members[:, i] = np.searchsorted(names, columns[i]) + units
             units += len(names)
-        members = np.stack(numbered, axis=1)
         members.sort(axis=1)
-        members[:, 1:][members[:, 1:] == members[:, :-1]] = units  # a set has a unit once
+        for column in range(len(columns) - 1, 0, -1):  # a set has a unit once
+            again = members[:, column] == members[:, column - 1]
+            members[again, column] = units
         rows, total = merged(members, counts, units)
         return cls(rows, np.minimum(total, 2**32 - 1), units)
 

@@ -195,10 +195,7 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
     if _over_units(quote) and quote.groups is None:
         return "a bound is drawn; the groups are unknown: delta is spent to hide those of one unit"
     if _over_units(quote):
-        share = "a third" if any(a.query.weights for a in quote.aggregates) else "a fifth"
-        if len({bool(a.query.weights) for a in quote.aggregates}) > 1:
-            share = "a fifth, of sums a third,"
-        return f"the bound is drawn with {share} of epsilon, the rest perturbs what is left"
+        return "the bound is drawn with a quarter of epsilon, the rest perturbs what is left"
     if quote.groups is None:
         return "the groups are unknown, and one row can create one: delta is spent to hide it"
     if all(a.bounding.constant for a in quote.aggregates):

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dpsql.core.smooth import SmoothBound
 
 
+#: No bound of sums is smaller than this part of the largest value that was declared or written.
+_FINEST = 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Truncated:
     """The method of questions over privacy units: no sensitivity is estimated.
@@ -68,15 +72,7 @@ def truncated(
         ranked = plan_units(settings.mechanism, epsilon, limits, Sought(query.rank, query.cells))
         return Truncated(limits, reach), ranked
     single = groups == 1 and not query.groups
-    plan = truncation.plan(
-        settings.mechanism,
-        epsilon,
-        delta,
-        limits,
-        single=single,
-        least=least,
-        summed=bool(query.weights),
-    )
+    plan = truncation.plan(settings.mechanism, epsilon, delta, limits, single=single, least=least)
     return Truncated(limits, reach, least=least), plan
 
 
@@ -111,7 +107,15 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
             most = min(most, groups)
         return truncation.Limits(min(chosen or most, most), fixed=bool(chosen))
     rows = chosen or int(settings.max_contribution)
+    once = query.unit is not None and query.determined_by(frozenset({query.unit}))
+    if once:  # by keys, so that the bound need not be paid for
+        rows = 1
     if query.weights:
         (weight,) = query.weights
-        return truncation.Limits(rows * weight.bound, signed=weight.low < 0)
-    return truncation.Limits(rows, fixed=bool(chosen))
+        signed = weight.low < 0
+        if weight.loose:
+            return truncation.Limits(rows * weight.bound, signed=signed)
+        # noise a thousandth of the largest value is little: smaller bounds only compete with better
+        least = max(weight.bound // _FINEST, 1)
+        return truncation.Limits(rows * weight.bound, once, signed, least)
+    return truncation.Limits(rows, fixed=once or bool(chosen))

@@ -89,6 +89,14 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Cap:
+    """A relation whose cap refuses a question, and whether it would refuse any other as well."""
+
+    relation: str
+    exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Outlook:
     """What asking a question now would meet; nothing is charged.
 

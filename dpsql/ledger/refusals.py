@@ -15,7 +15,7 @@ from dpsql.errors import (
     UndeclaredRelation,
 )
 from dpsql.ledger.amounts import amount_text, generic_rho
-from dpsql.ledger.model import Account, Charge, Outlook
+from dpsql.ledger.model import Account, Cap, Charge, Outlook
 
 
 def shown_time(moment: datetime) -> str:
@@ -23,7 +23,9 @@ def shown_time(moment: datetime) -> str:
     return f"{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def refusal(status: str, charge: Charge, account: Account | None = None) -> DpsqlError:
+def refusal(
+    status: str, charge: Charge, account: Account | None = None, cap: Cap | None = None
+) -> DpsqlError:
     """Return the error for a status of ``dp.ledger_open`` that refuses a charge."""
     name = charge.role_name
     if status == "no_budget":
@@ -43,17 +45,7 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
             hint=_smaller(account),
         )
     if status == "exceeded_root":
-        return BudgetExceeded(
-            "privacy budget of a protected relation exceeded",
-            detail=(
-                f"The question costs {_cost(charge)}, more than its owner's cap leaves for all"
-                " roles."
-            ),
-            hint=(
-                "Ask with a smaller dp.epsilon or dp.delta (0 where the question allows it), or ask"
-                " the owner for SELECT dp.set_root_cap(relation, epsilon, delta)."
-            ),
-        )
+        return _exceeded(charge, cap)
     if status == "unknown_root":
         return UndeclaredRelation(
             "a relation of the question is not declared",
@@ -69,17 +61,42 @@ def refusal(status: str, charge: Charge, account: Account | None = None) -> Dpsq
     return unavailable(f'The ledger answered "{status}".')
 
 
-def outlook(status: str, charge: Charge, account: Account | None = None) -> Outlook:
+def outlook(
+    status: str, charge: Charge, account: Account | None = None, cap: Cap | None = None
+) -> Outlook:
     """Return what a status means before anything is asked."""
     if status in ("hit", "charged"):
         return Outlook(account, stored=status == "hit")
     by = {"no_budget": "role", "exceeded_role": "role", "exceeded_root": "relation"}
-    return Outlook(account, refused=refusal(status, charge, account), by=by.get(status, "ledger"))
+    refused = refusal(status, charge, account, cap)
+    return Outlook(account, refused=refused, by=by.get(status, "ledger"))
 
 
 def unavailable(detail: str, hint: str | None = None) -> LedgerUnavailable:
     """Return the error for a ledger that cannot be used now."""
     return LedgerUnavailable("the privacy ledger is not available", detail=detail, hint=hint)
+
+
+def _exceeded(charge: Charge, cap: Cap | None) -> BudgetExceeded:
+    """Name the relation: ``dp.relations`` shows everybody what a question is charged to."""
+    name = "a protected relation" if cap is None else f"relation {cap.relation}"
+    argument = "relation" if cap is None else "'" + cap.relation.replace("'", "''") + "'"
+    owner = f"the owner for SELECT dp.set_root_cap({argument}, epsilon, delta)"
+    cost = f"The question costs {_cost(charge)}"
+    if cap is not None and cap.exhausted:
+        return BudgetExceeded(
+            f"privacy budget of {name} exceeded",
+            detail=f"{cost}; its owner's cap leaves nothing for any role.",
+            hint=f"Ask {owner}; answers that are stored stay free for those who paid for them.",
+        )
+    return BudgetExceeded(
+        f"privacy budget of {name} exceeded",
+        detail=f"{cost}, more than its owner's cap leaves for all roles.",
+        hint=(
+            "Ask with a smaller dp.epsilon or dp.delta (0 where the question allows it), or ask"
+            f" {owner}."
+        ),
+    )
 
 
 def _cost(charge: Charge, composition: str = "basic") -> str:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from dpsql.errors import DpsqlError, LedgerUnavailable
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.connection import ConnectionBroken, LedgerConnection, Row, StatementFailed
-from dpsql.ledger.model import Account, Charge, Charged, Hit, Outlook
+from dpsql.ledger.model import Account, Cap, Charge, Charged, Hit, Outlook
 from dpsql.ledger.refusals import outlook, refusal, unavailable
 
 _MICROSECONDS = "(extract(epoch from taken_at) * 1000000)::bigint"
@@ -18,7 +18,10 @@ _PEEK = f"""
 select spend_id, payload, {_MICROSECONDS} from dp.ledger_peek($1::oid, $2::bytea)
 """
 _ACCOUNT = """budget_loss, budget_delta, spent_loss, spent_delta, composition,
-       budget_window::text, (extract(epoch from window_end) * 1000000)::bigint"""
+       budget_window::text, (extract(epoch from window_end) * 1000000)::bigint,
+       (select format('%I.%I', r.schema_name, r.relation_name) from dp.root as r
+         where r.id = root and status = 'exceeded_root'),
+       case when status = 'exceeded_root' then dp.ledger_exhausted(root) end"""
 _OPEN = f"""
 select status, spend_id, payload, {_MICROSECONDS},
        {_ACCOUNT}
@@ -83,7 +86,7 @@ class LedgerStore:
             if row[0] == "charged":
                 return Charged(_int(row[1]))
             if row[0] != "pending":
-                raise refusal(_text(row[0]), charge, _account(row))
+                raise refusal(_text(row[0]), charge, _account(row), _cap(row))
             if time.monotonic() > deadline:
                 raise unavailable(
                     "Another session has been computing this answer for too long.",
@@ -102,7 +105,7 @@ class LedgerStore:
             _boolean(charge.fresh),
         )
         row = self._call("outlook", _OUTLOOK, parameters)[0]
-        return outlook(_text(row[0]), charge, _account(row))
+        return outlook(_text(row[0]), charge, _account(row), _cap(row))
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         """See `dpsql.ledger.model.Ledger.finish`.
@@ -208,6 +211,10 @@ def _account(row: Row) -> Account | None:
         window=row[9],
         window_end=None if row[10] is None else _time(row[10]),
     )
+
+
+def _cap(row: Row) -> Cap | None:
+    return None if row[11] is None else Cap(row[11], exhausted=row[12] == "t")
 
 
 def _roots(charge: Charge) -> str:

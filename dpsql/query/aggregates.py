@@ -113,7 +113,7 @@ def formula(
     given = argument(node, args, build, bounds, declared=declared)
     x, found, type_ = given.expression, given.bounds, given.type
     counted = all_of(chosen, valid(x, found))
-    value = exact(x, found, node)
+    value = replace(exact(x, found, node), loose=given.loose)
     if name == "dp_sum":
         measure = Measure(chosen, zeroed(value, found))
         return Formula("{0}", (measure,), _SUMS.get(type_, type_))
@@ -190,11 +190,12 @@ def _less(value: Value, centre: Fraction) -> Value:
         return value
     number = as_type(value.expression, "numeric")
     moved = Expr("op", "numeric", (number, constant("numeric", decimal(centre))), "-")
-    return Value(moved, value.digits, value.low - centre, value.high - centre)
+    low, high = value.low - centre, value.high - centre
+    return replace(value, expression=moved, low=low, high=high)
 
 
 def _squared(value: Value) -> Value:
     number = as_type(value.expression, "numeric")
-    least = Fraction(0)
     most = max(value.low**2, value.high**2)
-    return Value(Expr("op", "numeric", (number, number), "*"), 2 * value.digits, least, most)
+    square = Expr("op", "numeric", (number, number), "*")
+    return Value(square, 2 * value.digits, Fraction(0), most, value.loose)

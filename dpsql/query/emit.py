@@ -195,7 +195,8 @@ class _Emitter:
         occurrences = self.places(value.expression) or frozenset({0})
         low, high = value.steps
         integer = fits_bigint(value)
-        return Weight(render(written), occurrences, value.digits, low, high, integer)
+        text = render(written)
+        return Weight(text, occurrences, value.digits, low, high, integer, value.loose)
 
     def places(self, e: Expr) -> frozenset[int]:
         return frozenset(self.numbers[o] for o in e.occurrences())

@@ -21,24 +21,9 @@ def is_flat(query: JoinQuery) -> bool:
     """Tell whether one occurrence determines all others by trusted keys, and some are filtered."""
     return any(
         any(other.filters for other in query.occurrences if other is not occurrence)
-        and _determines(query, occurrence.index)
+        and query.determined_by(occurrence.attributes, occurrence)
         for occurrence in query.occurrences
     )
-
-
-def _determines(query: JoinQuery, index: int) -> bool:
-    known = set(query.occurrences[index].attributes)
-    left = {o.index for o in query.occurrences} - {index}
-    grown = True
-    while grown:
-        grown = False
-        for other in sorted(left):
-            occurrence = query.occurrences[other]
-            if any(key <= known for key in query.identifying_keys(occurrence)):
-                known |= occurrence.attributes
-                left.remove(other)
-                grown = True
-    return not left
 
 
 class Flat:

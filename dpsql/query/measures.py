@@ -16,12 +16,16 @@ MEAN = "{0}::numeric / greatest({1}, 1)"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A number per result: ``expression``, of an exact type, is a multiple of ``10**-digits``."""
+    """A number per result: ``expression``, of an exact type, is a multiple of ``10**-digits``.
+
+    ``loose``: nobody declared or wrote its bounds.
+    """
 
     expression: Expr
     digits: int
     low: Fraction
     high: Fraction
+    loose: bool = False
 
     @property
     def steps(self) -> tuple[int, int]:

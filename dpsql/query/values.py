@@ -151,7 +151,7 @@ def zeroed(value: Value, found: Bounds) -> Value:
     x = value.expression
     expression = Expr("coalesce", x.type, (x, constant(x.type, "0")))
     low, high = min(value.low, Fraction(0)), max(value.high, Fraction(0))
-    return Value(expression, value.digits, low, high)
+    return replace(value, expression=expression, low=low, high=high)
 
 
 def present(e: Expr) -> Expr:

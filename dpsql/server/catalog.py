@@ -34,29 +34,14 @@ _RELATION = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
   coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
   case when p.kind = 'protected' then p.units end as units,
-  case when p.kind <> 'view' then coalesce(dp.own_problem(c.oid), p.problem,
-            case when not has_schema_privilege('dp_executor', n.oid, 'USAGE')
-                   or not has_table_privilege('dp_executor', c.oid, 'SELECT')
-                 then format('role dp_executor may not read it (to mend by'
-                             ' GRANT USAGE ON SCHEMA %I TO dp_executor;'
-                             ' GRANT SELECT ON %s TO dp_executor)', n.nspname, c.oid::regclass)
-            end) end as problem,
+  case when p.kind <> 'view' then coalesce(dp.own_problem(c.oid), p.problem) end as problem,
+  reading.problem as unread, reading.mend,
   (select json_agg(json_build_array(a.attname, a.atttypid::int8,
             format_type(a.atttypid, a.atttypmod), {_NOT_NULL}) order by a.attnum)
      from pg_attribute a
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
       and a.attgenerated <> 'v') as columns,
-  (select json_agg((select json_agg(a.attname order by k.n)
-            from unnest(i.indkey::int2[]) with ordinality as k(attnum, n)
-            join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
-            where k.n <= i.indnkeyatts) order by i.indexrelid)
-     from pg_index i
-    where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indisready and i.indislive
-      and i.indimmediate and i.indpred is null and i.indexprs is null
-      and c.relkind in ('r', 'p') and not (c.relkind = 'r' and c.relhassubclass)
-      and not exists (select from unnest(i.indkey::int2[]) with ordinality as k(attnum, n)
-            join pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum
-            where k.n <= i.indnkeyatts and not ({_NOT_NULL}))) as keys,
+  dp.trusted_keys(c.oid) as keys,
   (select json_agg(json_build_array(
             (select json_agg(a.attname order by k.n)
                from unnest(f.conkey) with ordinality as k(attnum, n)
@@ -89,6 +74,7 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
   case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 cross join dp.standing(c.oid) p
+left join dp.reading_problem(c.oid) reading on p.kind <> 'view'
 where n.nspname = $1 and c.relname = $2 and p.kind is not null
 """
 
@@ -168,11 +154,12 @@ class SpiCatalog:
         row = self._row(schema, name)
         if row is None or row["kind"] == "view":
             return None
-        if row["problem"]:
+        if row["problem"] or row["unread"]:
+            change = "change that" if row["problem"] else f"run {row['mend']}"
             raise UndeclaredRelation(
                 f"relation {schema}.{name} cannot be queried privately",
-                detail=f"Of this relation it must not be true that {row['problem']}.",
-                hint="Ask its owner to change that, or query other relations.",
+                detail=f"The reason: {row['problem'] or row['unread']}.",
+                hint=f"Ask its owner to {change.rstrip(';')}, or query other relations.",
             )
         if row["kind"] == "protected" and not (row["root"] or row["units"]):
             raise UndeclaredRelation(f"relation {schema}.{name} has no root that could be charged")
@@ -340,7 +327,7 @@ class SpiCatalog:
 
 _FIELDS = (
     *("oid", "nspname", "relname", "relkind", "kind", "root", "heuristic"),
-    *("units", "problem"),
+    *("units", "problem", "unread", "mend"),
     *("columns", "keys", "foreign_keys", "domains"),
     "definition",
 )

@@ -33,3 +33,16 @@ end
 $$;
 comment on function dp.ledger_exceeded_root(integer[], numeric, numeric, numeric, numeric) is
     'internal: a root whose cap does not allow a cost';
+
+-- Whether the cap of a root does not even allow a question of hardly any cost.  Besides owners' functions only
+-- dp_ledger may call it.
+create or replace function dp.ledger_exhausted(root integer)
+returns boolean
+language plpgsql stable parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return dp.ledger_exceeded_root(array[root], 1e-9, 0, dp.zcdp_price(1e-9), 0) is not null;
+end
+$$;
+comment on function dp.ledger_exhausted(integer) is 'internal: whether a root has nothing left to spend';

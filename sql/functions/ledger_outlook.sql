@@ -16,6 +16,7 @@ create or replace function dp.ledger_outlook(
     out budget_delta numeric,
     out spent_loss numeric,
     out spent_delta numeric,
+    out root integer,
     out budget_window interval,
     out window_end timestamptz)
 language plpgsql volatile parallel unsafe security invoker
@@ -54,15 +55,14 @@ begin
             return;
         end if;
     end if;
-    status := case
-        when case composition when 'zcdp' then cost_rho else ledger_outlook.epsilon end + spent_loss > budget_loss
-             or case composition when 'zcdp' then cost_rho_delta else ledger_outlook.delta end + spent_delta
-                > budget_delta then
-            'exceeded_role'
-        when dp.ledger_exceeded_root(ledger_outlook.roots, ledger_outlook.epsilon, ledger_outlook.delta,
-                                     cost_rho, cost_rho_delta) is not null then
-            'exceeded_root'
-        else 'charged' end;
+    if (case composition when 'zcdp' then cost_rho else ledger_outlook.epsilon end) + spent_loss > budget_loss
+       or (case composition when 'zcdp' then cost_rho_delta else ledger_outlook.delta end) + spent_delta > budget_delta then
+        status := 'exceeded_role';
+        return;
+    end if;
+    root := dp.ledger_exceeded_root(ledger_outlook.roots, ledger_outlook.epsilon, ledger_outlook.delta,
+                                    cost_rho, cost_rho_delta);
+    status := case when root is null then 'charged' else 'exceeded_root' end;
 end
 $$;
 comment on function dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean) is

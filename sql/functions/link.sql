@@ -19,6 +19,8 @@ as $$
 declare
     pairs record;
     forbidden text;
+    members oid[];
+    several oid[];
 begin
     if child is null or parent is null or columns is null or nulls is null or follow is null then
         raise exception using
@@ -45,11 +47,7 @@ begin
         raise exception using errcode = 'PD040', message = format('relation %s does not exist', parent);
     end if;
     if parent_columns is null then
-        select array_agg(a.attname order by u.n) into parent_columns
-          from pg_index as i
-         cross join lateral unnest(i.indkey::int2[]) with ordinality as u(attnum, n)
-          join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = u.attnum
-         where i.indrelid = parent and i.indisprimary and u.n <= i.indnkeyatts;
+        parent_columns := dp.primary_key(parent);
     end if;
     if parent_columns is null or cardinality(parent_columns) <> cardinality(columns) or cardinality(columns) = 0 then
         raise exception using
@@ -90,6 +88,8 @@ begin
             hint = 'Link columns of types such as integer, bigint, text or uuid.';
     end if;
     perform dp.touch_catalogue();
+    members := child::oid || dp.unit_dependants(child);
+    several := dp.of_several_units(members);
     insert into dp.unit_link as l (child, columns, attnums, parent, parent_columns, parent_attnums, follow, nulls, declared_by, parts)
     values (child, pairs.mine, pairs.mine_numbers, parent, pairs.theirs, pairs.their_numbers, follow, nulls,
             (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()),
@@ -110,6 +110,7 @@ begin
     if follow and dp.unit_roots(child) is not null then
         perform dp.let_executor_read(child);
         perform dp.let_executor_read_members(child);
+        perform dp.tell_problems(members, several);
     end if;
 end
 $$;

@@ -7,6 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     found_root integer;
+    paying regclass[];
 begin
     if relation is null then
         raise exception using
@@ -18,6 +19,16 @@ begin
       from dp.policy as p
      where p.relation = owned_root.relation and p.kind = 'protected';
     if not found then
+        select array_agg(p.relation order by p.relation::text) into paying
+          from dp.policy as p
+         where p.kind = 'protected' and p.root = any (dp.unit_roots(owned_root.relation));
+        if paying is not null then
+            raise exception using
+                errcode = 'PD040',
+                message = format('relation %s is protected with the privacy units that its rows belong to', relation),
+                detail = format('Questions about it are charged to %s.', array_to_string(paying, ', ')),
+                hint = format('Call %s for %s.', function_name, array_to_string(paying, ' or '));
+        end if;
         raise exception using
             errcode = 'PD040',
             message = format('relation %s is not protected', relation),

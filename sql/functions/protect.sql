@@ -22,6 +22,9 @@ declare
     found_name name;
     notion constant text := case when privacy_unit is null then 'row' else 'unit' end;
     attnum_found int2;
+    known dp.root;
+    members oid[];
+    several oid[];
 begin
     if relation is null then
         raise exception using errcode = 'PD040', message = 'parameter "relation" of dp.protect must not be null';
@@ -62,6 +65,9 @@ begin
          limit 1;
         perform dp.require_notion(relation, found_root, privacy_unit);
     end if;
+    select r.* into known from dp.root as r where r.id = found_root and found_kind = 'protected';
+    members := relation::oid || dp.unit_dependants(relation);
+    several := dp.of_several_units(members);
     if found_root is null then
         insert into dp.root (schema_name, relation_name, neighbours, unit_column, unit_attnum, epsilon_cap, delta_cap)
         values (found_schema, found_name, notion, privacy_unit, attnum_found, epsilon, coalesce(delta, 1e-6))
@@ -81,9 +87,19 @@ begin
        set kind = excluded.kind, root = excluded.root,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
     perform dp.warn_without_caps(found_root);
+    perform dp.warn_of_spent_cap(found_root);
     perform dp.let_executor_read(relation);
     if privacy_unit is not null then
         perform dp.let_executor_read_members(relation);
+        if known.unit_attnum is distinct from attnum_found then
+            perform dp.tell_problems(members, several);
+        end if;
+    elsif known.neighbours = 'unit' then
+        raise warning using
+            message = format('relation %s is protected row by row from now on, no more with the privacy unit %I',
+                             relation, known.unit_column),
+            hint = format('To keep the unit: SELECT dp.protect(%L, privacy_unit => %L);', relation, known.unit_column);
+        perform dp.tell_members(relation, dp.unit_dependants(relation));
     end if;
     if found_kind = 'public' then
         raise notice using

@@ -56,7 +56,7 @@ begin
             hint = 'Take that back first with dp.unprotect or dp.undeclare_public, or say that the key leads to no unit: dp.link(child, parent, columns, follow => false).';
     end if;
     -- whoever may refer to a relation must not be able to keep its owner from protecting it: what others
-    -- declared is refused from now on (dp.unit_problem)
+    -- declared is refused from now on (dp.standing)
     for others in
         select p.relation, p.kind, p.declared_by
           from dp.policy as p left join dp.root as r on r.id = p.root
@@ -105,7 +105,9 @@ begin
                              case when known.unit_column is null then 'row by row'
                                   else format('with the privacy unit %I', known.unit_column) end),
             detail = 'Its losses were recorded so, and what they mean cannot be changed any more.',
-            hint = 'Call dp.protect with the same privacy_unit as before.';
+            hint = case when known.unit_column is null then 'Call dp.protect without privacy_unit, as before'
+                        else format('Call dp.protect with privacy_unit => %L, as before', known.unit_column) end
+                   || ', or dp.set_root_cap to change the caps alone.';
     end if;
 end
 $$;

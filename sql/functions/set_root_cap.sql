@@ -37,6 +37,7 @@ begin
     if after.epsilon_cap is null then
         perform dp.warn_without_caps(root_id);
     end if;
+    perform dp.warn_of_spent_cap(root_id);
     perform dp.touch_catalogue(declarations => false);
 end
 $$;

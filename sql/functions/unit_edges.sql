@@ -65,7 +65,7 @@ begin
                                    a.attrelid::regclass, a.attname)
                end
           from pg_attribute as a left join pg_collation as c on c.oid = a.attcollation
-         where a.attrelid = relation and a.attnum = unit_column_problem.attnum);
+         where a.attrelid = relation and a.attnum = unit_column_problem.attnum and not a.attisdropped);
 end
 $$;
 comment on function dp.unit_column_problem(oid, int2) is 'internal: why a column cannot lead to privacy units';

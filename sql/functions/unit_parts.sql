@@ -99,7 +99,7 @@ do $$
 begin
     if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_keep_links_of_parts') then
         create event trigger dpsql_keep_links_of_parts on ddl_command_end
-            when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'CREATE TABLE', 'CREATE FOREIGN TABLE')
+            when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'CREATE TABLE', 'CREATE FOREIGN TABLE', 'CREATE SCHEMA')
             execute function dp.keep_links_of_parts();
         alter event trigger dpsql_keep_links_of_parts enable always;
     end if;

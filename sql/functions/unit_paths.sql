@@ -107,7 +107,8 @@ begin
                 'hops', (path -> 'hops') || jsonb_build_array(jsonb_build_object(
                             'columns', edge -> 'columns', 'parent', edge -> 'parent',
                             'parent_columns', edge -> 'parent_columns',
-                            'schema', edge -> 'schema', 'name', edge -> 'name')),
+                            'schema', edge -> 'schema', 'name', edge -> 'name',
+                            'loose', edge -> 'loose', 'excluded', edge -> 'excluded')),
                 'loose', case when edge ->> 'loose' is null then path -> 'loose'
                               else (path -> 'loose') || to_jsonb(format('%s: %s', (edge ->> 'child')::oid::regclass,
                                                                         edge ->> 'loose')) end,

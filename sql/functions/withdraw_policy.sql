@@ -50,18 +50,20 @@ begin
             message = format('relation %s is not declared as %s', relation, kind),
             hint = 'SELECT * FROM dp.relations shows what is declared.';
     end if;
-    if kind <> 'view' then
-        perform dp.stop_executor_reading(relation);
-    end if;
     if had_root then
         update dp.policy as p set kind = 'withdrawn' where p.relation = withdraw_policy.relation;
     else
         delete from dp.policy as p where p.relation = withdraw_policy.relation;
     end if;
+    -- a relation that still belongs to units of another one is still asked about
+    if kind <> 'view' and (select s.kind from dp.standing(relation) as s) is null then
+        perform dp.stop_executor_reading(relation);
+    end if;
     if kind = 'protected' then
         if exists (select from dp.policy as p join dp.root as r on r.id = p.root
                     where p.relation = withdraw_policy.relation and r.neighbours = 'unit') then
-            perform dp.tell_members(relation, members);
+            perform dp.tell_members(
+                relation, case when dp.unit_roots(relation) is null then members else relation::oid || members end);
         end if;
         -- what belonged to its units and to no others
         perform dp.stop_executor_reading(m.oid)

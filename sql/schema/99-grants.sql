@@ -12,10 +12,18 @@ grant usage on schema dpv to dp_analyst, dp_owner;
 
 -- Views show each role its own part.  The functions that they call run as the reader.
 grant select on dp.relations, dp.domains, dp.budgets, dp.ledger to dp_analyst, dp_owner;
-grant select on dp.ledger_status to dp_owner;
+-- Whoever has no budget sees that, in a view without rows.
+grant select on dp.budgets to public;
 grant execute on function
     dp.caller(),
     dp.caller_administers(),
+    dp.zcdp_epsilon(numeric, numeric),
+    dp.zcdp_offset(numeric, numeric),
+    dp.running_window(timestamptz, interval, timestamptz, timestamptz, timestamptz),
+    dp.window_period(timestamptz, interval, timestamptz)
+to public;
+grant select on dp.ledger_status to dp_owner;
+grant execute on function
     dp.own_problem(oid),
     dp.relation_problem(oid),
     dp.statistics_members(oid),
@@ -25,15 +33,17 @@ grant execute on function
     dp.standing(oid),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
+grant execute on function dp.reading_problem(oid), dp.trusted_keys(oid) to dp_analyst, dp_owner, dp_executor;
 grant execute on function
-    dp.zcdp_epsilon(numeric, numeric),
-    dp.zcdp_rho(numeric, numeric),
-    dp.zcdp_offset(numeric, numeric)
+    dp.shown_way(oid, jsonb, name, oid, name),
+    dp.asking_problem(oid),
+    dp.way_problem(oid, json),
+    dp.primary_key(oid),
+    dp.key_mend(oid, name[]),
+    dp.filling(name[]),
+    dp.shown_names(name[])
 to dp_analyst, dp_owner;
-grant execute on function
-    dp.running_window(timestamptz, interval, timestamptz, timestamptz, timestamptz),
-    dp.window_period(timestamptz, interval, timestamptz)
-to dp_analyst, dp_owner, dp_ledger;
+grant execute on function dp.zcdp_rho(numeric, numeric) to dp_analyst, dp_owner;
 
 -- Administration.
 grant execute on function
@@ -82,6 +92,7 @@ grant execute on function
                    text, text, boolean, timestamptz),
     dp.ledger_account(integer, timestamptz),
     dp.ledger_exceeded_root(integer[], numeric, numeric, numeric, numeric),
+    dp.ledger_exhausted(integer),
     dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean),
     dp.ledger_finish(bigint, text, boolean),
     dp.ledger_purge(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 
@@ -13,12 +15,13 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from dpsql.core import deletion
-from dpsql.core.mechanisms import linear, linear_quantile
+from dpsql.core.mechanisms import drawing, linear, linear_quantile
 from dpsql.core.mechanisms.truncation import Limits
 from dpsql.core.packing import GRID, Memberships
 from dpsql.core.programs import Bounds
 from dpsql.core.rng import SystemNoise
 from dpsql.errors import ReleaseFailed
+from tests.property.noisy_maximum import of_noisy_maximum
 from tests.property.test_packing import (
     Result,
     circle,
@@ -59,7 +62,7 @@ def value_of(rows: list[Result], roots: list[int], tau: int) -> float:
     return float(found.fun)
 
 
-def never(lower: int) -> bool:
+def never(lower: deletion.Lower) -> bool:
     return False
 
 
@@ -128,13 +131,17 @@ def test_certificates_hold_whatever_a_solver_says(
     with np.errstate(invalid="ignore", over="ignore"):
         for numbers in (np.array(said), np.abs(np.array(said)) % 1.0):
             assert excess.above(numbers[: found.units]) / GRID >= expected - 1e-6
-            assert excess.below(numbers[: len(excess.heavy)]) / GRID <= expected + 1e-6
+            assert excess.below(numbers[: len(excess.heavy)]).value / GRID <= expected + 1e-6
             master = deletion._Master(excess, lambda: None)
             master.cut(np.zeros(found.units))
             master.cut(np.nan_to_num(numbers[: found.units] % 1.0))
             master.cut(np.nan_to_num(numbers[-found.units :] % 1.0))
             said_duals = np.resize(numbers, master.rows)
-            assert master._below(said_duals) / GRID <= expected + 1e-6
+            assert master._below(said_duals).value / GRID <= expected + 1e-6
+            for lower in (master._below(said_duals), excess.below(1 / excess.loads)):
+                assert lower.at(tau) == lower.value
+                for less in range(1, tau):
+                    assert lower.at(less) / GRID <= value_of(rows, roots, less) + 1e-6
 
 
 @given(results, kinds, st.integers(1, 20))
@@ -202,7 +209,7 @@ def test_bounds_that_are_left_out_could_not_win(
     for tau, drawn in zip(plan.bounds, said, strict=True):
         bounds = deletion.solve(found, tau, GRID // linear_quantile.CLOSE, lambda: None, never)
         assert bounds is not None
-        scores.append(drawn - plan.penalty(tau) - bounds.upper)
+        scores.append(drawn - drawing.penalty(tau, plan.epsilon_choice) - bounds.upper)
     j = plan.draw(found, Said(list(said)), lambda: None)
     assert j == scores.index(max(scores))
 
@@ -214,8 +221,8 @@ def test_one_sided_noise_and_penalties_are_what_the_proof_says() -> None:
     assert plan.spread == Fraction(34, 32) / plan.epsilon_choice
     assert plan.scale(64) == Fraction(64 * 17, 16) / plan.epsilon_value
     assert plan.bounds[-1] == 1000
-    assert plan.penalty(1) == 0
-    assert plan.penalty(512) == round(2 * math.log(512) * 2.5 * GRID)
+    assert drawing.penalty(1, plan.epsilon_choice) == 0
+    assert drawing.penalty(512, plan.epsilon_choice) == round(2 * math.log(512) * 2.5 * GRID)
     fixed = linear.plan("quantile", Fraction(1), Limits(50, fixed=True))
     assert isinstance(fixed, linear_quantile.LinearQuantile)
     assert (fixed.bounds, fixed.epsilon_choice, fixed.epsilon_value) == ((50,), 0, 1)
@@ -237,25 +244,12 @@ def test_the_law_of_the_bound_hides_a_hub() -> None:
         for tau in plan.bounds:
             bounds = deletion.solve(found, tau, GRID // linear_quantile.CLOSE, lambda: None, never)
             assert bounds is not None
-            scores.append(-(bounds.upper + plan.penalty(tau)) / GRID)
+            scores.append(-(bounds.upper + drawing.penalty(tau, plan.epsilon_choice)) / GRID)
         laws.append(of_noisy_maximum(scores, float(plan.spread)))
     assert math.isclose(sum(laws[0]), 1, abs_tol=1e-6)
     ratios = [a / b for a, b in zip(*laws, strict=True)]
     assert max(*ratios, *(1 / r for r in ratios)) <= math.exp(float(plan.epsilon_choice)) + 1e-6
     assert max(abs(math.log(r)) for r in ratios) >= 0.5  # the bound is nearly met: a real case
-
-
-def of_noisy_maximum(scores: list[float], scale: float) -> list[float]:
-    """Return how likely each is the greatest after exponential noise."""
-    # nothing below the greatest score wins; there each law is smooth
-    at = np.linspace(max(scores), max(scores) + 60 * scale, 400_001)
-    below = [1 - np.exp(-(at - s) / scale) for s in scores]
-    law = []
-    for j, score in enumerate(scores):
-        density = np.exp(-(at - score) / scale) / scale
-        others = np.prod([b for i, b in enumerate(below) if i != j], axis=0)
-        law.append(float(np.trapezoid(density * others, at)))
-    return law
 
 
 def test_answers_are_near_and_their_scale_is_told() -> None:
@@ -290,3 +284,49 @@ def test_a_tick_stops_it() -> None:
 
     with pytest.raises(Stop):
         deletion.solve(wheel(5, 30), 3, 0, tick, never)
+
+
+def listening(told: list[deletion.Lower]) -> Callable[[deletion.Lower], bool]:
+    """Return what keeps every lower bound, and never gives up."""
+
+    def hopeless(lower: deletion.Lower) -> bool:
+        told.append(lower)
+        return False
+
+    return hopeless
+
+
+def test_no_question_fails_for_units_that_are_unlike() -> None:
+    """That one fails would tell who is there: certificates close on skewed data, too."""
+    members = np.array([[0, 2, 4], [0, 3, 4], [1, 3, 4]], np.int32)
+    counts = np.array([1980, 38, 150333], np.int64)
+    seed = random.SystemRandom().randrange(2**32)
+    source = random.Random(seed)
+    instances = [(members, counts, 5)]
+    for unit in range(5):
+        kept = (members != unit).all(axis=1)
+        instances.append((members[kept], counts[kept], 5))
+    for _ in range(150):
+        units = source.randrange(2, 7)
+        sets = {
+            tuple(sorted(source.sample(range(units), min(units, source.randrange(2, 4)))))
+            for _ in range(source.randrange(1, 7))
+        }
+        rows = [(*one, *[units] * (3 - len(one))) for one in sorted(sets)]
+        sizes = [int(10 ** source.uniform(0, 9.6)) for _ in rows]
+        instances.append((np.array(rows, np.int32), np.array(sizes, np.int64), units))
+    for members, counts, units in instances:
+        if not len(members):
+            continue
+        told: list[deletion.Lower] = []
+        for tau in (16384, 64, 1):
+            found = deletion.solve(
+                Memberships(members, counts, units),
+                tau,
+                GRID // linear_quantile.CLOSE,
+                lambda: None,
+                listening(told),
+            )
+            assert found is not None
+            assert found.upper - found.lower <= GRID // linear_quantile.CLOSE, f"seed {seed}"
+            assert all(lower.at(tau) <= found.upper for lower in told), f"seed {seed}"

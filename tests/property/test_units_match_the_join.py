@@ -31,7 +31,7 @@ MOST_CASES = 60
 BOUND = """
 do language plpython3u $body$
 from dpsql.core.mechanisms import threshold, truncation
-truncation.bounds = lambda largest: ({0},)
+truncation.bounds = lambda largest, least=1: ({0},)
 threshold.cutoff = lambda *parameters, each: 1
 from dataclasses import replace
 from dpsql.core.mechanisms import linear_quantile

@@ -74,7 +74,7 @@ from dpsql.core.smooth import SmoothBound
 sensitivity.bound = lambda *a, **k: SmoothBound(Fraction(1), (0,), 0)
 """
 NOT_CUT = """
-from dpsql.model import Contributions
+from dpsql.counted import Contributions
 Contributions.truncated = lambda self, j, groups: [
     self.grid * sum(amount for amount, _ in self.groups.get(key, {}).values()) for key in groups]
 """

@@ -137,7 +137,7 @@ def test_units_and_links_are_found_again_by_their_names(server, protected):
         copy.sql("select dp.acknowledge_restore('a copy')")
         assert sorted(copy.sql(shown)) == [
             ("person", "person.id", None),
-            ("visit", "person.id by person", None),
+            ("visit", "person.id by visit.who", None),
         ]
         copy.sql("select dp_count(*) from visit")
     finally:

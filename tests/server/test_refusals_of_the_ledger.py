@@ -73,10 +73,10 @@ def test_a_relation_whose_cap_is_reached_tells_nothing_of_other_roles(shop: Any)
     shop.connect(user="alice").execute(ASK)
     refusal = Refusal(
         "PD001",
-        "privacy budget of a protected relation exceeded",
+        "privacy budget of relation public.client exceeded",
         "The question costs epsilon = 1 and delta = 0, more than its owner's cap leaves for all roles.",
         "Ask with a smaller dp.epsilon or dp.delta (0 where the question allows it), or ask"
-        " the owner for SELECT dp.set_root_cap(relation, epsilon, delta).",
+        " the owner for SELECT dp.set_root_cap('public.client', epsilon, delta).",
         CLIENTS_OF_ANOTHER_KIND,
     )
     check(shop.connect(user="bob"), shop.connect(), refusal)

@@ -362,5 +362,5 @@ def test_a_member_of_a_partition_of_a_member(database: Any) -> None:
         "insert into ord values (1, 1); insert into item select 1 from generate_series(1, 500)"
     )
     shown = dict(database.sql("select relation_name, privacy_unit from dp.relations"))
-    assert shown["item"] == "person.id by ord"
+    assert shown["item"] == "person.id by item.o, ord.p"
     assert ask(database, "select dp_count(*) from item")[0][0] < 200

@@ -60,7 +60,7 @@ def test_a_detached_partition_keeps_the_link(database: Any, how: str) -> None:
     assert len(found) == 1
     assert "log1 was a part of public.log and is linked to public.person by itself" in found[0]
     assert "GRANT SELECT ON public.log1 TO dp_executor" in found[0]
-    assert shown(database)["log1"] == "person.id by person"
+    assert shown(database)["log1"] == "person.id by log1.p"
     error = refused(database.connect(), "select dp.declare_public('log1')")
     assert error.sqlstate == "PD040"
     database.sql("grant select on log1 to dp_executor")
@@ -72,6 +72,16 @@ def test_a_detached_partition_keeps_the_link(database: Any, how: str) -> None:
     assert database.sql("select child::text, parts::text[] from dp.unit_link") == [
         ("log", ["log2"])
     ]
+
+
+def test_a_part_made_with_its_schema_keeps_the_link(database: Any) -> None:
+    database.sql(LOGS)
+    database.sql(
+        "create schema s create table l3 partition of public.log for values from (20) to (30)"
+    )
+    found = notices(database, "alter table log detach partition s.l3")
+    assert len(found) == 1
+    assert shown(database)["l3"] == "person.id by person"
 
 
 @pytest.mark.parametrize(
@@ -89,11 +99,11 @@ def test_parts_that_came_later_keep_it_too(database: Any, parts: str) -> None:
     database.sql(f"set session_replication_role = replica; {parts}")
     found = notices(database, "alter table log detach partition log3")
     assert len(found) == 1
-    assert shown(database)["log3"] == "person.id by person"
+    assert shown(database)["log3"] == "person.id by log3.p"
     if "log31" in parts:
         found = notices(database, "alter table log3 detach partition log31")
         assert "log31 was a part of public.log3" in found[0]
-        assert shown(database)["log31"] == "person.id by person"
+        assert shown(database)["log31"] == "person.id by log31.p"
 
 
 def test_a_child_that_inherits_no_more_keeps_it(database: Any) -> None:
@@ -117,8 +127,8 @@ def test_what_was_cut_stays_cut_and_others_are_left_alone(database: Any) -> None
         "select dp.link('stay', 'doctor', array['d'], follow => false)"
     )
     notices(database, "alter table stay detach partition stay1")
-    assert shown(database)["stay1"] == "person.id"
-    assert shown(database)["stay"] == "person.id"
+    assert shown(database)["stay1"] == "person.id by stay1.p"
+    assert shown(database)["stay"] == "person.id by stay.p"
     assert notices(database, "create table other (i int); drop table other") == []
     database.sql("create schema s; alter table log1 set schema s; drop schema s cascade")
     assert database.sql("select parts::text[] from dp.unit_link where child = 'log'::regclass") == [
@@ -142,11 +152,11 @@ def test_members_are_told_when_one_of_two_units_ends(database: Any) -> None:
         "select dp.protect('doctor', privacy_unit => 'id');"
         "create table stay (p int not null references person, d int not null references doctor)"
     )
-    assert shown(database)["stay"] == "person.id; doctor.id"
+    assert shown(database)["stay"] == "person.id by stay.p; doctor.id by stay.d"
     found = notices(database, "select dp.unprotect('doctor')")
     assert len(found) == 1
     assert "stay is protected for units of person.id alone" in found[0]
-    assert shown(database)["stay"] == "person.id"
+    assert shown(database)["stay"] == "person.id by stay.p"
     found = notices(database, "select dp.unprotect('person')")
     assert len(found) == 2
     assert all("cannot be asked about any more" in f for f in found)
@@ -200,7 +210,10 @@ def test_a_restored_database_knows_the_parts(
         steps = ["select dp.acknowledge_restore('a copy')", "alter table log detach partition log1"]
         for step in steps if acknowledged_first else reversed(steps):
             copy.sql(step)
-        assert shown(copy)["log1"] == "person.id by person"
-        assert copy.sql("select relation_name from dp.relations where problem is not null") == []
+        assert shown(copy)["log1"] == "person.id by log1.p"
+        problem = "role dp_executor may not read it; to mend by GRANT SELECT ON public.log1 TO dp_executor;"
+        assert copy.sql(
+            "select relation_name, problem from dp.relations where problem is not null"
+        ) == [("log1", problem)]
     finally:
         server.drop_database(copy)

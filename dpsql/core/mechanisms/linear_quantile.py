@@ -14,14 +14,14 @@ sensitivity; Dong and others (SIGMOD 2022) try all bounds and pay for each.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.core import deletion, programs
 from dpsql.core.mechanisms.base import Release
-from dpsql.core.mechanisms.truncation import geometric, rounded
+from dpsql.core.mechanisms.drawing import handicaps
+from dpsql.core.mechanisms.truncation import rounded
 from dpsql.core.packing import GRID, Memberships
 from dpsql.errors import ReleaseFailed
 from dpsql.model import Guarantee
@@ -31,8 +31,6 @@ from dpsql.ports import NoiseSource
 CHOICE = Fraction(2, 5)
 #: Certified bounds of the number of units that must go are at most ``1/CLOSE`` apart.
 CLOSE = 32
-#: A bound that is e times as large is this many times e as unlikely, other things being equal.
-_POWER = 2
 #: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart.
 SLACK = 16
 
@@ -41,23 +39,14 @@ SLACK = 16
 class LinearQuantile:
     """Draw ``tau``, cut every unit off at it, add discrete Laplace noise of scale ``s/eps2``.
 
-    ``s = tau (1 + 1/SLACK)``.  ``tau`` is the one of ``bounds`` with the greatest
-    ``E - F(I, tau) - _POWER ln(tau)/eps1``: E is exponential noise of scale ``(1 + 2/CLOSE)/eps1``
-    (in steps of ``1/GRID``), F at most ``1/CLOSE`` above the fractional number of units that must
-    go until none has more than ``tau`` results.
+    ``s = tau (1 + 1/SLACK)``.  ``tau`` is drawn as `dpsql.core.mechanisms.drawing` says, with noise
+    of scale ``(1 + 2/CLOSE)/eps1`` and F at most ``1/CLOSE`` above the fractional number of units
+    that must go until none has more than ``tau`` results.
 
     Notes
     -----
-    Guarantee: eps1 + eps2, pure; proofs in docs/proofs/linear.md.  The drawing is permute-and-flip
-    (McKenna and Sheldon, NeurIPS 2020) as a noisy maximum (Ding and others, 2021); scores which a
-    unit moves all one way need no factor of 2, as in the exponential mechanism.  ``tau`` is public
-    then, and so is the scale of the noise.  A single bound costs nothing.
-
-    Why not AboveThreshold as for single units: its noise is twice as wide on both sides, and
-    to start above it some ``6/eps1`` units are cut; of units that share results too few are that
-    heavy.  Why ``2 ln(tau)/eps1``: a bound twice as large, whose noise is twice as large, is drawn
-    at a quarter of the odds; so a few small units outweigh no large bound, and the many bounds
-    above all units, which are never too many, have together a third of the odds of the first.
+    Guarantee: eps1 + eps2, pure; proofs in docs/proofs/linear.md.  ``tau`` is public then, and so
+    is the scale of the noise.  A single bound costs nothing.
     """
 
     guarantee: Guarantee
@@ -96,10 +85,6 @@ class LinearQuantile:
         """The scale of the noise that draws the bound."""
         return Fraction(CLOSE + 2, CLOSE) / self.epsilon_choice
 
-    def penalty(self, tau: int) -> int:
-        """Return what a bound gives away to smaller ones, times ``GRID``: a public number."""
-        return round(_POWER * math.log(tau) * GRID / self.epsilon_choice)
-
     def draw(self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]) -> int:
         """Draw the number of the public ``tau``.
 
@@ -109,17 +94,16 @@ class LinearQuantile:
         """
         if len(self.bounds) == 1:
             return 0
-        drawn = [geometric(self.spread * GRID, noise) - self.penalty(tau) for tau in self.bounds]
-        gap, least = GRID // CLOSE, 0
+        drawn = handicaps(self.bounds, self.spread, self.epsilon_choice, noise)
+        gap, known = GRID // CLOSE, list[deletion.Lower]()
         best, chosen = None, len(drawn) - 1
         for j in reversed(range(len(drawn))):
             # of equal ones the smallest bound wins
             too_much = None if best is None else drawn[j] - best
-            if too_much is not None and least > too_much:
+            look = _Look(self.bounds[j], too_much, known)
+            if too_much is not None and look.least > too_much:
                 continue
-            look = _Look(least, too_much)
             found = deletion.solve(memberships, self.bounds[j], gap, tick, look.hopeless)
-            least = look.least
             if found is None:
                 continue
             if found.upper - found.lower > gap:
@@ -130,16 +114,22 @@ class LinearQuantile:
         return chosen
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Look:
-    """What is known while a bound is looked at: fewer units than ``least`` are never enough."""
+    """A look at one bound: what is known from larger ones, and what is too much to win."""
 
-    least: int
+    tau: int
     too_much: int | None
+    known: list[deletion.Lower]
 
-    def hopeless(self, lower: int) -> bool:
-        """Take in a lower bound; tell whether it is more than what can win."""
-        self.least = max(self.least, lower)
+    @property
+    def least(self) -> int:
+        """A lower bound of the number of units, times ``GRID``."""
+        return max((lower.at(self.tau) for lower in self.known), default=0)
+
+    def hopeless(self, lower: deletion.Lower) -> bool:
+        """Take in a lower bound; tell whether there is one that is more than what can win."""
+        self.known.append(lower)
         return self.too_much is not None and self.least > self.too_much
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
-from dpsql.core.mechanisms import calibrated, truncation
+from dpsql.core.mechanisms import calibrated, drawing, truncation
 from dpsql.core.mechanisms.base import Release, at_least_one, check_budget
 from dpsql.core.mechanisms.calibrated import Calibrated
 from dpsql.core.mechanisms.truncation import Limits, Quantile
@@ -184,7 +184,7 @@ def _best(counts: Sequence[int], rank: int, scale: Fraction, noise: NoiseSource)
     below = 0
     for i, n in enumerate(counts):
         distance = max(0, below - rank, rank - below - n)
-        score = truncation.geometric(scale, noise) - distance
+        score = drawing.geometric(scale, noise) - distance
         if best is None or score > best[0]:
             best = score, i
         below += n

@@ -1,0 +1,60 @@
+"""Draw a bound that few units exceed: the cost of each, less exponential noise, decides.
+
+The bound is the one of which ``E - F(tau) - POWER ln(tau)/eps`` is the greatest: F counts the units
+that exceed it, and moves by at most 1 when a unit comes or goes, all one way; E is exponential
+noise.  That is permute-and-flip (McKenna and Sheldon, NeurIPS 2020) as a noisy maximum (Ding and
+others, 2021), for scores that need no factor of 2 (docs/proofs/truncation.md, claim 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from dpsql.ports import NoiseSource
+
+#: Costs and noise are whole numbers of ``1/STEPS``.
+STEPS = 1 << 20
+#: A bound that is e times as large is e to this power times as unlikely, other things being equal.
+POWER = 2
+
+
+def penalty(tau: int, epsilon: Fraction) -> int:
+    """Return what a bound gives away to smaller ones, times ``STEPS``: a public number."""
+    return round(POWER * math.log(tau) * STEPS / epsilon)
+
+
+def handicaps(
+    bounds: Sequence[int], spread: Fraction, epsilon: Fraction, noise: NoiseSource
+) -> list[int]:
+    """Draw for each bound its noise, of scale ``spread``, less its penalty; times ``STEPS``."""
+    return [geometric(spread * STEPS, noise) - penalty(tau, epsilon) for tau in bounds]
+
+
+def draw(
+    exceeding: Sequence[int], bounds: Sequence[int], epsilon: Fraction, noise: NoiseSource
+) -> int:
+    """Draw the number of a bound.
+
+    Parameters
+    ----------
+    exceeding : sequence of int
+        How many units exceed each of ``bounds``: exact and secret.
+    bounds : sequence of int
+        Public, ascending.
+    epsilon : Fraction
+        What it costs, whatever the number of bounds; pure.
+    noise : NoiseSource
+        The source of randomness.
+    """
+    drawn = handicaps(bounds, 1 / epsilon, epsilon, noise)
+    scores = [e - n * STEPS for e, n in zip(drawn, exceeding, strict=True)]
+    return scores.index(max(scores))  # of equal ones the smallest bound
+
+
+def geometric(scale: Fraction, noise: NoiseSource) -> int:
+    """Draw ``P(x) proportional to exp(-x/scale)`` on 0, 1, ...: half a discrete Laplace law."""
+    while (x := noise.discrete_laplace(scale)) < 0:
+        pass
+    return x
