@@ -147,9 +147,11 @@ comment on function dp.bound_of_bin(record, int, boolean) is 'internal: an end o
 
 -- Internal: from what rows of a relation are read as t, and what is counted of them.  Rows of one privacy unit
 -- are counted once a bin: a unit is in fewer bins than it has rows, so the noise is less, and a bin
--- stands out by the number of its units (docs/proofs/truncation.md, claim 3).  Public facts: keys of declared relations.
+-- stands out by the number of its units (docs/proofs/truncation.md, claim 3).  over_units: whether its rows belong to
+-- privacy units at all.  Public facts: keys of declared relations.
 -- Security definer on purpose: whoever asks may not read dp.policy.
-create or replace function dp.bound_source(relation oid, out source text, out counted text, out spends boolean)
+create or replace function dp.bound_source(relation oid, out source text, out counted text, out spends boolean,
+                                           out over_units boolean)
 returns record
 language plpgsql stable strict parallel safe security definer
 set search_path = pg_catalog, pg_temp
@@ -164,6 +166,7 @@ begin
                  from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
     counted := '*';
     spends := coalesce((select d.kind from dp.standing(relation) as d), '') <> 'public';
+    over_units := spends and exists (select from dp.unit_paths(relation) as u where u.root is not null);
     if not spends then
         return;
     end if;
@@ -275,8 +278,7 @@ begin
       from occupied as o left join counted as c on c.bin is not null
      group by o.first_bin, o.last_bin;
     outside_at_most := coalesce(outside_at_most, 0);
-    if exists (select from dp.relations as r
-                where format('%I.%I', r.schema_name, r.relation_name) = shown and r.privacy_unit is not null) then
+    if read.over_units then
         outside_at_most := null;    -- the intervals do not cover what units lose above their bound
     end if;
     epsilon_spent := case when read.spends then current_setting('dp.epsilon')::numeric else 0 end;

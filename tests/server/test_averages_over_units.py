@@ -64,11 +64,14 @@ def warnings(session: Any, statement: str) -> list[Any]:
 
 
 def test_an_average_of_what_only_types_bound_is_near_the_truth(people: Any, alice: Any) -> None:
-    """The noise of the sum is some thousands at most, over 2,571 people; false alarms below 1e-9."""
+    """One answer is off by 5 years with a chance below 0.01: then the noise of the sum is 12,855.
+
+    That needs a bound 16 times too large (odds of 16^-2), or 70 scales of the noise of a good one.
+    Of 15 answers 8 are so with a chance below 1e-12.
+    """
     ((truth,),) = people.sql(f"select avg({AGE})::float from person where born is not null")
-    for _ in range(3):
-        ((found,),) = alice.execute(f"select dp_avg({AGE}) from person").fetchall()
-        assert abs(float(found) - truth) < 5
+    asked = [alice.execute(f"select dp_avg({AGE}) from person").fetchone()[0] for _ in range(15)]
+    assert abs(float(sorted(asked)[7]) - truth) < 5
 
 
 def test_the_one_who_asks_is_told_that_bounds_are_missing(alice: Any) -> None:
@@ -152,12 +155,10 @@ def test_averages_have_intervals(alice: Any) -> None:
     assert float(row["age_high"]) == pytest.approx(2026 - low)
     assert (row["s_low"], row["s_covers"]) == (None, None)
     alice.execute("set dp.mechanism = r2t")
-    statement = statement.replace(", dp_stddev(extract(year from known)) as s", "")
-    found = alice.execute(statement + " join visit using (id)")
-    assert found.fetchone()[1:3] == (None, None)
-    ((row,),) = alice.execute(
-        asked, (f"select greatest({mean}, 0) as a from person join visit using (id)",)
-    ).fetchall()
+    joined = "from person join visit using (id)"  # one row of each needs no race
+    ends = f"select dp_interval_low({mean}), dp_interval_high({mean}) {joined}"
+    assert alice.execute(ends).fetchall() == [(None, None)]
+    ((row,),) = alice.execute(asked, (f"select greatest({mean}, 0) as a {joined}",)).fetchall()
     assert (row["a_low"], row["a_high"], row["a_covers"]) == (None, None, None)
 
 

@@ -46,7 +46,7 @@ def test_an_error_that_is_a_multiple_of_what_is_drawn_is_no_number(alice: Any) -
     statement = "select dp_count(*) from visit"
     ((mean, within, note),) = alice.execute(estimate, (statement,)).fetchall()
     assert (mean, within) == (None, None)
-    assert note.startswith("1.25 times the bound at which units are cut off, which is drawn,")
+    assert note.startswith("1.33 times the bound at which units are cut off, which is drawn,")
     alice.execute("set dp.max_rows_contributed = 5")
     ((mean, within, note),) = alice.execute(estimate, (statement,)).fetchall()
     assert 4 < mean < 6
