@@ -51,6 +51,8 @@ _AVERAGES = {
 }
 #: Result types of sums, as PostgreSQL's own; others keep their type.
 _SUMS = {"smallint": "bigint", "integer": "bigint", "bigint": "numeric"}
+#: So many times the width of their bounds values are that averages over units move to the middle.
+_WORTH_MOVING = 2
 _RANKS = {
     "dp_min": Fraction(0),
     "dp_median": Fraction(1, 2),
@@ -118,7 +120,7 @@ def formula(
         measure = Measure(chosen, zeroed(value, found))
         return Formula("{0}", (measure,), _SUMS.get(type_, type_))
     result = "double precision" if type_ in FLOATS else "numeric"
-    centre = Fraction(0) if summed else _centre(value, loose=given.loose)
+    centre = Fraction(0) if summed else _centre(value, loose=given.loose, cut=not declared)
     moved = _less(value, centre)
     total = Measure(chosen, zeroed(moved, found))
     squares = Measure(chosen, zeroed(_squared(moved), found))
@@ -173,12 +175,15 @@ def _moments(
     return Formula(text, measures, result)
 
 
-def _centre(value: Value, *, loose: bool) -> Fraction:
-    """Return the middle of the bounds, on the value's own grid.
+def _centre(value: Value, *, loose: bool, cut: bool) -> Fraction:
+    """Return the middle of the bounds, on the value's own grid, or the number nearest to 0.
 
-    Of bounds that only types have it tells nothing: then it is the number that is nearest to 0.
+    Of bounds that only types have the middle tells nothing.  Where units are cut off, what they
+    lose is lost of sum and number alike, and the more it is of the differences from a centre that
+    is far from the values: there it must make the differences much smaller.
     """
-    if loose:
+    largest = max(abs(value.low), abs(value.high))
+    if loose or (cut and largest < _WORTH_MOVING * (value.high - value.low)):
         return max(value.low, min(Fraction(0), value.high))
     low, high = value.steps
     middle = 0 if abs(low + high) <= 1 else (low + high) // 2
