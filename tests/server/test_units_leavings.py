@@ -81,7 +81,7 @@ def test_a_part_made_with_its_schema_keeps_the_link(database: Any) -> None:
     )
     found = notices(database, "alter table log detach partition s.l3")
     assert len(found) == 1
-    assert shown(database)["l3"] == "person.id by person"
+    assert shown(database)["l3"] == "person.id by l3.p"
 
 
 @pytest.mark.parametrize(
