@@ -130,7 +130,11 @@ UNIT_CASES = {
     "sum by r2t": Case(AMOUNTS, VISITS, first(350_000), R2T_UNSPLIT, "set dp.mechanism = r2t"),
     "average": Case(copies("dp_avg(amount, 0, 1000)", "amount"), VISITS, first(560), NOT_CUT, MOST),
     "variance": Case(
-        copies("dp_var_pop(amount, 0, 1000)", "amount"), VISITS, first(20_000), NOT_CUT, MOST
+        copies("dp_var_pop(amount + 10000, 10000, 11000)", "amount"),
+        VISITS,
+        first(20_000),
+        NOT_CUT,
+        MOST,
     ),
     "sums of groups": Case(
         AMOUNTS,
