@@ -65,10 +65,8 @@ from dpsql.core.mechanisms.linear_quantile import LinearQuantile
 LinearQuantile.scale = lambda self, tau: 1 / (10 * self.guarantee.epsilon)
 """
 LOOKS = """
-from fractions import Fraction
-from dpsql.core.mechanisms.linear_quantile import LinearQuantile
-LinearQuantile.spread = property(lambda self: Fraction(1, 20000))
-LinearQuantile.penalty = lambda self, tau: tau * 1000
+from dpsql.core.mechanisms import linear_quantile
+linear_quantile.handicaps = lambda bounds, *noise: [-tau * 1000 for tau in bounds]
 """
 LINKS = "select dp_count(*) from knows"
 PAIRS = "select dp_count(*) from knows x join knows y on x.b = y.b where x.a < 130 and y.a < 130"
