@@ -86,7 +86,9 @@ missing_packages() {
     pg=/usr/lib/postgresql/$1
     [ -x "$pg/bin/postgres" ] || echo "postgresql-$1"
     [ -e "$pg/lib/plpython3.so" ] || echo "postgresql-plpython3-$1"
-    [ -e "$pg/lib/pgxs/src/makefiles/pgxs.mk" ] || echo "postgresql-server-dev-$1"
+    # pgxs.mk is no sign of the headers: it comes with the client programs
+    [ -e "$("$pg/bin/pg_config" --includedir-server 2>/dev/null)/postgres.h" ] ||
+        echo "postgresql-server-dev-$1"
     [ -x /usr/bin/gcc ] || echo gcc
     [ -e /usr/include/stdio.h ] || echo libc6-dev
     [ -x /usr/bin/make ] || echo make
