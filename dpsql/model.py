@@ -21,7 +21,7 @@ from fractions import Fraction
 
 from dpsql.relation import Relation
 
-#: Shares of a unit in groups are kept in steps of this fraction of the unit.
+#: Shares of a unit in groups, certified bounds and their noise are whole numbers of ``1/GRID``.
 GRID = 2**20
 
 #: Texts of a group's key values, ``None`` for NULL; ``()`` without GROUP BY.

@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpsql.core.packing import GRID, Floats, Ints, Memberships
+from dpsql.core.packing import Floats, Ints, Memberships
 from dpsql.core.programs import Bounds, Solver
 from dpsql.errors import ReleaseFailed
+from dpsql.model import GRID
 
 #: Rounds of cuts; the last ones are never needed but in degenerate programs.
 ROUNDS = 400
@@ -35,8 +36,6 @@ _FINE = 40
 _DEAREST = 1e9
 #: A unit that loses so nearly enough gets no further cut.
 _ENOUGH = 1e-7
-
-
 #: What cuts may take, in bytes, and what they take for each unit of each set.
 MEMORY_LIMIT = 4 << 30
 _BYTES = 170
@@ -62,7 +61,7 @@ def solve(
     tau : int
         The bound.
     gap : int
-        How far the bounds may be apart, times ``packing.GRID``.
+        How far the bounds may be apart, times ``GRID``.
     tick : callable
         Called between two steps; raises to stop.
     hopeless : callable
@@ -110,7 +109,7 @@ def capped(memberships: Memberships, tau: int) -> Memberships:
     larger than ``tau`` that a solver's tolerance hides it.
     """
     most = _HUGE * tau
-    if memberships.counts.max(initial=0) <= most:
+    if memberships.most <= most:
         return memberships
     return replace(memberships, counts=np.minimum(memberships.counts, most))
 
@@ -163,7 +162,7 @@ class Excess:
     @classmethod
     def of(cls, memberships: Memberships, tau: int) -> Excess:
         """Leave out everything else."""
-        free = -(-int(memberships.counts.max(initial=0)) // _HUGE)
+        free = -(-memberships.most // _HUGE)
         memberships = capped(memberships, tau)
         loads = memberships.contributions
         above = np.zeros(memberships.units + 1, bool)

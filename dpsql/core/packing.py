@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.model import GRID
+
 Ints = NDArray[Any]
 Floats = NDArray[np.float64]
 
-#: Certified bounds are whole numbers of ``1/GRID``.
-GRID = 1 << 20
 _HALF = 26
 _MASK = (1 << _HALF) - 1
 
@@ -113,6 +113,11 @@ class Memberships:
     def total(self) -> int:
         """The number of results."""
         return int(self.counts.sum())
+
+    @cached_property
+    def most(self) -> int:
+        """The greatest number of results with the same units."""
+        return int(self.counts.max(initial=0))
 
     @cached_property
     def least(self) -> int:

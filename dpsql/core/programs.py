@@ -20,10 +20,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsql.core.packing import Floats, Program
+from dpsql.errors import ReleaseFailed
+from dpsql.model import GRID
 
 if TYPE_CHECKING:
     import highspy
 
+#: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart.
+SLACK = 16
 #: Variables that the simplex method is given: of programs whose results have two units ...
 SIMPLEX_PAIRS = 300_000
 #: ... and of others.
@@ -47,6 +51,27 @@ class Bounds:
     lower: int
 
 
+def certified(
+    program: Program, tick: Callable[[], None], hopeless: Callable[[int], bool]
+) -> int | None:
+    """Find an upper bound of the program's value, and at most ``tau/SLACK`` above it.
+
+    Parameters are those of `solve`, and ``None`` is returned as there.
+
+    Raises
+    ------
+    ReleaseFailed
+        When the solver cannot do it.
+    """
+    gap = program.tau * GRID // SLACK
+    found = solve(program, gap, tick, hopeless)
+    if found is None:
+        return None
+    if found.upper - found.lower > gap:
+        raise ReleaseFailed("the answer could not be computed")
+    return found.upper
+
+
 def solve(
     program: Program, gap: int, tick: Callable[[], None], hopeless: Callable[[int], bool]
 ) -> Bounds | None:
@@ -57,7 +82,7 @@ def solve(
     program : Program
         The program.
     gap : int
-        How far the bounds may be apart, times ``packing.GRID``.
+        How far the bounds may be apart, times ``GRID``.
     tick : callable
         Called every few milliseconds, while PDLP works every few seconds; raises to stop.
     hopeless : callable

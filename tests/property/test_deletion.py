@@ -17,10 +17,11 @@ from scipy.optimize import linprog
 from dpsql.core import deletion
 from dpsql.core.mechanisms import drawing, linear, linear_quantile
 from dpsql.core.mechanisms.truncation import Limits
-from dpsql.core.packing import GRID, Memberships
+from dpsql.core.packing import Memberships
 from dpsql.core.programs import Bounds
 from dpsql.core.rng import SystemNoise
 from dpsql.errors import ReleaseFailed
+from dpsql.model import GRID
 from tests.property.noisy_maximum import of_noisy_maximum
 from tests.property.test_packing import (
     Result,

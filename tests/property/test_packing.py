@@ -17,9 +17,10 @@ from scipy.optimize import linprog
 from dpsql.core import programs
 from dpsql.core.mechanisms import linear
 from dpsql.core.mechanisms.truncation import Limits
-from dpsql.core.packing import GRID, Memberships, Program, exact_dot, exact_loads
+from dpsql.core.packing import Memberships, Program, exact_dot, exact_loads
 from dpsql.core.rng import SystemNoise
 from dpsql.errors import InvalidParameter, ReleaseFailed
+from dpsql.model import GRID
 
 #: One result with its units by name, per kind; several results may have the same.
 Result = tuple[int, ...]
@@ -207,7 +208,9 @@ def test_candidates_that_are_left_out_could_not_win(
     drawn = [n * GRID for n in said]
     best = 0
     for tau, noise in zip(race.candidates, drawn, strict=True):
-        bounds = programs.solve(found.program(tau), tau * GRID // linear.SLACK, lambda: None, never)
+        bounds = programs.solve(
+            found.program(tau), tau * GRID // programs.SLACK, lambda: None, never
+        )
         assert bounds is not None
         value = min(bounds.upper, found.ceiling(tau) * GRID)
         best = max(best, value + noise - race.margin(tau) * GRID)
@@ -335,12 +338,12 @@ def test_a_solver_with_a_bad_tolerance_is_caught(monkeypatch: pytest.MonkeyPatch
     program = found.program(tau)
     values, _ = programs._Model(program, "simplex", lambda: None).run()
     claimed = program.free + float(values.sum())
-    assert claimed > exact.upper / GRID + tau / linear.SLACK
+    assert claimed > exact.upper / GRID + tau / programs.SLACK
     bounds = programs.solve(program, 0, lambda: None, never)
     assert bounds is not None
     assert bounds.lower <= exact.upper
     assert bounds.upper >= exact.lower
-    assert bounds.upper - bounds.lower > tau * GRID // linear.SLACK
+    assert bounds.upper - bounds.lower > tau * GRID // programs.SLACK
     with pytest.raises(ReleaseFailed):
         race.release(found, Noise([0, 0, 10**5 * GRID]), lambda: None)
 

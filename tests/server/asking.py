@@ -36,6 +36,14 @@ def silent(database: Any, relation: str, *patches: str) -> Iterator[Any]:
         yield session
 
 
+def made(server: Any, set_up: str) -> Iterator[Any]:
+    """Make a database; drop it in the end."""
+    database = server.create_database()
+    database.sql(set_up)
+    yield database
+    server.drop_database(database)
+
+
 def neighbours(server: Any, set_up: str, more: str) -> Iterator[tuple[Any, Any]]:
     """Make two databases of which the second has more; drop them in the end."""
     pair = server.create_database(), server.create_database()

@@ -57,10 +57,7 @@ MOMENTS = ("avg", "var_pop", "var_samp", "variance", "stddev_pop", "stddev_samp"
 
 @pytest.fixture(scope="module")
 def numbers(server: Any) -> Iterator[Any]:
-    database = server.create_database()
-    database.sql(SET_UP)
-    yield database
-    server.drop_database(database)
+    yield from asking.made(server, SET_UP)
 
 
 @pytest.fixture(scope="module")

@@ -55,10 +55,7 @@ TYPES = {"d": "date", "t": "timestamp", "z": "timestamptz", "whole": "date"}
 
 @pytest.fixture(scope="module")
 def moments(server: Any) -> Iterator[Any]:
-    database = server.create_database()
-    database.sql(SET_UP)
-    yield database
-    server.drop_database(database)
+    yield from asking.made(server, SET_UP)
 
 
 @pytest.fixture(scope="module")

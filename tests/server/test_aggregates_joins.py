@@ -35,10 +35,7 @@ grant usage on schema public to alice;
 
 @pytest.fixture(scope="module")
 def shop(server: Any) -> Iterator[Any]:
-    database = server.create_database()
-    database.sql(SET_UP)
-    yield database
-    server.drop_database(database)
+    yield from asking.made(server, SET_UP)
 
 
 @pytest.fixture(scope="module")

@@ -37,10 +37,7 @@ PUBLIC = "case when place between 1 and 5 then place else 0 end"
 
 @pytest.fixture(scope="module")
 def people(server: Any) -> Iterator[Any]:
-    database = server.create_database()
-    database.sql(SET_UP)
-    yield database
-    server.drop_database(database)
+    yield from asking.made(server, SET_UP)
 
 
 @pytest.fixture

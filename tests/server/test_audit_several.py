@@ -39,7 +39,8 @@ insert into knows select 100 + g, 1000 from generate_series(1, 300) g;
 insert into works select 1000, 100 + g from generate_series(1, 300) g;
 """
 BELIEVES = """
-from dpsql.core.packing import GRID, Memberships, Program
+from dpsql.core.packing import Memberships, Program
+from dpsql.model import GRID
 Program.above = Program.below = lambda self, said: GRID * (self.free + int(self.caps.sum()))
 Memberships.ceiling = lambda self, tau: self.total
 """

@@ -35,10 +35,7 @@ AGE = "2026 - extract(year from born)"
 
 @pytest.fixture(scope="module")
 def people(server: Any) -> Iterator[Any]:
-    database = server.create_database()
-    database.sql(SET_UP)
-    yield database
-    server.drop_database(database)
+    yield from asking.made(server, SET_UP)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.server import asking
 from tests.server.asking import refused
 
 pytestmark = pytest.mark.server
@@ -23,10 +24,7 @@ grant usage on schema public to alice;
 
 @pytest.fixture(scope="module")
 def people(server: Any) -> Iterator[Any]:
-    database = server.create_database()
-    database.sql(SET_UP)
-    yield database
-    server.drop_database(database)
+    yield from asking.made(server, SET_UP)
 
 
 @pytest.fixture

@@ -45,10 +45,7 @@ $body$"""
 
 @pytest.fixture(scope="module")
 def people(server: Any) -> Iterator[Any]:
-    database = server.create_database()
-    database.sql(SET_UP)
-    yield database
-    server.drop_database(database)
+    yield from asking.made(server, SET_UP)
 
 
 @pytest.fixture

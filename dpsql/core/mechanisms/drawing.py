@@ -12,24 +12,23 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+from dpsql.model import GRID
 from dpsql.ports import NoiseSource
 
-#: Costs and noise are whole numbers of ``1/STEPS``.
-STEPS = 1 << 20
 #: A bound that is e times as large is e to this power times as unlikely, other things being equal.
 POWER = 2
 
 
 def penalty(tau: int, epsilon: Fraction) -> int:
-    """Return what a bound gives away to smaller ones, times ``STEPS``: a public number."""
-    return round(POWER * math.log(tau) * STEPS / epsilon)
+    """Return what a bound gives away to smaller ones, times ``GRID``: a public number."""
+    return round(POWER * math.log(tau) * GRID / epsilon)
 
 
 def handicaps(
     bounds: Sequence[int], spread: Fraction, epsilon: Fraction, noise: NoiseSource
 ) -> list[int]:
-    """Draw for each bound its noise, of scale ``spread``, less its penalty; times ``STEPS``."""
-    return [geometric(spread * STEPS, noise) - penalty(tau, epsilon) for tau in bounds]
+    """Draw for each bound its noise, of scale ``spread``, less its penalty; times ``GRID``."""
+    return [geometric(spread * GRID, noise) - penalty(tau, epsilon) for tau in bounds]
 
 
 def draw(
@@ -49,7 +48,7 @@ def draw(
         The source of randomness.
     """
     drawn = handicaps(bounds, 1 / epsilon, epsilon, noise)
-    scores = [e - n * STEPS for e, n in zip(drawn, exceeding, strict=True)]
+    scores = [e - n * GRID for e, n in zip(drawn, exceeding, strict=True)]
     return scores.index(max(scores))  # of equal ones the smallest bound
 
 

@@ -18,15 +18,11 @@ from dpsql.core.mechanisms import linear_quantile, truncation
 from dpsql.core.mechanisms.base import Release, check_budget
 from dpsql.core.mechanisms.linear_quantile import LinearQuantile
 from dpsql.core.mechanisms.truncation import FAILURE, Limits
-from dpsql.core.packing import GRID, Memberships
-from dpsql.errors import InvalidParameter, ReleaseFailed
-from dpsql.model import Guarantee
+from dpsql.core.packing import Memberships
+from dpsql.core.programs import SLACK
+from dpsql.errors import InvalidParameter
+from dpsql.model import GRID, Guarantee
 from dpsql.ports import NoiseSource
-
-#: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart.
-SLACK = 16
-#: Each bound is so many times the one before.
-BASE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +76,12 @@ class LinearRace:
     @property
     def rounds(self) -> int:
         """The number ``L`` of bounds."""
-        return max(1, -(-(self.largest - 1).bit_length() // 2))
+        return len(self.candidates)
 
     @property
     def candidates(self) -> list[int]:
         """The bounds, ascending."""
-        return [*(BASE**j for j in range(1, self.rounds)), max(self.largest, 2)]
+        return list(truncation.race(self.largest))
 
     def scale(self, tau: int) -> Fraction:
         """Return the scale of the noise of a candidate."""
@@ -119,15 +115,10 @@ class _Candidate:
         """Find the value, unless it turns out that it cannot exceed ``best``."""
         self.done = True
         # of all upper bounds the least counts, so none that was used to give up is below the value
-        gap = self.tau * GRID // SLACK
-        found = programs.solve(
-            memberships.program(self.tau), gap, tick, lambda upper: upper + self.handicap <= best
+        upper = programs.certified(
+            memberships.program(self.tau), tick, lambda upper: upper + self.handicap <= best
         )
-        if found is None:
-            return None
-        if found.upper - found.lower > gap:
-            raise ReleaseFailed("the answer could not be computed")
-        return min(found.upper, self.upper)
+        return None if upper is None else min(upper, self.upper)
 
 
 def plan(mechanism: str, epsilon: Fraction, limits: Limits) -> LinearRace | LinearQuantile:

@@ -22,17 +22,16 @@ from dpsql.core import deletion, programs
 from dpsql.core.mechanisms.base import Release
 from dpsql.core.mechanisms.drawing import handicaps
 from dpsql.core.mechanisms.truncation import rounded
-from dpsql.core.packing import GRID, Memberships
-from dpsql.errors import ReleaseFailed
-from dpsql.model import Guarantee
+from dpsql.core.packing import Memberships
+from dpsql.core.programs import SLACK
+from dpsql.errors import InternalError, ReleaseFailed
+from dpsql.model import GRID, Guarantee
 from dpsql.ports import NoiseSource
 
 #: Share of epsilon that pays for the choice of the bound.
 CHOICE = Fraction(2, 5)
 #: Certified bounds of the number of units that must go are at most ``1/CLOSE`` apart.
 CLOSE = 32
-#: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart.
-SLACK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +67,11 @@ class LinearQuantile:
             When a program could not be solved.
         """
         tau = self.bounds[self.draw(memberships, noise, tick)]
-        gap = tau * GRID // SLACK
-        found = programs.solve(memberships.program(tau), gap, tick, lambda _: False)
-        if found is None or found.upper - found.lower > gap:
-            raise ReleaseFailed("the answer could not be computed")
+        upper = programs.certified(memberships.program(tau), tick, lambda _: False)
+        if upper is None:
+            raise InternalError("a program was given up that nothing speaks against")
         scale = self.scale(tau)
-        value = found.upper + noise.discrete_laplace(scale * GRID)
+        value = upper + noise.discrete_laplace(scale * GRID)
         return Release([rounded(value, GRID)], scale)
 
     def scale(self, tau: int) -> Fraction:
