@@ -1,6 +1,7 @@
 """Counts and sums over privacy units: error and time on TPC-H, beside the plain query.
 
-``python -m bench.units [--sf 1] [--repeat 20] [--epsilon 1] [--units customer,supplier]``, on the
+``python -m bench.units [--sf 1] [--repeat 20] [--epsilon 1] [--units customer,supplier]
+[--queries q01,q06] [--methods quantile,r2t]``, on the
 cluster that ``make up`` started.  The queries are the forms of TPC-H in ``bench/tpch/``;
 relations that do not belong to the unit are public.  *cold* is the first answer of a new session,
 *warm* a later one of the same session that is computed again; the error is the median over groups
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--units", default="customer,supplier")
     parser.add_argument("--queries", default="")
+    parser.add_argument("--methods", default=",".join(METHODS))
     arguments = parser.parse_args()
     rows = []
     for unit in arguments.units.split(","):
@@ -62,7 +64,7 @@ def _measure(where: str, text: str, arguments: argparse.Namespace) -> list[dict[
         width = _width(text)
         truth = {row[:-width]: row[-width:] for row in owner.execute(plain).fetchall()}
         _set(warm, arguments.epsilon)
-        for method in METHODS:
+        for method in arguments.methods.split(","):
             errors: list[float] = []
             times: dict[str, list[float]] = {"raw": [], "cold": [], "warm": []}
             try:

@@ -2,7 +2,8 @@
 
 Two kinds of code, both expressions that PostgreSQL evaluates while it reads the rows:
 
-- *exact*: dates, timestamps, booleans, ``"char"`` and ``oid`` fit eight bytes;
+- *exact*: dates, timestamps, booleans, ``"char"`` and ``oid`` fit eight bytes; of values that a
+  filter lists the place in the list is enough;
 - *hashed*: PostgreSQL's own 64-bit hash of the type, which its definition makes equal for
   equal values (numeric 1.0 and 1.00, -0.0 and 0.0, ``char(n)`` whatever its blanks).  That
   different values have different codes is checked for every attribute in the snapshot of the
@@ -34,6 +35,8 @@ Value = TypeVar("Value")
 
 #: A dictionary of groups is read up to this many values.
 MOST_GROUPS = 100_000
+#: Values are coded by their place in a list that is no longer.
+_LISTED = 32
 
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _STAMP = (
@@ -175,6 +178,9 @@ def _family(attribute: Attribute) -> str:
 
 def _code(attribute: Attribute) -> tuple[str, str]:
     """Return the code's type and its expression over ``{0}``."""
+    if 0 < len(attribute.values) <= _LISTED:
+        listed = ", ".join(attribute.values).replace("{", "{{").replace("}", "}}")
+        return "integer", f"pg_catalog.array_position(ARRAY[{listed}], {{0}})"
     family = _family(attribute)
     return _EXACT[family] if family in _EXACT else ("bigint", _HASHED[family])
 

@@ -7,11 +7,12 @@ them, few rows are ever held several times, and the bound is checked again and a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
 
-from dpsql.model import Occurrence
+from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
 from dpsql.query.counting_sql import source_sql
 from dpsql.query.elimination import Base, Plan
@@ -21,7 +22,7 @@ from dpsql.statistics.sizes import Facts
 
 _INTEGERS = ("smallint", "integer", "bigint")
 #: Columns that dp.pack takes.
-MAX_COLUMNS = 8
+MAX_COLUMNS = 16
 #: Times that rows just read exist, at most: in the processes that pack them, on their way to the
 #: leader, there, as the result, in SPI's hands and in Python's.
 _COPIES = 6
@@ -43,16 +44,19 @@ def readable(plan: Plan) -> bool:
     """Whether the kernel can evaluate the plan at all: a matter of shape and types only."""
     if plan.query.predicates:
         return False
-    for i, attributes in needed(plan).items():
-        if len(attributes) > MAX_COLUMNS:
-            return False
-        for a in attributes:
-            attribute = plan.query.attributes[a]
-            if attribute.type_name not in _INTEGERS:
-                return False
-            if not attribute.join and not _never_null(plan.query.occurrences[i], a):
-                return False
-    return True
+    return all(
+        len(attributes) <= MAX_COLUMNS and readable_attributes(plan.query, i, attributes)
+        for i, attributes in needed(plan).items()
+    )
+
+
+def readable_attributes(query: JoinQuery, index: int, attributes: Iterable[int]) -> bool:
+    """Whether attributes of an occurrence are integers, and rows without one in no result."""
+    return all(
+        query.attributes[a].type_name in _INTEGERS
+        and (query.attributes[a].join or _never_null(query.occurrences[index], a))
+        for a in attributes
+    )
 
 
 def expected_bytes(plan: Plan, facts: Facts) -> float:
@@ -74,10 +78,12 @@ def read_tables(
     NotInArrays
         When the rows do not fit the memory bound.
     """
-    return {
-        i: _read(plan, i, attributes, facts, database, memory)
-        for i, attributes in needed(plan).items()
-    }
+    found = {}
+    for i, attributes in needed(plan).items():
+        base = Base(i, attributes, (), grouped=False, unit=True, unique=False)
+        columns, rows = read_columns(plan.query, base, {}, facts, database, memory)
+        found[i] = dict(zip(attributes, columns, strict=True)), rows
+    return found
 
 
 def _never_null(occurrence: Occurrence, attribute: int) -> bool:
@@ -91,50 +97,88 @@ def _never_null(occurrence: Occurrence, attribute: int) -> bool:
     )
 
 
-def _read(
-    plan: Plan,
-    index: int,
-    attributes: tuple[int, ...],
+def read_columns(
+    query: JoinQuery,
+    base: Base,
+    values: Mapping[str, str],
     facts: Facts,
     database: Database,
     memory: Memory,
-) -> tuple[dict[int, Ints], int]:
-    base = Base(index, attributes, (), grouped=False, unit=True, unique=False)
-    if not attributes:
-        _, source = source_sql(plan.query, base)
-        return {}, int(str(database.execute(f"SELECT count(*) FROM {source}")[0][0]))
-    parts: list[list[Ints]] = [[] for _ in attributes]
+) -> tuple[list[Ints], int]:
+    """Read an occurrence whole: the attributes ``base.output``, then ``values``; and its rows."""
+    number = len(base.output) + len(values)
+    if not number:
+        _, source = source_sql(query, base)
+        return [], int(str(database.execute(f"SELECT count(*) FROM {source}")[0][0]))
+    parts: list[list[Ints]] = [[] for _ in range(number)]
     rows = 0
-    ranges = _ranges(plan.query.occurrences[index], len(attributes), facts)
-    for first in range(0, len(ranges), _TOGETHER):
-        room = max(1, (memory.limit - memory.used) // _COPIES)
-        sql = _packing(plan, base, ranges[first : first + _TOGETHER], room)
-        packed = fetch(database, sql)
-        if packed is None:
-            continue
-        columns = unpack(packed)
+    ranges = page_ranges(query.occurrences[base.occurrence], number, facts)
+    for columns in read_pieces(query, base, values, ranges, database, memory):
         rows += len(columns[0])
         for part, column in zip(parts, columns, strict=True):
             memory.hold(column.nbytes)
             part.append(column)
-        database.tick()
-    found = {}
-    for k, a in enumerate(attributes):
-        found[a] = _join(parts[k], memory)
+    found = []
+    for k in range(number):
+        found.append(_join(parts[k], memory))
         parts[k] = []
         database.tick()
     return found, rows
 
 
-def _packing(plan: Plan, base: Base, ranges: list[tuple[str, ...]], room: int) -> str:
+def read_pieces(
+    query: JoinQuery,
+    base: Base,
+    values: Mapping[str, str],
+    ranges: list[tuple[str, ...]],
+    database: Database,
+    memory: Memory,
+) -> Iterator[list[Ints]]:
+    """Yield the rows of an occurrence in pieces, a few ranges each, whatever their order.
+
+    Parameters
+    ----------
+    query : JoinQuery
+        The query.
+    base : Base
+        The occurrence, and the attributes that are wanted of it.
+    values : mapping
+        Integers per row, never NULL, by name: SQL over the occurrence's alias.
+    ranges : list
+        Conditions of ranges of pages, from `page_ranges`.
+    database : Database
+        Reads.
+    memory : Memory
+        Bounds what one statement may pack; holds nothing.
+    """
+    for first in range(0, len(ranges), _TOGETHER):
+        room = max(1, (memory.limit - memory.used) // _COPIES)
+        packed = fetch(
+            database, _packing(query, base, values, ranges[first : first + _TOGETHER], room)
+        )
+        if packed is not None:
+            yield unpack(packed)
+        database.tick()
+
+
+def _packing(
+    query: JoinQuery,
+    base: Base,
+    values: Mapping[str, str],
+    ranges: list[tuple[str, ...]],
+    room: int,
+) -> str:
     """Write the statement that packs some ranges: parallel workers take one after the other."""
     selects = []
+    number = len(base.output) + len(values)
     for condition in ranges:
-        expressions, source = source_sql(plan.query, base, condition)
-        columns = ", ".join(f"({expressions[a]}) AS c{k}" for k, a in enumerate(base.output))
+        named = dict(values)
+        expressions, source = source_sql(query, base, condition, named)
+        listed = [*(expressions[a] for a in base.output), *named.values()]
+        columns = ", ".join(f"({sql}) AS c{k}" for k, sql in enumerate(listed))
         selects.append(f"SELECT {columns} FROM {source}")
-    values = ", ".join(f"p.c{k}" for k in range(len(base.output)))
-    return f"SELECT dp.pack({room}::bigint, {values}) FROM ({' UNION ALL '.join(selects)}) AS p"
+    packed = ", ".join(f"p.c{k}" for k in range(number))
+    return f"SELECT dp.pack({room}::bigint, {packed}) FROM ({' UNION ALL '.join(selects)}) AS p"
 
 
 def unpack(packed: bytes) -> list[Ints]:
@@ -151,14 +195,28 @@ def unpack(packed: bytes) -> list[Ints]:
     return columns
 
 
-def _ranges(occurrence: Occurrence, columns: int, facts: Facts) -> list[tuple[str, ...]]:
-    """Conditions that cut a large table into ranges of pages; open at both ends."""
+def page_ranges(
+    occurrence: Occurrence,
+    columns: int,
+    facts: Facts,
+    rows: float | None = None,
+    packed: int | None = None,
+) -> list[tuple[str, ...]]:
+    """Conditions that cut a large table into ranges of pages; open at both ends.
+
+    ``rows`` is how many rows are expected, if not all; few are read without ranges, which could
+    keep the server from using an index.  ``packed`` is how many bytes one statement reads, about.
+    """
+    packed = limits.PACKED if packed is None else packed
     oid = occurrence.relation.oid
     pages = facts.pages.get(oid, 0)
     step = limits.PAGES
+    expected = facts.rows.get(oid, 0.0) if rows is None else rows
+    if rows is not None and rows * columns * 8 < packed:
+        return [()]
     if pages:
-        a_page = facts.rows.get(oid, 0.0) / pages * columns * 8
-        step = max(1, min(step, int(limits.PACKED / _TOGETHER / max(a_page, 1.0))))
+        a_page = expected / pages * columns * 8
+        step = max(1, min(step, int(packed / _TOGETHER / max(a_page, 1.0))))
     if occurrence.relation.kind not in ("r", "m") or pages <= 2 * step:
         return [()]
     tid = f"{occurrence.alias}.ctid"

@@ -1,4 +1,4 @@
--- dp.pack(max_bytes, a, ...): rows of one to eight integers (any mix of the three types) as one
+-- dp.pack(max_bytes, a, ...): rows of one to sixteen integers (any mix of the three types) as one
 -- bytea, column after column, four bytes a value where all fit; sql/hook/pack.c says how.
 -- A row with a NULL is left out; more than max_bytes of values in one process is an error (54000).
 -- NULL without rows.  Parallel: the rows arrive in no particular order.  For dp_executor.

@@ -19,7 +19,7 @@
 #include "fmgr.h"
 #include "utils/memutils.h"
 
-#define MAX_COLUMNS 8
+#define MAX_COLUMNS 16
 #define FIRST_ROWS 64
 #define MOST_ROWS 65536
 

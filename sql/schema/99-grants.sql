@@ -136,6 +136,7 @@ grant execute on function
     dp.fingerprint_text(oid[]),
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any"),
+    dp.planned_rows(text),
     dp.draw(bytea, bigint, integer, bigint)
 to dp_executor;
 

@@ -1,0 +1,282 @@
+"""What units contribute where the rows of one relation determine all others by keys, in arrays.
+
+A line determines its order, and the order its customer.  The other relations are read whole, into
+tables that are looked up by key; the rows of the first are read in pieces and added to counts and
+sums in arrays, with one cell for each group and unit.  Nothing is sorted, a piece is forgotten when
+it is added, and many sums cost one pass: a third to a fifth of the server's own hash tables (bench/
+README.md).  Whether it is done so changes time, never a number (PRIVACY.md section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpsql.counted import Contributions
+from dpsql.model import JoinQuery, Occurrence, Weight
+from dpsql.ports import Database
+from dpsql.query.elimination import Base, Plan
+from dpsql.statistics import limits
+from dpsql.statistics.accumulate import Cells
+from dpsql.statistics.arrays import Ints, Memory, NotInArrays, Table
+from dpsql.statistics.codes import coded_plan, decode_keys, read_texts
+from dpsql.statistics.counts import OUT_OF_RANGE
+from dpsql.statistics.histogram import histogram
+from dpsql.statistics.lookup import Lookup
+from dpsql.statistics.reading import (
+    MAX_COLUMNS,
+    page_ranges,
+    read_columns,
+    read_pieces,
+    readable_attributes,
+)
+from dpsql.statistics.sizes import Facts
+
+#: A column: of an attribute, or of a weight.
+Name = int | str
+Columns = dict[Name, Ints]
+
+
+def evaluate(
+    plan: Plan,
+    queries: Sequence[JoinQuery],
+    bounds: Sequence[Sequence[int]],
+    first: Occurrence,
+    rows: float | None,
+    facts: Facts,
+    database: Database,
+    memory: Memory,
+) -> list[Contributions] | None:
+    """Tell how many units contribute how much; ``None`` where arrays cannot.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of all queries together, per group and unit; only its query matters.
+    queries : sequence of JoinQuery
+        Counts and sums that differ in their weights.
+    bounds : sequence of sequences of int
+        For each the sizes of units that are told apart.
+    first : Occurrence
+        The one whose rows determine all others.
+    rows : float, optional
+        How many of its rows are expected, if not all.
+    facts : Facts
+        Sizes of relations.
+    database : Database
+        Reads one snapshot.
+    memory : Memory
+        The bound.
+    """
+    unit = queries[0].unit
+    if unit is None:
+        return None
+    shown = replace(plan, query=replace(plan.query, groups=queries[0].groups))
+    read = frozenset(a for o in plan.query.occurrences for a in o.attributes)
+    coded = coded_plan(shown, read)
+    if coded is None or not _fits(coded.query, read):
+        return None
+    texts = read_texts(shown, read, database)
+    if texts is None:
+        return None
+    known = {a: np.array(sorted(map(int, table)), np.int64) for a, table in texts.items()}
+    try:
+        run = _Run(coded.query, first, facts, database, memory)
+        cells = Cells(run.keys, len(plan.query.weights), known, memory)
+        for columns in run.results(rows):
+            cells.add(
+                [columns[a] for a in run.keys],
+                [columns[f"w{i}"] for i in range(len(plan.query.weights))],
+                database.tick,
+            )
+        codes, sums = cells.found()
+        weights = {w: sums[1 + i] for i, w in enumerate(plan.query.weights)}
+        found = []
+        for query, listed in zip(queries, bounds, strict=True):
+            amount = weights[query.weights[0]] if query.weights else sums[0]
+            table = Table(codes, amount, len(amount))
+            made = histogram(table, unit, query.groups, listed, cells.size, cells.values, memory)
+            found.append(replace(made, groups=decode_keys(shown, texts, made.groups)))
+            database.tick()
+    except NotInArrays:
+        return None
+    except Exception as error:
+        # values past 64 bits, which declared bounds would have excluded
+        if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
+            raise
+        return None
+    return found
+
+
+def _fits(query: JoinQuery, read: frozenset[int]) -> bool:
+    """Whether shape, types and weights suit arrays."""
+    if any(len(p.occurrences) > 1 for p in query.predicates):
+        return False
+    if any(len(w.occurrences) > 1 for w in query.weights):
+        return False
+    return all(
+        readable_attributes(query, o.index, o.attributes & read)
+        and len(o.attributes & read) + len(_weights(query, o.index)) <= MAX_COLUMNS
+        for o in query.occurrences
+    )
+
+
+def _weights(query: JoinQuery, index: int) -> dict[str, str]:
+    """Write the weights of an occurrence as integers of eight bytes."""
+    return {
+        f"w{i}": _integer(weight)
+        for i, weight in enumerate(query.weights)
+        if weight.occurrences == {index}
+    }
+
+
+def _integer(weight: Weight) -> str:
+    factor = f" * {10**weight.digits}" if weight.digits else ""
+    return f"(({weight.sql}){factor})::bigint"
+
+
+@dataclass(slots=True)
+class _Other:
+    """A relation that is looked up, and the attributes that it is found by."""
+
+    columns: Columns
+    key: tuple[int, ...]
+
+    def rows(self) -> int:
+        return len(self.columns[self.key[0]])
+
+    def lookup(self, memory: Memory) -> Lookup:
+        return Lookup([self.columns[a] for a in self.key], memory)
+
+
+class _Run:
+    """Reads the other relations, then the results piece by piece."""
+
+    def __init__(
+        self,
+        query: JoinQuery,
+        first: Occurrence,
+        facts: Facts,
+        database: Database,
+        memory: Memory,
+    ) -> None:
+        self.query = query
+        self.first = query.occurrences[first.index]  # its values may be coded
+        self.facts = facts
+        self.database = database
+        self.memory = memory
+        unit = () if query.unit is None else (query.unit,)
+        self.keys = tuple(dict.fromkeys((*query.groups, *unit)))
+        self.others = self._folded([self._read(o, key) for o, key in self._order()])
+        self._narrow()
+        self.lookups = [other.lookup(memory) for other in self.others]
+
+    def _order(self) -> list[tuple[Occurrence, tuple[int, ...]]]:
+        """Return the other occurrences as they are found, each with a key that is known then."""
+        known = set(self.first.attributes)
+        left = [o for o in self.query.occurrences if o is not self.first]
+        found = []
+        while left:
+            for occurrence in left:
+                keys = [k for k in self.query.identifying_keys(occurrence) if k <= known]
+                if keys:
+                    break
+            else:
+                raise NotInArrays("no key")
+            found.append((occurrence, min((tuple(sorted(k)) for k in keys), key=len)))
+            known |= occurrence.attributes
+            left.remove(occurrence)
+        return found
+
+    def _base(self, occurrence: Occurrence) -> Base:
+        here = tuple(
+            n
+            for n, p in enumerate(self.query.predicates)
+            if p.occurrences and p.occurrences <= {occurrence.index}
+        )
+        attributes = tuple(sorted(occurrence.attributes))
+        return Base(occurrence.index, attributes, here, grouped=False, unit=True, unique=False)
+
+    def _read(self, occurrence: Occurrence, key: tuple[int, ...]) -> _Other:
+        base, values = self._base(occurrence), _weights(self.query, occurrence.index)
+        columns, _ = read_columns(self.query, base, values, self.facts, self.database, self.memory)
+        return _Other(dict(zip((*base.output, *values), columns, strict=True)), key)
+
+    def _folded(self, others: list[_Other]) -> list[_Other]:
+        """Look up what other relations already tell once for their rows, not for every result."""
+        kept: list[_Other] = []
+        for j in reversed(range(len(others))):
+            other = others[j]
+            hosts = [o for o in others[:j] if set(other.key) <= set(o.columns)]
+            if hosts:
+                host = min(hosts, key=_Other.rows)
+                lookup = other.lookup(self.memory)
+                before = _nbytes(host.columns) + _nbytes(other.columns) + lookup.held
+                host.columns = _looked_up(host.columns, other, lookup)
+                self.memory.release(before)
+                self.memory.hold(_nbytes(host.columns))
+                self.database.tick()
+            else:
+                kept.append(other)
+        return kept[::-1]
+
+    def _narrow(self) -> None:
+        """Give units new numbers where they are far apart and nothing else compares them."""
+        unit = self.query.unit
+        if sum(unit in o.attributes for o in self.query.occurrences) > 1:
+            return
+        for other in self.others:
+            column = other.columns.get(unit) if unit is not None else None
+            if unit is None or column is None or not len(column):
+                continue
+            if int(column.max()) - int(column.min()) > 4 * len(column) + 1024:
+                self.memory.need(len(column) * 40)
+                codes = np.unique(column, return_inverse=True)[1].astype(np.int32)
+                self.memory.hold(codes.nbytes - column.nbytes)
+                other.columns[unit] = codes
+
+    def results(self, rows: float | None) -> Iterator[Columns]:
+        """Yield the results in pieces."""
+        base, values = self._base(self.first), _weights(self.query, self.first.index)
+        names: tuple[Name, ...] = (*base.output, *values)
+        ranges = page_ranges(self.first, len(names), self.facts, rows, limits.PIECE)
+        wanted: set[Name] = {*self.keys, *(f"w{i}" for i in range(len(self.query.weights)))}
+        later: list[set[Name]] = [
+            wanted.union(*(other.columns for other in self.others[j + 1 :]))
+            for j in range(len(self.others))
+        ]
+        pieces = read_pieces(self.query, base, values, ranges, self.database, self.memory)
+        for piece in pieces:
+            columns = dict(zip(names, piece, strict=True))
+            for other, lookup, needed in zip(self.others, self.lookups, later, strict=True):
+                columns = _looked_up(columns, other, lookup, needed)
+                self.database.tick()
+            if len(columns[self.keys[0]]):
+                yield columns
+
+
+def _looked_up(
+    columns: Columns, other: _Other, lookup: Lookup, needed: set[Name] | None = None
+) -> Columns:
+    """Add the columns of the rows that are found; rows that find none, or unlike ones, go."""
+    places, found = lookup.find([columns[a] for a in other.key])
+    if found is not None:
+        places, columns = places[found], _kept(columns, found)
+    for a in other.columns:
+        if a in columns and a not in other.key:
+            alike = columns[a] == other.columns[a][places]
+            if not bool(alike.all()):
+                places, columns = places[alike], _kept(columns, alike)
+    new = {name: column[places] for name, column in other.columns.items() if name not in columns}
+    merged = columns | new
+    return merged if needed is None else {n: c for n, c in merged.items() if n in needed}
+
+
+def _kept(columns: Columns, rows: Ints) -> Columns:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _nbytes(columns: Columns) -> int:
+    return sum(column.nbytes for column in columns.values())
