@@ -1,7 +1,7 @@
 """Read: exact counts and sums of all vectors of a question, in one snapshot.
 
-Vectors that differ only in what is summed are read together, by one statement.  Everything here is
-exact and secret (PRIVACY.md section 2).
+Vectors that differ only in what is summed are read together, and over units also those that differ
+in their FILTERs.  Everything here is exact and secret (PRIVACY.md section 2).
 """
 
 from __future__ import annotations
@@ -25,14 +25,19 @@ Exact = Union[Counts, Contributions, "Memberships"]
 
 def read(quote: Quote, services: Services) -> list[Exact]:
     """Count and sum exactly, per unit where units are protected."""
+    from dpsql.statistics.contributions import alike
+
     together: dict[tuple[bool, JoinQuery], list[int]] = {}
     found: dict[int, Exact] = {}
     for j, aggregate in enumerate(quote.aggregates):
         if isinstance(aggregate.bounding, Several):
             found[j] = read_several(aggregate.query, services)
             continue
-        alike = replace(aggregate.query, weights=(), rank=None)
-        together.setdefault((isinstance(aggregate.bounding, Truncated), alike), []).append(j)
+        over_units = isinstance(aggregate.bounding, Truncated)
+        shared = replace(aggregate.query, weights=(), rank=None)
+        if over_units:
+            shared = alike(shared)
+        together.setdefault((over_units, shared), []).append(j)
     for (over_units, _), numbers in together.items():
         aggregates = [quote.aggregates[j] for j in numbers]
         parts: Sequence[Exact]

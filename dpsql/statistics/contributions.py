@@ -23,6 +23,7 @@ from dpsql.statistics.counts import (
     in_arrays,
     prefer_arrays,
 )
+from dpsql.statistics.merged import merge
 from dpsql.statistics.sizes import Facts, read_facts
 
 # Milliseconds, measured on TPC-H at scale factor 1: of a result and each of its sums, of a row that
@@ -52,7 +53,7 @@ def contributions(
     Parameters
     ----------
     queries : sequence of JoinQuery
-        With a unit, and equal but for their weights; or one that counts distinct values.
+        With a unit, and equal but for weights and filters (`alike`).
     bounds : sequence of sequences of int
         For each query the sizes of units that are told apart, ascending.
     database : Database
@@ -64,14 +65,40 @@ def contributions(
     memory_limit : int
         Bytes that the array kernel may hold.
     """
+    parts: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+    for j, query in enumerate(queries):
+        parts.setdefault(tuple(o.filters for o in query.occurrences), []).append(j)
+    if kernel != "sql" and not reach:
+        found = _by_keys(queries, bounds, len(parts), database, kernel, memory_limit)
+        if found is not None:
+            return found
+    known: dict[int, Contributions] = {}
+    for numbers in parts.values():
+        some, listed = [queries[j] for j in numbers], [bounds[j] for j in numbers]
+        made = _by_plan(some, listed, database, reach, kernel, memory_limit)
+        known |= zip(numbers, made, strict=True)
+    return [known[j] for j in range(len(queries))]
+
+
+def alike(query: JoinQuery) -> JoinQuery:
+    """Return what queries have in common that are read together."""
+    occurrences = tuple(replace(o, filters=()) for o in query.occurrences)
+    return replace(query, weights=(), rank=None, occurrences=occurrences)
+
+
+def _by_plan(
+    queries: Sequence[JoinQuery],
+    bounds: Sequence[Sequence[int]],
+    database: Database,
+    reach: int,
+    kernel: Kernel,
+    memory_limit: int,
+) -> list[Contributions]:
+    """Evaluate the plan of queries that differ in their weights only."""
     query = together(queries)
     grouped = per_unit(query)
     facts = read_facts(grouped, database)
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
-    if kernel != "sql" and not (query.distinct or query.computed or reach):
-        keyed = _by_keys(queries, bounds, plan, facts, database, kernel, memory_limit)
-        if keyed is not None:
-            return keyed
     wanted = kernel == "arrays"
     if kernel == "auto" and not is_flat(grouped):
         wanted = prefer_arrays(plan, facts, memory_limit, workers=False)
@@ -91,24 +118,29 @@ def contributions(
 def _by_keys(
     queries: Sequence[JoinQuery],
     bounds: Sequence[Sequence[int]],
-    plan: Plan,
-    facts: Facts,
+    passes: int,
     database: Database,
     kernel: Kernel,
     memory_limit: int,
 ) -> list[Contributions] | None:
     """Go through one relation that determines all others; ``None`` where there is none."""
-    query = plan.query
+    if any(query.distinct or query.computed for query in queries):
+        return None
+    merged = merge(queries)
+    query = per_unit(merged.query)
+    facts = read_facts(query, database)
     first = leading(query, facts)
-    if first is None:
+    if first is None or (kernel == "auto" and passes == 1 and is_flat(query)):
         return None
     rows = expected_rows(query, first, database) if first.filters else None
-    if kernel == "auto" and (is_flat(query) or not prefer_keys(query, first, rows, facts)):
+    if kernel == "auto" and not prefer_keys(query, first, rows, facts, passes):
         return None
     from dpsql.statistics.arrays import Memory
     from dpsql.statistics.keyed import evaluate
 
-    return evaluate(plan, queries, bounds, first, rows, facts, database, Memory(memory_limit))
+    plan = make_plan(query, (), answer=True, sizes=facts.sizes(query), tick=database.tick)
+    memory = Memory(memory_limit)
+    return evaluate(plan, merged, queries, bounds, first, rows, facts, database, memory)
 
 
 def leading(query: JoinQuery, facts: Facts) -> Occurrence | None:
@@ -126,8 +158,10 @@ def expected_rows(query: JoinQuery, occurrence: Occurrence, database: Database) 
     return float(str(rows))
 
 
-def prefer_keys(query: JoinQuery, first: Occurrence, rows: float | None, facts: Facts) -> bool:
-    """Guess whether reading all other relations whole, to look rows up, beats SQL."""
+def prefer_keys(
+    query: JoinQuery, first: Occurrence, rows: float | None, facts: Facts, passes: int
+) -> bool:
+    """Guess whether reading all other relations whole, to look rows up, beats passes of SQL."""
     results = facts.rows.get(first.relation.oid, 0.0) if rows is None else rows
     weights = len(query.weights)
     sql = results * (_SQL_RESULT + _SQL_WEIGHT * weights)
@@ -137,7 +171,7 @@ def prefer_keys(query: JoinQuery, first: Occurrence, rows: float | None, facts: 
             size = facts.rows.get(other.relation.oid, 0.0)
             sql += min(results * _SQL_PROBE, size * _SQL_ROW)
             keyed += _STATEMENT + size * _ROW
-    return keyed < sql
+    return keyed < sql * passes
 
 
 def _in_arrays(

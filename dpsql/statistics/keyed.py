@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.counted import Contributions
-from dpsql.model import JoinQuery, Occurrence, Weight
+from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
 from dpsql.query.elimination import Base, Plan
 from dpsql.statistics import limits
@@ -25,6 +25,7 @@ from dpsql.statistics.codes import coded_plan, decode_keys, read_texts
 from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.histogram import histogram
 from dpsql.statistics.lookup import Lookup
+from dpsql.statistics.merged import Amount, Merged
 from dpsql.statistics.reading import (
     MAX_COLUMNS,
     page_ranges,
@@ -34,13 +35,14 @@ from dpsql.statistics.reading import (
 )
 from dpsql.statistics.sizes import Facts
 
-#: A column: of an attribute, or of a weight.
+#: A column: of an attribute, or of a value.
 Name = int | str
 Columns = dict[Name, Ints]
 
 
 def evaluate(
     plan: Plan,
+    merged: Merged,
     queries: Sequence[JoinQuery],
     bounds: Sequence[Sequence[int]],
     first: Occurrence,
@@ -54,9 +56,11 @@ def evaluate(
     Parameters
     ----------
     plan : Plan
-        Of all queries together, per group and unit; only its query matters.
+        Of what is merged, per group and unit; only its query matters.
+    merged : Merged
+        The queries as one.
     queries : sequence of JoinQuery
-        Counts and sums that differ in their weights.
+        Counts and sums that differ in weights and conditions.
     bounds : sequence of sequences of int
         For each the sizes of units that are told apart.
     first : Occurrence
@@ -76,27 +80,27 @@ def evaluate(
     shown = replace(plan, query=replace(plan.query, groups=queries[0].groups))
     read = frozenset(a for o in plan.query.occurrences for a in o.attributes)
     coded = coded_plan(shown, read)
-    if coded is None or not _fits(coded.query, read):
+    if coded is None or not _fits(coded.query, merged):
         return None
     texts = read_texts(shown, read, database)
     if texts is None:
         return None
     known = {a: np.array(sorted(map(int, table)), np.int64) for a, table in texts.items()}
+    present = [Amount(amount.flags) for amount in merged.amounts]
+    wanted = [a for a in dict.fromkeys((*merged.amounts, *present)) if a.columns]
     try:
-        run = _Run(coded.query, first, facts, database, memory)
-        cells = Cells(run.keys, len(plan.query.weights), known, memory)
+        run = _Run(coded.query, merged, first, facts, database, memory)
+        cells = Cells(run.keys, len(wanted), known, memory)
         for columns in run.results(rows):
-            cells.add(
-                [columns[a] for a in run.keys],
-                [columns[f"w{i}"] for i in range(len(plan.query.weights))],
-                database.tick,
-            )
+            added = [_product(columns, amount) for amount in wanted]
+            cells.add([columns[a] for a in run.keys], added, database.tick)
         codes, sums = cells.found()
-        weights = {w: sums[1 + i] for i, w in enumerate(plan.query.weights)}
+        totals = dict(zip((Amount(), *wanted), sums, strict=True))
         found = []
-        for query, listed in zip(queries, bounds, strict=True):
-            amount = weights[query.weights[0]] if query.weights else sums[0]
-            table = Table(codes, amount, len(amount))
+        for query, listed, amount, counts in zip(
+            queries, bounds, merged.amounts, present, strict=True
+        ):
+            table = _where(codes, totals[amount], totals[counts] if counts.columns else None)
             made = histogram(table, unit, query.groups, listed, cells.size, cells.values, memory)
             found.append(replace(made, groups=decode_keys(shown, texts, made.groups)))
             database.tick()
@@ -110,31 +114,32 @@ def evaluate(
     return found
 
 
-def _fits(query: JoinQuery, read: frozenset[int]) -> bool:
+def _fits(query: JoinQuery, merged: Merged) -> bool:
     """Whether shape, types and weights suit arrays."""
     if any(len(p.occurrences) > 1 for p in query.predicates):
         return False
     if any(len(w.occurrences) > 1 for w in query.weights):
         return False
     return all(
-        readable_attributes(query, o.index, o.attributes & read)
-        and len(o.attributes & read) + len(_weights(query, o.index)) <= MAX_COLUMNS
+        readable_attributes(query, o.index, o.attributes)
+        and len(o.attributes) + len(merged.values[o.index]) <= MAX_COLUMNS
         for o in query.occurrences
     )
 
 
-def _weights(query: JoinQuery, index: int) -> dict[str, str]:
-    """Write the weights of an occurrence as integers of eight bytes."""
-    return {
-        f"w{i}": _integer(weight)
-        for i, weight in enumerate(query.weights)
-        if weight.occurrences == {index}
-    }
+def _product(columns: Columns, amount: Amount) -> Ints:
+    product, *others = (columns[name] for name in amount.columns)
+    for column in others:
+        product = product * column.astype(np.int64, copy=False)
+    return product
 
 
-def _integer(weight: Weight) -> str:
-    factor = f" * {10**weight.digits}" if weight.digits else ""
-    return f"(({weight.sql}){factor})::bigint"
+def _where(codes: dict[int, Ints], amount: Ints, counts: Ints | None) -> Table:
+    """Keep the groups and units that have results."""
+    if counts is not None:
+        there = counts > 0
+        codes, amount = {a: column[there] for a, column in codes.items()}, amount[there]
+    return Table(codes, amount, len(amount))
 
 
 @dataclass(slots=True)
@@ -157,12 +162,14 @@ class _Run:
     def __init__(
         self,
         query: JoinQuery,
+        merged: Merged,
         first: Occurrence,
         facts: Facts,
         database: Database,
         memory: Memory,
     ) -> None:
         self.query = query
+        self.values = merged.values
         self.first = query.occurrences[first.index]  # its values may be coded
         self.facts = facts
         self.database = database
@@ -200,7 +207,7 @@ class _Run:
         return Base(occurrence.index, attributes, here, grouped=False, unit=True, unique=False)
 
     def _read(self, occurrence: Occurrence, key: tuple[int, ...]) -> _Other:
-        base, values = self._base(occurrence), _weights(self.query, occurrence.index)
+        base, values = self._base(occurrence), self.values[occurrence.index]
         columns, _ = read_columns(self.query, base, values, self.facts, self.database, self.memory)
         return _Other(dict(zip((*base.output, *values), columns, strict=True)), key)
 
@@ -239,10 +246,10 @@ class _Run:
 
     def results(self, rows: float | None) -> Iterator[Columns]:
         """Yield the results in pieces."""
-        base, values = self._base(self.first), _weights(self.query, self.first.index)
+        base, values = self._base(self.first), self.values[self.first.index]
         names: tuple[Name, ...] = (*base.output, *values)
         ranges = page_ranges(self.first, len(names), self.facts, rows, limits.PIECE)
-        wanted: set[Name] = {*self.keys, *(f"w{i}" for i in range(len(self.query.weights)))}
+        wanted: set[Name] = {*self.keys, *(name for values in self.values for name in values)}
         later: list[set[Name]] = [
             wanted.union(*(other.columns for other in self.others[j + 1 :]))
             for j in range(len(self.others))

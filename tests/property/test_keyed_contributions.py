@@ -105,7 +105,20 @@ def queries(draw: st.DrawFn) -> list[JoinQuery]:
     query = JoinQuery(tuple(occurrences), attributes, predicates, tuple(groups), unit)
     usable = [w for w in WEIGHTS if all(o < len(occurrences) for o in w.occurrences)]
     weights = draw(st.lists(st.sampled_from([None, *usable]), min_size=1, max_size=3))
-    return [replace(query, weights=() if w is None else (w,)) for w in dict.fromkeys(weights)]
+    asked = [replace(query, weights=() if w is None else (w,)) for w in dict.fromkeys(weights)]
+    return [*asked, *(filtered(one, draw) for one in asked if draw(st.booleans()))]
+
+
+def filtered(query: JoinQuery, draw: st.DrawFn) -> JoinQuery:
+    """Add conditions that the other queries may not have."""
+    more = {0: "r0.x > 0", 1: "r1.z is distinct from 1", 2: "r2.h < 2", 3: "r3.s > 1"}
+    return replace(
+        query,
+        occurrences=tuple(
+            replace(o, filters=(*o.filters, more[o.index])) if draw(st.booleans()) else o
+            for o in query.occurrences
+        ),
+    )
 
 
 @st.composite
