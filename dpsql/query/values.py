@@ -157,7 +157,9 @@ def zeroed(value: Value, found: Bounds) -> Value:
 def present(e: Expr) -> Expr:
     """Make ``e IS NOT NULL`` as a condition on what was clamped.
 
-    So a value's count is one with that of its column, in whatever bounds it was summed.
+    So a value's count is one with that of its column, in whatever bounds it was summed.  A guard is
+    taken apart only where its value is a column: conditions are tested in any order, and another
+    value could raise an error, which tells of a row, before its guard is looked at.
     """
     if e.kind == "cast":
         return present(e.args[0])
@@ -168,11 +170,20 @@ def present(e: Expr) -> Expr:
     if e.kind != "guard":
         return not_null(e)
     condition, value = e.args
+    inner = present(value)
+    if not all(_tests_column(c) for c in conjuncts(inner)):
+        return not_null(e)
     parts = [
         present(c.args[0]) if (c.kind, c.data) == ("is", "NOT NULL") else c
         for c in conjuncts(condition)
     ]
-    return all_of(*parts, present(value))
+    return all_of(*parts, inner)
+
+
+def _tests_column(condition: Expr) -> bool:
+    return condition == TRUE or (
+        (condition.kind, condition.data) == ("is", "NOT NULL") and condition.args[0].kind == "col"
+    )
 
 
 def written_bound(e: Expr, node: Node) -> Fraction:

@@ -55,6 +55,15 @@ def neighbours(server: Any, set_up: str, more: str) -> Iterator[tuple[Any, Any]]
         server.drop_database(database)
 
 
+def state(connection: psycopg.Connection[Any], statement: str) -> str | None:
+    """Return the SQLSTATE of a refusal, ``None`` of an answer."""
+    try:
+        connection.execute(statement)
+    except psycopg.Error as error:
+        return error.sqlstate
+    return None
+
+
 def say(connection: psycopg.Connection[Any], statement: str) -> str:
     """Return what a statement gives or why not, in words."""
     try:
