@@ -209,6 +209,40 @@ def test_what_cannot_be_asked_about_is_told_with_what_mends_it(
     asker.execute(f"select dp_count(*) from {member}")
 
 
+@pytest.mark.parametrize(
+    ("reference", "columns"),
+    [
+        ("alter table {0} add up int references {0}", "up"),
+        (
+            'alter table {0} add "The one" text references {0} (code), add up int',
+            "The one",
+        ),
+        (
+            "alter table {0} add a int, add b text, add unique (id, code),"
+            " add foreign key (b, a) references {0} (code, id)",
+            "a, b",
+        ),
+    ],
+)
+@pytest.mark.parametrize("relation", ["person", "visit"])
+def test_a_relation_that_refers_to_itself_is_explained(
+    clinic: Any, asker: Any, relation: str, reference: str, columns: str
+) -> None:
+    clinic.sql(f"alter table {relation} add code text unique")
+    clinic.sql(reference.format(relation))
+    notices = [n for n in told(clinic, UNIT) if "cannot be asked about yet" in n.message]
+    assert all("under" in n.hint for n in notices)
+    for name in (relation, "bill"):
+        problem = str(problems(clinic)[name])
+        said = f"rows of public.{relation} refer to other rows of it by {columns}, "
+        assert problem.startswith(said), problem
+        assert "PD012" in say(asker, f"select dp_count(*) from {name}")
+    clinic.sql(problem[problem.index("SELECT dp.link(") :])
+    assert set(problems(clinic).values()) == {None}
+    assert near(asker, relation, 300)
+    assert near(asker, "bill", 300)
+
+
 def test_what_a_link_leaves_to_mend_is_told(clinic: Any) -> None:
     clinic.sql(UNIT)
     clinic.sql("create table mail (p int); create table item (m int)")
