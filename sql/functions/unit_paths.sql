@@ -143,7 +143,8 @@ as $$
 begin
     return (
         select case
-                   when not a.attnotnull then format('%s.%I, which names its privacy unit, can be NULL', c.oid::regclass, a.attname)
+                   when not dp.never_null(a.attrelid, a.attnum)
+                       then format('%s.%I, which names its privacy unit, can be NULL', c.oid::regclass, a.attname)
                    when exists (select from pg_class as part
                                  where part.oid = any (dp.statistics_members(c.oid)) and part.relkind = 'f')
                        then format('%s is or has a foreign table, of which nobody enforces NOT NULL', c.oid::regclass)
