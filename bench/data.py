@@ -64,7 +64,7 @@ def prepare_tpch(dsn: str, database: str, scale: float, *, indexed: bool = False
     ``indexed``: with an index for every foreign key, as random walks want them.
     """
     where = make_conninfo(dsn, dbname=database)
-    make(dsn, database, lambda: _load_tpch(where, scale, indexed=indexed))
+    make(dsn, database, lambda: load_tpch(where, scale, indexed=indexed))
     install(where, (_TPCH / "protect.sql").read_text())
 
 
@@ -75,7 +75,7 @@ UNITS = {"customer": "c_custkey", "supplier": "s_suppkey", "orders": "o_orderkey
 def prepare_units(dsn: str, database: str, scale: float, units: Sequence[str]) -> None:
     """Make TPC-H with some kinds of privacy units; what does not belong to one is public."""
     where = make_conninfo(dsn, dbname=database)
-    make(dsn, database, lambda: _load_tpch(where, scale, indexed=False))
+    make(dsn, database, lambda: load_tpch(where, scale, indexed=False))
     protect = "".join(
         f"select dp.protect('{unit}', privacy_unit => '{UNITS[unit]}', delta => 0.001);"
         for unit in units
@@ -139,7 +139,8 @@ def _load_network(dsn: str) -> None:
         connection.execute("vacuum analyze")
 
 
-def _load_tpch(dsn: str, scale: float, *, indexed: bool) -> None:
+def load_tpch(dsn: str, scale: float, *, indexed: bool) -> None:
+    """Generate TPC-H into a new database, with its keys and current planner statistics."""
     from dpsql.client.tpch import generate
 
     with psycopg.connect(dsn, autocommit=True) as connection:

@@ -14,8 +14,7 @@ from itertools import product
 
 from psycopg.conninfo import make_conninfo
 
-from bench.data import _load_tpch as load_tpch
-from bench.data import install, make, superuser
+from bench.data import install, load_tpch, make, superuser
 from bench.graphs import measure
 
 QUERIES = {

@@ -103,15 +103,16 @@ def _debit_and_run(
         payload = compute(quote, services)
         services.catalog.confirm(prepared.relations, prepared.fingerprint)
         return payload
+    # before the charge: whoever hears it can still be refused, or cancel
+    if quote.groups is None:
+        services.warn(*warning(quote))
+    if quote.question.loose:
+        services.warn(*unbounded(quote.question.loose))
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return _stored(opened, services)
     try:
         _say_heuristic(quote.label, quote.method, services)
-        if quote.groups is None:
-            services.warn(*warning(quote))
-        if quote.question.loose:
-            services.warn(*unbounded(quote.question.loose))
         payload = compute(quote, services)
         _confirm_counted(prepared, services)
     except BaseException:

@@ -12,7 +12,7 @@ from dpsql.engine.prepare import prepare
 from dpsql.engine.price import AggregateQuote, Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.truncated import Truncated
-from dpsql.engine.undeclared import describe_threshold
+from dpsql.engine.undeclared import describe_threshold, remedy
 from dpsql.relation import show_name
 
 if TYPE_CHECKING:
@@ -213,8 +213,8 @@ def _groups(quote: Quote) -> str:
         left_out = "; rows outside a declared domain are not counted" if declared else ""
         return f"{len(quote.groups)}, all reported: their domains are public{left_out}"
     return (
-        f"unknown, usually few or none are shown. {describe_threshold(quote)} Declare the domain "
-        f"instead: {quote.question.undeclared_domain_hint}"
+        f"unknown, usually few or none are shown. {describe_threshold(quote)} "
+        f"{remedy(quote.question)}"
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dpsql.core.mechanisms.threshold import Threshold, cutoff
 from dpsql.core.mechanisms.truncation import Quantile
 from dpsql.engine.price import Quote
+from dpsql.model import Question
 
 
 def describe_threshold(quote: Quote) -> str:
@@ -38,13 +39,22 @@ def describe_threshold(quote: Quote) -> str:
 
 
 def warning(quote: Quote) -> tuple[str, str, str]:
-    """Return message, detail and hint for somebody who pays, told before any row is read."""
+    """Return message, detail and hint for somebody who will pay, told before the charge."""
     return (
         "the groups of this question are not public: most or all may be missing",
-        f"{describe_threshold(quote)} The question is charged all the same.",
-        f"The owner of the data can declare them: {quote.question.undeclared_domain_hint}. "
-        "Groups that are columns of public relations need no declaration.",
+        f"{describe_threshold(quote)} The question is charged all the same, unless it was"
+        " answered already.",
+        f"{remedy(quote.question)}. Groups that are columns of public relations need no"
+        " declaration.",
     )
+
+
+def remedy(question: Question) -> str:
+    """Say what makes the groups of a question public: who asks can do it, or the owner."""
+    hint = question.undeclared_domain_hint or ""
+    if "dp.set_domain(" not in hint:
+        return hint[:1].upper() + hint[1:]
+    return f"The owner of the data can declare them: {hint}"
 
 
 def unbounded(names: Sequence[str]) -> tuple[str, str, str]:

@@ -187,7 +187,7 @@ class _Planner:
             if e.data == "hour" and e.args[0].type.startswith("time "):
                 fields = range(25)  # 24:00 is a time
             values = [constant("numeric", str(i)) for i in fields]
-        elif e.kind == "cast" and e.args[0].kind == "extract" and e.data == e.type:
+        elif _is_field(e):
             inner = self._finite(e.args[0])
             values = inner and [constant(e.type, v.data) for v in inner if v.data is not None]  # type: ignore[arg-type]
         else:
@@ -207,6 +207,13 @@ class _Planner:
                 return None
             united.update(dict.fromkeys(as_type(v, type_) for v in values))
         return list(united)
+
+
+def _is_field(e: Expr) -> bool:
+    """Tell whether a number is a field of a date or time in another type, as date_part gives it."""
+    if e.kind == "narrow":
+        return e.args[0].kind == "extract" or _is_field(e.args[0])
+    return e.kind == "cast" and e.args[0].kind == "extract" and e.data == e.type
 
 
 def _columns(key: Expr) -> dict[str, Expr]:

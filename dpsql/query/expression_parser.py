@@ -52,6 +52,9 @@ class ExpressionParser:
         self._tokens = tokens
         self._at = 0
         self.peek = tokens[0]
+        #: Whether what is read is negated; whether it is output, outside of aggregates.
+        self._negated = False
+        self.in_output = False
 
     # -- cursor ---------------------------------------------------------------
 
@@ -129,6 +132,14 @@ class ExpressionParser:
         if self.keyword in ("UNION", "INTERSECT", "EXCEPT"):
             self.refuse("set_operation")
         refusals.refuse("expression", self.position)
+
+    def _refuse_query(self, construct: str, position: int | None = None) -> NoReturn:
+        """Refuse a sub-query of an expression, with what can be written instead of it."""
+        if self.in_output:
+            construct = "output_query"
+        elif self._negated and construct in ("exists", "in_query"):
+            construct = f"not_{construct}"
+        self.refuse(construct, position)
 
     # -- expressions ----------------------------------------------------------
 
@@ -214,7 +225,7 @@ class ExpressionParser:
             if word == "ARRAY":
                 return self._array()
             if word in ("EXISTS", "SELECT", "WITH"):
-                self.refuse("sublink")
+                self._refuse_query("exists" if word == "EXISTS" else "scalar")
             if word == "ROW" and called:
                 self.refuse("row_value")
             if word in _SQL_VALUES:
@@ -245,6 +256,9 @@ class ExpressionParser:
         if not self.is_punct("("):
             return Node("name", start, tuple(parts))
         self.advance()
+        outside = self.in_output
+        if parts[-1].startswith("dp_") and not parts[-1].startswith("dp_interval_"):
+            self.in_output = False  # an argument is a condition on rows
         flags = set()
         args: list[Node] = []
         if self.peek.kind == "operator" and self.peek.text == "*":
@@ -264,6 +278,7 @@ class ExpressionParser:
             self.expect("WHERE")
             args = [*args, self.expression()]
             self.expect_punct(")")
+        self.in_output = outside
         if self.keyword == "WITHIN":
             self.refuse("other_aggregate")
         if self.keyword == "OVER":
@@ -355,7 +370,7 @@ class ExpressionParser:
         start = self.position
         self.advance()
         if self.is_punct("("):
-            self.refuse("sublink")
+            self._refuse_query("in_query")
         self.expect_punct("[")
         args = []
         while not self.is_punct("]"):
@@ -370,9 +385,11 @@ class ExpressionParser:
         start = self.position
         self.advance()
         if self.keyword in ("SELECT", "WITH", "VALUES"):
-            self.refuse("sublink")
+            self._refuse_query("scalar")
         if self.accept("NOT"):
+            outside, self._negated = self._negated, not self._negated
             node = Node("not", start, None, (self.expression(),))
+            self._negated = outside
         elif self.peek.kind == "operator":
             operator = self.advance().text
             node = Node("op", start, operator, (self.expression(),))
@@ -412,7 +429,7 @@ class ExpressionParser:
                 self.expect(keyword)
             return Node("call", start, ("", "timezone"), (self.expression(), left))
         if word == "IN":
-            self.refuse("sublink")
+            self._refuse_query("in_query")
         if word == "OPERATOR":
             refusals.refuse("expression", start, "The operator is not one of pg_catalog.")
         if self.is_punct(","):
@@ -423,7 +440,8 @@ class ExpressionParser:
                 quantifier = self.advance().text.upper()
                 self.expect_punct("(")
                 if self.keyword in ("SELECT", "WITH"):
-                    self.refuse("sublink", start)
+                    known = {"=ANY": "in_query", "<>ALL": "not_in_query"}
+                    self._refuse_query(known.get(operator + quantifier, "scalar"), start)
                 argument = self.expression()
                 self.expect_punct(")")
                 return Node("any", start, (operator, quantifier), (left, argument))

@@ -125,9 +125,11 @@ class Flattener:
 
     def _derived(self, query: Select, ctes: Mapping[str, _Cte]) -> Columns:
         """Flatten a sub-query; its output columns as expressions."""
-        plain = not (query.grouped or query.having or query.order or query.distinct)
+        plain = not (query.grouped or query.having or query.order)
         if not plain or query.limit or query.offset:
             refusals.refuse("derived_aggregate", query.position)
+        if query.distinct:
+            refusals.refuse("derived_distinct", query.position)
         scope = self._sources(query, ctes)
         builder = Builder(self.catalog, scope.lookup)
         found: Columns = []

@@ -48,7 +48,7 @@ def parse(sql: str) -> Select:
     """
     parser = _Parser(tokenize(sql.rstrip().removesuffix(";")))
     try:
-        query = parser.statement()
+        query = parser.statement(outermost=True)
     except RecursionError:
         raise UnsupportedConstruct("the statement is nested too deeply") from None
     if parser.peek.kind != "end":
@@ -59,7 +59,8 @@ def parse(sql: str) -> Select:
 class _Parser(ExpressionParser):
     """SELECT, FROM and their clauses on top of expressions."""
 
-    def statement(self) -> Select:
+    def statement(self, *, outermost: bool = False) -> Select:
+        """Read one SELECT, to its end or the closing parenthesis."""
         start = self.position
         ctes: tuple[With, ...] = ()
         if self.accept("WITH"):
@@ -76,7 +77,9 @@ class _Parser(ExpressionParser):
         distinct = self.accept("DISTINCT")
         if distinct and self.keyword == "ON":
             self.refuse("distinct_on")
+        self.in_output = outermost
         targets = self._targets()
+        self.in_output = False
         sources: list[FromItem] = []
         if self.accept("FROM"):
             sources.append(self._from_item())
@@ -90,6 +93,7 @@ class _Parser(ExpressionParser):
             self.expect("BY")
             grouped = True
             group = self._group()
+        self.in_output = outermost
         having = self.expression() if self.accept("HAVING") else None
         if self.keyword == "WINDOW":
             self.refuse("window")
@@ -97,6 +101,7 @@ class _Parser(ExpressionParser):
             self.refuse("set_operation")
         order = self._order()
         limit, offset = self._limit()
+        self.in_output = False
         if self.keyword == "FOR":
             self.refuse("row_lock")
         return Select(

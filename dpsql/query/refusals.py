@@ -36,10 +36,16 @@ AFTER_FROM_ITEM = frozenset(
     ]
 )
 
+_WITHOUT_MATCH = (
+    "SELECT n - m FROM (SELECT dp_count(*) AS n FROM a) AS whole, (SELECT dp_count(DISTINCT a.id)"
+    " AS m FROM a JOIN b ON b.a_id = a.id) AS matched."
+)
+
 CONSTRUCTS: dict[str, tuple[str, str]] = {
     "outer_join": (
         "outer joins are not supported",
-        "Use an inner join: FROM a JOIN b ON a.id = b.a_id.",
+        "Use an inner join, which leaves out what has no match: FROM a JOIN b ON b.a_id = a.id."
+        f" How much that is: {_WITHOUT_MATCH}",
     ),
     "natural_join": ("this join form is not supported", "Use JOIN ... USING (column)."),
     "set_operation": (
@@ -74,9 +80,32 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     "distinct_on": ("DISTINCT ON is not supported", "Use GROUP BY."),
     "with_ties": ("FETCH FIRST ... WITH TIES is not supported", "Use LIMIT n."),
     "order_using": ("ORDER BY ... USING is not supported", "Use ASC or DESC."),
-    "sublink": (
-        "sub-queries in expressions are not supported",
-        "Write a join, which counts every match: FROM a JOIN b ON a.id = b.a_id.",
+    "exists": (
+        "EXISTS is not supported",
+        "Write a join and count each row of a once: SELECT dp_count(DISTINCT a.id) FROM a"
+        " JOIN b ON b.a_id = a.id; dp_count(*) counts every match.",
+    ),
+    "not_exists": (
+        "NOT EXISTS is not supported",
+        f"Subtract what has a match from all: {_WITHOUT_MATCH}",
+    ),
+    "in_query": (
+        "IN (sub-query) is not supported",
+        "Write a join and count each row of a once: SELECT dp_count(DISTINCT a.id) FROM a"
+        " JOIN b ON b.x = a.x; where x is a key of b, dp_count(*) counts the same.",
+    ),
+    "not_in_query": (
+        "NOT IN (sub-query) is not supported",
+        f"Subtract what has a match from all: {_WITHOUT_MATCH}",
+    ),
+    "scalar": (
+        "a sub-query as a value is not supported",
+        "Find the value first, and write it as a constant or parameter: WHERE a > $1.",
+    ),
+    "output_query": (
+        "a sub-query beside a private aggregate is not supported",
+        "Use it on the answer: SELECT n, (SELECT ...) FROM (SELECT dp_count(*) AS n FROM t)"
+        " AS answer.",
     ),
     "whole_row": ("whole-row references are not supported", "Name a column: dp_count(t.a)."),
     "row_value": ("row values are not supported", "Compare columns: a = 1 AND b = 2."),
@@ -98,8 +127,13 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "Use dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_min, dp_max, dp_median,"
         " dp_percentile or dp_histogram.",
     ),
+    "derived_distinct": (
+        "a sub-query may not remove duplicates",
+        "Count different values outside: SELECT dp_count(DISTINCT x.a) FROM (SELECT a FROM t"
+        " WHERE c > 0) AS x.",
+    ),
     "derived_aggregate": (
-        "a sub-query may not aggregate, group, limit, sort or remove duplicates",
+        "a sub-query may not aggregate, group, limit or sort",
         "Use FROM (SELECT a, b FROM t WHERE c > 0) AS x.",
     ),
     "nested_count": (

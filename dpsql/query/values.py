@@ -17,7 +17,7 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.query import functions, moments, ranges, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds, bounds_of, type_bounds
 from dpsql.query.graph import not_null
-from dpsql.query.ir import TRUE, Expr, conjuncts, constant, decimal, map_columns
+from dpsql.query.ir import TRUE, Expr, column, conjuncts, constant, decimal, map_columns
 from dpsql.query.measures import Value
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS
@@ -134,9 +134,32 @@ def _bounded_by_types(x: Expr, bounds: ColumnBounds) -> bool:
         low, high = Fraction(ceil(own.low / share)), Fraction(floor(own.high / share))
         return replace(own, low=low, high=high, special=False)
 
-    found = bounds_of(x, lambda occurrence, name: limits(occurrence, name, 1))
-    other = bounds_of(x, lambda occurrence, name: limits(occurrence, name, 2))
-    return (found.low, found.high) != (other.low, other.high)
+    def differ(one: Expr, other: Expr, share: int) -> bool:
+        found = bounds_of(one, lambda occurrence, name: limits(occurrence, name, 1))
+        changed = bounds_of(other, lambda occurrence, name: limits(occurrence, name, share))
+        return (found.low, found.high) != (changed.low, changed.high)
+
+    def halved(e: Expr) -> Expr:
+        """Halve the limits of an integer type that alone bound what is cast to it."""
+        if not e.args:
+            return e
+        changed = Expr(e.kind, e.type, tuple(map(halved, e.args)), e.data)
+        if e.kind != "narrow":
+            return changed
+        found = bounds_of(e.args[0], bounds)
+        if _useful(found) and not differ(e.args[0], e.args[0], 2):
+            return changed
+        own = bounds_of(column(0, "v", e.type, e.type, True), lambda *_: None)
+        low, high = (decimal(Fraction(int(end or 0) // 2)) for end in (own.low, own.high))
+        most = Expr("least", e.type, (changed, constant(e.type, high)))
+        return Expr("greatest", e.type, (most, constant(e.type, low)))
+
+    return differ(x, x, 2) or differ(x, halved(x), 1)
+
+
+def _useful(found: Bounds) -> bool:
+    low, high = found.low, found.high
+    return low is not None and high is not None and max(-low, high) <= _HOPELESS
 
 
 def valid(x: Expr, found: Bounds) -> Expr:
@@ -261,7 +284,7 @@ def exact(x: Expr, found: Bounds, node: Node) -> Value:
 def known(found: Bounds, node: Node) -> tuple[Fraction, Fraction]:
     """Return the bounds, which must be public."""
     low, high = found.low, found.high
-    if low is not None and high is not None and max(-low, high) <= _HOPELESS:
+    if low is not None and high is not None and _useful(found):
         return low, high
     name = node.pair()[1]
     call = f"{name}(value, {'0.9, ' if name == 'dp_percentile' else ''}lower, upper)"
@@ -269,6 +292,7 @@ def known(found: Bounds, node: Node) -> tuple[Fraction, Fraction]:
         f"nothing bounds the argument of {name}",
         detail="Which values it can have must be declared or written down.",
         hint=f"Give bounds: {call}; or let the owner of the data declare the range of its columns:"
-        " dp.set_domain(relation, column, lower, upper).",
+        " dp.set_domain(relation, column, lower, upper). SELECT * FROM dp.suggest_bounds(relation,"
+        " column) finds bounds privately, for a part of the budget.",
         position=node.position,
     )

@@ -95,7 +95,8 @@ begin
                             where u.n <= i.indnkeyatts and a.attname <> all (columns)));
     return format('ALTER TABLE %s %s;', relation::regclass, concat_ws(', ',
         dp.filling(array(select a.attname from unnest(columns) with ordinality as u(name, n)
-                           join pg_attribute as a on a.attrelid = relation and a.attname = u.name and not a.attnotnull
+                           join pg_attribute as a on a.attrelid = relation and a.attname = u.name
+                                                    and not dp.never_null(relation, a.attnum)
                           order by u.n)),
         case when not is_unique
              then format('ADD UNIQUE (%s)', (select string_agg(quote_ident(c), ', ' order by n)

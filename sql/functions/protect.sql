@@ -99,7 +99,7 @@ begin
             message = format('relation %s is protected row by row from now on, no more with the privacy unit %I',
                              relation, known.unit_column),
             hint = format('To keep the unit: SELECT dp.protect(%L, privacy_unit => %L);', relation, known.unit_column);
-        perform dp.tell_members(relation, dp.unit_dependants(relation));
+        perform dp.tell_members(relation::text, dp.unit_dependants(relation));
     end if;
     if found_kind = 'public' then
         raise notice using

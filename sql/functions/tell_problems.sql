@@ -33,7 +33,7 @@ begin
         raise notice using
             message = format('relation %s belongs to privacy units, but cannot be asked about yet', member.name),
             detail = format('The reason: %s.', member.problem),
-            hint = coalesce(format('To mend it: %s', member.mend),
+            hint = coalesce('To mend it: ' || member.mend,
                             'It can be asked about once that is changed; dp.relations shows it under "problem".');
     end loop;
     select string_agg(r.oid::regclass::text, ', ' order by r.oid::regclass::text) into names

@@ -14,11 +14,7 @@ begin
           join pg_class as c on c.oid = i.indrelid
          cross join lateral (
             select json_agg(a.attname order by u.n) as columns,
-                   -- from 18 on NOT NULL can be not valid
-                   bool_and(a.attnotnull and not exists (
-                       select from pg_constraint as v
-                        where v.conrelid = a.attrelid and v.contype = 'n' and not v.convalidated
-                          and v.conkey = array[a.attnum])) as filled
+                   bool_and(dp.never_null(a.attrelid, a.attnum)) as filled
               from unnest(i.indkey::int2[]) with ordinality as u(attnum, n)
               join pg_attribute as a on a.attrelid = i.indrelid and a.attnum = u.attnum
              where u.n <= i.indnkeyatts) as k

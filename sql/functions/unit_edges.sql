@@ -134,9 +134,8 @@ begin
                                          dp.unit_column_problem(b.attrelid, b.attnum))),
                             case when count(*) <> cardinality(w.mine) or bool_or(a.attisdropped or b.attisdropped)
                                  then 'a column that leads to a privacy unit is gone' end),
-                   bool_and(a.attnotnull) and not exists (
-                       select from pg_attribute as part
-                        where part.attrelid = w.child and part.attnum = any (w.mine) and not part.attnotnull)
+                   bool_and(dp.never_null(a.attrelid, a.attnum)) and not exists (
+                       select from unnest(w.mine) as part(attnum) where not dp.never_null(w.child, part.attnum))
               from unnest(w.above_mine, w.above_theirs) as u(mine, theirs)
               join pg_attribute as a on a.attrelid = unit_edges.relation and a.attnum = u.mine
               join pg_attribute as b on b.attrelid = w.top and b.attnum = u.theirs

@@ -97,8 +97,19 @@ begin
                      where e -> 'child' = path -> 'at' and (e ->> 'parent')::oid = any (good) loop
             if path -> 'visited' @> jsonb_build_array(edge -> 'parent') then
                 root := null; hops := null; unit_column := null; loose := null; excluded := null;
-                problem := format('its keys lead in a circle, by %s; say which one leads to no privacy unit:'
-                                  ' dp.link(child, parent, columns, follow => false)', (edge ->> 'parent')::oid::regclass);
+                problem := case when edge -> 'parent' = edge -> 'child'
+                    then format('rows of %1$s refer to other rows of it by %2$s, which may be of other units; if that key'
+                                ' leads to no unit, its owner can say so: SELECT dp.link(%1$L, %1$L, %3$s%4$s, follow => false)',
+                                (edge ->> 'parent')::oid::regclass,
+                                array_to_string(array(select jsonb_array_elements_text(edge -> 'columns')), ', '),
+                                dp.shown_names(array(select jsonb_array_elements_text(edge -> 'columns'))::name[]),
+                                case when dp.primary_key((edge ->> 'parent')::oid)::text[]
+                                          is distinct from array(select jsonb_array_elements_text(edge -> 'parent_columns'))
+                                     then format(', %s', dp.shown_names(array(
+                                          select jsonb_array_elements_text(edge -> 'parent_columns'))::name[])) end)
+                    else format('its keys lead in a circle, by %s; say which one leads to no privacy unit:'
+                                ' dp.link(child, parent, columns, follow => false)', (edge ->> 'parent')::oid::regclass)
+                    end;
                 return next;
                 continue;
             end if;
@@ -132,7 +143,8 @@ as $$
 begin
     return (
         select case
-                   when not a.attnotnull then format('%s.%I, which names its privacy unit, can be NULL', c.oid::regclass, a.attname)
+                   when not dp.never_null(a.attrelid, a.attnum)
+                       then format('%s.%I, which names its privacy unit, can be NULL', c.oid::regclass, a.attname)
                    when exists (select from pg_class as part
                                  where part.oid = any (dp.statistics_members(c.oid)) and part.relkind = 'f')
                        then format('%s is or has a foreign table, of which nobody enforces NOT NULL', c.oid::regclass)

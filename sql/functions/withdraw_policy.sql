@@ -1,5 +1,5 @@
 -- Internal: tells what the end of a relation's privacy units means for the relations that belonged to them.
-create or replace function dp.tell_members(relation regclass, members oid[])
+create or replace function dp.tell_members(relation text, members oid[])
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
@@ -25,7 +25,7 @@ begin
     end loop;
 end
 $$;
-comment on function dp.tell_members(regclass, oid[]) is 'internal: tells what the end of units means for others';
+comment on function dp.tell_members(text, oid[]) is 'internal: tells what the end of units means for others';
 
 -- Internal: takes back a declaration of the given kind; a root and its losses stay.
 create or replace function dp.withdraw_policy(relation regclass, kind text)
@@ -63,7 +63,7 @@ begin
         if exists (select from dp.policy as p join dp.root as r on r.id = p.root
                     where p.relation = withdraw_policy.relation and r.neighbours = 'unit') then
             perform dp.tell_members(
-                relation, case when dp.unit_roots(relation) is null then members else relation::oid || members end);
+                relation::text, case when dp.unit_roots(relation) is null then members else relation::oid || members end);
         end if;
         -- what belonged to its units and to no others
         perform dp.stop_executor_reading(m.oid)

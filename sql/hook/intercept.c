@@ -14,6 +14,7 @@
 
 #include "nodes/nodeFuncs.h"
 #include "parser/analyze.h"
+#include "utils/lsyscache.h"
 
 #include "dpsql.h"
 
@@ -47,6 +48,24 @@ visit_utility(Node *statement, ParseState *pstate)
 }
 
 /*
+ * What is left of a statement when its private queries are replaced knows
+ * their numbers only, not their noise.  Said here, before anything is charged.
+ */
+static void
+refuse_interval(ParseState *pstate, FuncExpr *call)
+{
+	char	   *name = get_func_name(call->funcid);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+			 errmsg("%s needs a dp_count, dp_sum or dp_avg as its argument", name),
+			 errhint("Use it in the query that holds the aggregate:"
+					 " SELECT ... FROM (SELECT dp_count(*) AS n, %s(dp_count(*)) AS %s FROM ...) AS s.",
+					 name, name + strlen("dp_interval_")),
+			 parser_errposition(pstate, call->location)));
+}
+
+/*
  * The outermost query that holds a private aggregate of its own is replaced as
  * a whole, and what is inside it is dp.run's business.  The tree is changed in
  * place, so that whoever points to a query sees the new one.
@@ -75,6 +94,8 @@ visit(Node *node, void *context)
 		}
 		return query_tree_walker(query, visit, context, 0);
 	}
+	if (IsA(node, FuncExpr) && is_interval_end(((FuncExpr *) node)->funcid))
+		refuse_interval(pstate, (FuncExpr *) node);
 	return expression_tree_walker(node, visit, context);
 }
 

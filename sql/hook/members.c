@@ -26,14 +26,11 @@ is_member(Oid function)
 }
 
 /*
- * Is this one of the aggregates that may only be answered privately?
- *
- * Those are the extension's aggregates whose name starts with "dp_"; helpers
- * such as dp.pack are ordinary.  The name only keeps other people's aggregates
- * from costing a look into pg_depend: membership decides.
+ * The name only keeps other people's functions from costing a look into
+ * pg_depend: membership decides.
  */
-bool
-is_private_aggregate(Oid function)
+static bool
+is_member_called(Oid function, char kind, const char *prefix)
 {
 	HeapTuple	tuple;
 	Form_pg_proc form;
@@ -45,10 +42,29 @@ is_private_aggregate(Oid function)
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	form = (Form_pg_proc) GETSTRUCT(tuple);
-	candidate = form->prokind == PROKIND_AGGREGATE &&
-		strncmp(NameStr(form->proname), "dp_", 3) == 0;
+	candidate = form->prokind == kind &&
+		strncmp(NameStr(form->proname), prefix, strlen(prefix)) == 0;
 	ReleaseSysCache(tuple);
 	return candidate && is_member(function);
+}
+
+/*
+ * Is this one of the aggregates that may only be answered privately?
+ *
+ * Those are the extension's aggregates whose name starts with "dp_"; helpers
+ * such as dp.pack are ordinary.
+ */
+bool
+is_private_aggregate(Oid function)
+{
+	return is_member_called(function, PROKIND_AGGREGATE, "dp_");
+}
+
+/* Is this dp_interval_low or dp_interval_high, which mean something beside an aggregate only? */
+bool
+is_interval_end(Oid function)
+{
+	return is_member_called(function, PROKIND_FUNCTION, "dp_interval_");
 }
 
 /* A function of the extension in its own schema, whatever search_path says. */

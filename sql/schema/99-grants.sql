@@ -33,7 +33,8 @@ grant execute on function
     dp.standing(oid),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
-grant execute on function dp.reading_problem(oid), dp.trusted_keys(oid) to dp_analyst, dp_owner, dp_executor;
+grant execute on function dp.reading_problem(oid), dp.trusted_keys(oid), dp.never_null(oid, int2)
+to dp_analyst, dp_owner, dp_executor;
 grant execute on function
     dp.shown_way(oid, jsonb, name, oid, name),
     dp.asking_problem(oid),

@@ -193,12 +193,31 @@ def test_bounds_of_no_width_and_parameters(alice: Any) -> None:
     assert datetime(2020, 1, 1) <= found <= datetime(2020, 1, 2)
 
 
+# The limits of types bound nothing, not those of a type that a value is cast to either.
+UNBOUNDED = [
+    ("dp_max", "d"),
+    ("dp_min", "z"),
+    ("dp_max", "whole"),
+    ("dp_min", "coalesce(d, date '2000-01-01')"),
+    ("dp_median", "case when k = 1 then t end"),
+    ("dp_median", "date_trunc('month', d)"),
+    ("dp_median", "extract(epoch from t)"),
+    ("dp_median", "extract(epoch from t)::int"),
+    ("dp_min", "extract(epoch from t)::bigint"),
+    ("dp_max", "date_part('epoch', z)::int"),
+    ("dp_max", "(d - date '2000-01-01')::smallint"),
+    ("dp_max", "(extract(epoch from t)::int + 1) / 2"),
+]
+
+
+@pytest.mark.parametrize("relation", ["moment", "own"])
 @pytest.mark.parametrize(
     ("call", "said"),
     [
         ("dp_median(d)", "nothing bounds"),
         ("dp_median(t)", "nothing bounds"),
         ("dp_median(declared + 1)", "nothing bounds"),
+        *((f"{name}({x})", "dp.suggest_bounds(relation, column)") for name, x in UNBOUNDED),
         ("dp_max(d, '2001-01-01', '2000-01-01')", "later"),
         ("dp_max(d, '-infinity', 'infinity')", "years 1 to 9999"),
         ("dp_max(t, '0044-03-15 BC', '2000-01-01')", "years 1 to 9999"),
@@ -208,9 +227,28 @@ def test_bounds_of_no_width_and_parameters(alice: Any) -> None:
         ("dp_sum(d)", "does not exist"),
     ],
 )
-def test_refusals_name_what_is_wrong(moments: Any, alice: Any, call: str, said: str) -> None:
+def test_refusals_name_what_is_wrong(
+    moments: Any, alice: Any, call: str, said: str, relation: str
+) -> None:
     before = moments.sql("select count(*) from dp.spend")
-    error = refused(alice, f"select {call} from moment")
+    error = refused(alice, f"select {call} from {relation}")
     assert said in str(error)
     assert error.sqlstate in ("PD012", "PD011", "PD010", "PD013", "PD014", "42883"), error.sqlstate
     assert moments.sql("select count(*) from dp.spend") == before
+
+
+@pytest.mark.parametrize("relation", ["moment", "own"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "extract(month from t)::int",
+        "extract(epoch from declared)::int",
+        "(extract(epoch from declared)::int * 7)::bigint::int",
+        "(declared - date '1990-01-01')::smallint",
+        "(extract(epoch from t)::bigint % 7)::int",
+        "case when extract(epoch from t)::int between 0 and 9 then extract(epoch from t)::int end",
+        "least(greatest(extract(epoch from t)::int, 0), 9)",
+    ],
+)
+def test_casts_keep_bounds_that_are_known(alice: Any, relation: str, value: str) -> None:
+    alice.execute(f"select dp_median({value}) from {relation}")

@@ -159,6 +159,38 @@ def test_what_cannot_have_intervals_is_refused_before_it_costs_anything(shop: An
     assert len(spends(shop)) == 1
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select dp_interval_low(n) from (select dp_count(*) as n from client) s",
+        "with s as (select dp_count(*) as n from client) select dp_interval_high(n) from s",
+        "select n from (select dp_count(*) as n from client) s where n > dp_interval_low(n)",
+        "select abs(dp_interval_low(n)) from (select dp_count(*) as n from client offset 0) s",
+        "select (select dp_interval_low(s.n)) from (select dp_count(*) as n from client) s",
+        "create table t as select dp_interval_low(n) from (select dp_count(*) as n from client) s",
+        "explain select dp_interval_low(n) from (select dp_count(*) as n from client) s",
+    ],
+)
+def test_an_end_of_what_a_query_inside_counted_is_refused_for_nothing(
+    shop: Any, statement: str
+) -> None:
+    with shop.connect(user="alice") as alice:
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute(statement)
+        assert caught.value.sqlstate == "PD011"
+        assert "needs a dp_count, dp_sum or dp_avg" in str(caught.value.diag.message_primary)
+        place = int(str(caught.value.diag.statement_position)) - 1
+        assert statement[place:].startswith("dp_interval_")
+        assert spends(shop) == []
+        # what the hint says
+        assert "(SELECT dp_count(*) AS n, dp_interval_" in str(caught.value.diag.message_hint)
+        row = alice.execute(
+            "select low, n from (select dp_count(*) as n, dp_interval_low(dp_count(*)) as low"
+            " from client) as s"
+        ).fetchone()
+        assert row[0] < row[1]
+
+
 def test_intervals_hold_the_truth_as_often_as_they_say(shop: Any) -> None:
     """The exact probability at epsilon 0.2 is 0.8105 for level 0.8; false alarms below 1e-9."""
     asks, held = 250, 0

@@ -77,6 +77,71 @@ def test_the_remedy_fits_the_type(shop: Any, column: str, call: str) -> None:
     assert call in heard[0].message_hint
 
 
+def test_the_warning_comes_even_if_the_charge_is_refused(shop: Any) -> None:
+    shop.sql("select dp.grant_budget('alice', epsilon => 0.5, delta => 1e-4)")
+    alice, heard = listening(shop)
+    with pytest.raises(psycopg.Error) as caught:
+        alice.execute(TEXT)
+    assert caught.value.sqlstate == "PD001"
+    assert [one.severity for one in heard] == ["WARNING"]
+    assert spent(shop) == 0.0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "extract(year from {})",
+        "date_part('year', {})",
+        "date_trunc('month', {})",
+        "extract(month from {}) + 1",
+    ],
+)
+@pytest.mark.parametrize("column", ["c_born", "c_seen"])
+def test_periods_of_undeclared_moments_are_warned_of(shop: Any, key: str, column: str) -> None:
+    """What a hint says makes the groups public: then they are all there, and nothing is warned."""
+    shop.sql(
+        "alter table client add c_seen timestamp; update client set c_seen = c_born;"
+        "create table calendar (day date primary key);"
+        "insert into calendar select date '1960-01-01' + i from generate_series(0, 365) i;"
+        "alter table calendar owner to owner1"
+    )
+    alice, heard = listening(shop)
+    text = "select {0}, dp_count(*) from client {1} group by {0}"
+    alice.execute(text.format(key.format(column), ""))
+    assert "the groups of this question are not public" in heard[0].message_primary
+    heard.clear()
+    with shop.connect(user="owner1") as owner:
+        if column == "c_born":
+            owner.execute("select dp.set_domain('client', 'c_born', '1960-01-01', '1960-12-31')")
+            statement = text.format(key.format(column), "")
+        else:
+            owner.execute("select dp.declare_public('calendar')")
+            statement = text.format(key.format("day"), "join calendar on c_seen::date = day")
+    groups = alice.execute(statement).fetchall()
+    assert len(groups) == (1 if "year" in key else 12)
+    assert heard == []
+
+
+def test_what_mends_timestamps_is_said_to_whoever_asks(shop: Any) -> None:
+    shop.sql("alter table client add c_seen timestamp")
+    alice, heard = listening(shop)
+    alice.execute("select date_trunc('month', c_seen), dp_count(*) from client group by 1")
+    assert heard[0].message_hint.startswith("Join a public table of days ON c_seen::date = day")
+
+
+@pytest.mark.parametrize(
+    "key", ["extract(month from c_born)::int", "date_part('month', c_born)::smallint"]
+)
+def test_fields_as_integers_list_themselves(shop: Any, key: str) -> None:
+    alice, heard = listening(shop)
+    rows = alice.execute(f"select {key} as m, dp_count(*) from client group by 1").fetchall()
+    assert [m for m, _ in rows] == [*range(1, 13), None]
+    # 31 days of January and so on until July 19; P(|Lap(1)| > 30) is below 1e-9
+    born = shop.sql("select extract(month from c_born)::int, count(*) from client group by 1")
+    assert all(abs(n - dict(born).get(m, 0)) <= 30 for m, n in rows)
+    assert heard == []
+
+
 def test_the_warning_is_a_function_of_public_facts(shop: Any) -> None:
     alice, heard = listening(shop)
     alice.execute(TEXT)

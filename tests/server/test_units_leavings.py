@@ -166,6 +166,46 @@ def test_members_are_told_when_one_of_two_units_ends(database: Any) -> None:
     assert notices(database, "select dp.unprotect('doctor')") == []
 
 
+def test_members_are_told_when_their_unit_is_dropped(database: Any) -> None:
+    database.sql(LOGS)
+    database.sql(
+        "select dp.protect('doctor', privacy_unit => 'id');"
+        "create table stay (id int primary key, p int not null references person,"
+        " d int not null references doctor);"
+        "create table note (s int not null references stay);"
+        "create table own (p int references person); create table other (i int primary key);"
+        "create table apart (i int not null references other)"
+    )
+    assert set(shown(database)) == {"person", "doctor", "log", "stay", "note", "own"}
+    # what is dropped in vain tells nothing
+    refused(database.connect(), "drop table doctor")
+    assert notices(database, "drop table other cascade") == [
+        "drop cascades to constraint apart_i_fkey on table apart None"
+    ]
+    found = [f for f in notices(database, "drop table doctor cascade") if "relation" in f]
+    assert sorted(f.split(" Its owner")[0] for f in found) == [
+        "relation public.note is protected for units of person.id alone from now on",
+        "relation public.stay is protected for units of person.id alone from now on",
+    ]
+    found = [f for f in notices(database, "drop table person cascade") if "relation" in f]
+    assert sorted(f.split(" and ")[0] for f in found) == [
+        f"relation public.{name} belonged to units of public.person"
+        for name in ("log", "note", "own", "stay")
+    ]
+    assert all("cannot be asked about any more" in f for f in found)
+    assert shown(database) == {}
+
+
+def test_an_owner_who_drops_a_unit_needs_no_right_to_the_catalogue(database: Any) -> None:
+    database.sql(LOGS)
+    database.sql(
+        "grant usage, create on schema public to owner1; create schema s authorization owner1;"
+        "alter table person set schema s; alter table s.person owner to owner1"
+    )
+    found = notices(database, "drop schema s cascade", user="owner1")
+    assert any("relation public.log belonged to units of s.person" in f for f in found)
+
+
 @pytest.mark.parametrize("kind", ["dp.declare_public('m.t')", "dp.protect('m.t')"])
 def test_nobody_keeps_an_owner_from_protecting(database: Any, kind: str) -> None:
     database.sql(

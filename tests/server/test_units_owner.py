@@ -209,6 +209,90 @@ def test_what_cannot_be_asked_about_is_told_with_what_mends_it(
     asker.execute(f"select dp_count(*) from {member}")
 
 
+@pytest.mark.parametrize(
+    ("reference", "columns"),
+    [
+        ("alter table {0} add up int references {0}", "up"),
+        (
+            'alter table {0} add "The one" text references {0} (code), add up int',
+            "The one",
+        ),
+        (
+            "alter table {0} add a int, add b text, add unique (id, code),"
+            " add foreign key (b, a) references {0} (code, id)",
+            "a, b",
+        ),
+    ],
+)
+@pytest.mark.parametrize("relation", ["person", "visit"])
+def test_a_relation_that_refers_to_itself_is_explained(
+    clinic: Any, asker: Any, relation: str, reference: str, columns: str
+) -> None:
+    clinic.sql(f"alter table {relation} add code text unique")
+    clinic.sql(reference.format(relation))
+    notices = [n for n in told(clinic, UNIT) if "cannot be asked about yet" in n.message]
+    assert all("under" in n.hint for n in notices)
+    for name in (relation, "bill"):
+        problem = str(problems(clinic)[name])
+        said = f"rows of public.{relation} refer to other rows of it by {columns}, "
+        assert problem.startswith(said), problem
+        assert "PD012" in say(asker, f"select dp_count(*) from {name}")
+    clinic.sql(problem[problem.index("SELECT dp.link(") :])
+    assert set(problems(clinic).values()) == {None}
+    assert near(asker, relation, 300)
+    assert near(asker, "bill", 300)
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        ("person.id", "public.person.id, which names its privacy unit, can be NULL"),
+        ("visit.person", "of public.visit person can be NULL"),
+    ],
+)
+def test_what_is_not_null_but_not_valid_may_be_null(
+    clinic: Any, asker: Any, column: str, why: str
+) -> None:
+    """Such constraints are from PostgreSQL 18 on; their row in the catalogue can be made before."""
+    clinic.sql(UNIT)
+    assert near(asker, "bill", 300)
+    relation, name = column.split(".")
+    row = {
+        "oid": "999999",
+        "conname": "'later'",
+        "connamespace": "'public'::regnamespace",
+        "contype": "'n'",
+        "condeferrable": "false",
+        "condeferred": "false",
+        "convalidated": "false",
+        "conrelid": f"'{relation}'::regclass",
+        "contypid": "0",
+        "conindid": "0",
+        "conparentid": "0",
+        "confrelid": "0",
+        "confupdtype": "' '",
+        "confdeltype": "' '",
+        "confmatchtype": "' '",
+        "conislocal": "true",
+        "coninhcount": "0",
+        "connoinherit": "false",
+        "conkey": "array[(select attnum from pg_attribute where attrelid ="
+        f" '{relation}'::regclass and attname = '{name}')]::int2[]",
+    }
+    clinic.sql(
+        "set allow_system_table_mods = on;"
+        f"insert into pg_constraint ({', '.join(row)}) select {', '.join(row.values())}"
+    )
+    assert why in str(problems(clinic)[relation])
+    error = refused(asker, f"select dp_count(*) from {relation}")
+    assert error.sqlstate == "PD012"
+    clinic.sql(
+        "set allow_system_table_mods = on; update pg_constraint set convalidated = true"
+        " where oid = 999999"
+    )
+    assert set(problems(clinic).values()) == {None}
+
+
 def test_what_a_link_leaves_to_mend_is_told(clinic: Any) -> None:
     clinic.sql(UNIT)
     clinic.sql("create table mail (p int); create table item (m int)")
