@@ -172,15 +172,22 @@ def ask(database: Any, case: Case, patch: str = "") -> int:
         )
 
 
-def refuted(first: int, second: int, runs: int, epsilon: float, delta: float) -> bool:
+def refuted(
+    first: int,
+    second: int,
+    runs: int,
+    epsilon: float,
+    delta: float,
+    alarm: float = FALSE_ALARM,
+) -> bool:
     """Tell whether ``P(event | first) > e^epsilon P(event | second) + delta`` is established.
 
-    A claim that holds is refuted with probability below 2e-10; the noise comes from the operating
-    system, so there is no seed.
+    A claim that holds is refuted with probability below ``2 alarm``; the noise comes from the
+    operating system, so there is no seed.
     """
     print(f"{first} and {second} of {runs}")  # noqa: T201
-    low = beta_law.ppf(FALSE_ALARM, first, runs - first + 1) if first else 0.0
-    high = beta_law.isf(FALSE_ALARM, second + 1, runs - second) if second < runs else 1.0
+    low = beta_law.ppf(alarm, first, runs - first + 1) if first else 0.0
+    high = beta_law.isf(alarm, second + 1, runs - second) if second < runs else 1.0
     return bool(low > math.exp(epsilon) * high + delta)
 
 
