@@ -186,9 +186,14 @@ def refuted(
     operating system, so there is no seed.
     """
     print(f"{first} and {second} of {runs}")  # noqa: T201
-    low = beta_law.ppf(alarm, first, runs - first + 1) if first else 0.0
-    high = beta_law.isf(alarm, second + 1, runs - second) if second < runs else 1.0
-    return bool(low > math.exp(epsilon) * high + delta)
+
+    def established(hits: int, other: int) -> bool:
+        low = beta_law.ppf(alarm, hits, runs - hits + 1) if hits else 0.0
+        high = beta_law.isf(alarm, other + 1, runs - other) if other < runs else 1.0
+        return bool(low > math.exp(epsilon) * high + delta)
+
+    assert established(runs, 0), "so few draws could not refute anything"
+    return established(first, second)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -232,7 +237,7 @@ alter function dp.python_run(text, text[]) volatile;
 @pytest.mark.parametrize("patch", ["", REFUND])
 def test_the_audit_catches_a_charge_that_a_rollback_refunds(neighbours: Any, patch: str) -> None:
     """The claim is what the ledger says was spent; many answers for nothing refute it."""
-    question, epsilon, runs = "select dp_count(*) from client", 3, 120
+    question, epsilon, runs = "select dp_count(*) from client", 1.5, 250
     hits = []
     charged = 0
     for database in neighbours:
