@@ -37,6 +37,7 @@ class Case:
     epsilon: float = EPSILON
     statements: int = STATEMENTS
     acquittal: int = ACQUITTAL
+    alarm: float = FALSE_ALARM
 
     @property
     def question(self) -> str:
@@ -90,7 +91,7 @@ def audit(sessions: Sessions, neighbours: tuple[Any, Any], case: Case, *, hidden
         draws = statements * len(case.columns)
         if hidden:  # without the row or unit there is no group, whatever the noise
             assert other == 0
-            low = beta_law.ppf(FALSE_ALARM, hits, draws - hits + 1) if hits else 0.0
+            low = beta_law.ppf(case.alarm, hits, draws - hits + 1) if hits else 0.0
             assert (low > DELTA) == bool(patch)
         else:
-            assert refuted(hits, other, draws, case.epsilon, DELTA) == bool(patch)
+            assert refuted(hits, other, draws, case.epsilon, DELTA, case.alarm) == bool(patch)

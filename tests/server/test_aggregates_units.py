@@ -189,15 +189,18 @@ def test_without_delta_groups_must_be_public(alice: Any) -> None:
 
 
 def test_rows_contributed_bound_what_a_unit_adds(alice: Any) -> None:
-    """The interval is that of ten rows at most; nobody has more, so nothing is lost."""
-    alice.execute("set dp.epsilon = 1; set dp.max_rows_contributed = 10")
+    """The interval is that of one row; of all rows the bound is that of three, of 300 people."""
+    alice.execute("set dp.epsilon = 1")
     statement = (
         "select dp_interval_low(dp_sum(age, 20, 80)), dp_interval_high(dp_sum(age, 20, 80))"
         " from person join visit using (id)"
     )
     ((low, high),) = alice.execute(statement).fetchall()
-    # scale at most 10 * 80 / 0.8, and ln 20 of them on either side
-    assert 0 < high - low <= 2 * 3.1 * 1000
+    # a scale of 160/0.75, and ln 20 of them on either side: less with probability below 1e-20
+    assert high - low > 2 * 2.9 * 160 / 0.75
+    alice.execute("set dp.max_rows_contributed = 1")
+    ((low, high),) = alice.execute(statement).fetchall()
+    assert 0 < high - low <= 2 * 3.1 * 80 / 0.75
 
 
 RUNS = 250

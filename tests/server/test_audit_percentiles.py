@@ -19,8 +19,8 @@ from tests.server.test_audit import DELTA, patched, refuted
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
 EPSILON = 0.5
-#: Runs of the code as it is, on each side.
-ACQUITTAL = 20
+#: Runs of the code as it is, on each side: fewer than 49 could never refute the claim.
+ACQUITTAL = 50
 # Of "pay" the rank that 0.999 seeks lies near where 0 ends and 1 begins; one row more of 1 decides: the
 # difference of their scores is 499 before and -500 after.  Of "work" there are results with the row of "dept" only.
 SET_UP = """

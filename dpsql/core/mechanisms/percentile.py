@@ -8,7 +8,7 @@ block.  A score is the distance between the rank that is sought and the ranks in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -181,11 +181,16 @@ def _cell(
 def _best(counts: Sequence[int], rank: int, scale: Fraction, noise: NoiseSource) -> int:
     """Report the noisiest score: the distance of a rank from those inside a cell, negated."""
     best: tuple[int, int] | None = None
-    below = 0
-    for i, n in enumerate(counts):
-        distance = max(0, below - rank, rank - below - n)
+    for i, distance in enumerate(_distances(counts, rank)):
         score = drawing.geometric(scale, noise) - distance
         if best is None or score > best[0]:
             best = score, i
-        below += n
     return 0 if best is None else best[1]
+
+
+def _distances(counts: Iterable[int], rank: int) -> Iterator[int]:
+    """Tell how far a rank is from those inside each cell."""
+    below = 0
+    for n in counts:
+        yield max(0, below - rank, rank - below - n)
+        below += n
