@@ -132,7 +132,7 @@ class Memberships:
     def ceiling(self, tau: int) -> int:
         """Return a simple upper bound of ``Q``: every result counts once for each of its units."""
         cut = int(np.minimum(self.contributions, tau).sum())
-        return min(self.total, cut // max(self.least, 1))
+        return min(self.total, -(-cut // max(self.least, 1)))
 
     def program(self, tau: int) -> Program:
         """Return the linear program, without constraints that cannot bind.

@@ -116,6 +116,14 @@ def test_simple_ceilings_are_above(rows: list[Result], roots: list[int], tau: in
     assert found.ceiling(tau) * GRID >= solved(found, tau).lower
 
 
+def test_ceilings_of_values_with_halves_are_above() -> None:
+    """Three friends with one link each: the program has the value 3/2."""
+    links = [(0, 1, 1, 1), (1, 2, 2, 1), (0, 2, 2, 1)]
+    found = memberships(links, [1, 1, 1])
+    assert value_of(links, [1, 1, 1], 1) == pytest.approx(1.5)
+    assert found.ceiling(1) >= 1.5
+
+
 @given(
     results,
     kinds,
