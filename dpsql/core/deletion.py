@@ -4,7 +4,7 @@
 with ``c_u > tau`` results loses ``sum over k with u of w_k z_k >= c_u - tau``: ``w_k`` results have
 the set ``k`` of units.  A unit that comes or goes moves it by at most 1, all one way
 (docs/proofs/linear.md).  What is returned are bounds that hold whatever a solver did
-(PRIVACY.md section 5).
+(PRIVACY.md section 5).  For sums ``w_k`` is what the set adds or takes away, signs ignored.
 
 For given ``y`` the best ``z`` is known, and what a unit loses is concave in ``y``: Kelley's cutting
 planes (1960).  The programs that HiGHS solves have a column for a unit and, round by round, a row
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpsql.core.packing import Floats, Ints, Memberships
+from dpsql.core.packing import Floats, Ints, Memberships, step_of
 from dpsql.core.programs import Bounds, Solver
 from dpsql.errors import ReleaseFailed
 from dpsql.model import GRID
@@ -73,6 +73,8 @@ def solve(
         What was found: further apart than ``gap`` only if the solver cannot do better.  ``None``
         when it was hopeless.  The least upper bound depends on the memberships and ``tau`` alone.
     """
+    if memberships.heaviest * (1 + 1e-6) < tau:
+        return Bounds(0, 0)
     excess = Excess.of(memberships, tau)
     tick()
     if not len(excess.heavy):
@@ -119,25 +121,29 @@ class Lower:
     """A lower bound of ``f`` at ``tau``, times ``GRID``, and at all smaller bounds.
 
     There what must be lost is more, at the same prices: by ``rise/2**_FINE`` for each result, down
-    to ``free``, the least bound at which no set of units is capped; below that no less.
+    to ``free``, the least bound at which no set of units is capped; below that no less.  All of
+    these are in steps of ``step``; of bounds with other steps nothing is known.
     """
 
     tau: int
     free: int
     value: int
     rise: int
+    step: int
 
     @classmethod
     def of(cls, excess: Excess, value: float, prices: float) -> Lower:
         """Round down; ``prices`` is the sum of the prices."""
         if value <= 0:
-            return cls(excess.tau, excess.free, 0, 0)
+            return cls(excess.tau, excess.free, 0, 0, excess.step)
         rise = math.floor(prices * GRID * 2**_FINE)
-        return cls(excess.tau, excess.free, math.floor(value * GRID), rise)
+        return cls(excess.tau, excess.free, math.floor(value * GRID), rise, excess.step)
 
     def at(self, tau: int) -> int:
         """Return the lower bound at a bound that is not larger."""
-        least = min(self.tau, max(tau, self.free))
+        if step_of(tau) != self.step:
+            return 0
+        least = min(self.tau, max(tau // self.step, self.free))
         return self.value + (self.rise * (self.tau - least) >> _FINE)
 
 
@@ -147,7 +153,7 @@ class Excess:
 
     ``members`` and ``weights`` are of these results; ``heavy`` holds numbers of units, ``loads``
     and ``needs`` how many results they have, and how many above ``tau``.  No set of units is capped
-    from the bound ``free`` on.
+    from the bound ``free`` on.  Results and bounds are in steps of ``step``.
     """
 
     members: Ints
@@ -158,10 +164,13 @@ class Excess:
     units: int
     tau: int
     free: int
+    step: int
 
     @classmethod
     def of(cls, memberships: Memberships, tau: int) -> Excess:
         """Leave out everything else."""
+        step, memberships = step_of(tau), memberships.in_steps(tau)
+        tau //= step
         free = -(-memberships.most // _HUGE)
         memberships = capped(memberships, tau)
         loads = memberships.contributions
@@ -184,6 +193,7 @@ class Excess:
             memberships.units,
             tau,
             free,
+            step,
         )
 
     @property

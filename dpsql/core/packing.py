@@ -1,14 +1,15 @@
 """Results that belong to several units, and the linear program that cuts units off.
 
 ``Q(I, tau) = max sum_k x_k`` where ``0 <= x_k <= n_k`` and no unit is in more than ``tau``:
-``n_k`` results have the set ``k`` of units.  A unit that comes or goes moves it by at most ``tau``
-(docs/proofs/linear.md).  Everything here is exact: numbers between which ``Q`` certainly lies,
-whatever a solver did to find them (PRIVACY.md section 5).
+``n_k`` results have the set ``k`` of units, or add up to ``n_k``.  A unit that comes or goes moves
+it by at most ``tau`` (docs/proofs/linear.md).  Sets that take away have a program of their own.
+Everything here is exact: numbers between which ``Q`` certainly lies, whatever a solver did to find
+them (PRIVACY.md section 5).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,12 @@ from dpsql.model import GRID
 Ints = NDArray[Any]
 Floats = NDArray[np.float64]
 
+#: What a set of units adds or takes away at most; more is read as this.
+HIGHEST = 2**61
+#: Bounds from this on are in steps that are a power of two, so that programs stay below it.
+_COARSE = 2**31
+#: What a set of units counts at most in the steps of a bound.
+_MOST = 2**38
 _HALF = 26
 _MASK = (1 << _HALF) - 1
 
@@ -32,6 +39,21 @@ def exact_loads(codes: Ints, weights: Ints, size: int) -> Ints:
     low = np.bincount(codes, weights=weights & _MASK, minlength=size)
     high = np.bincount(codes, weights=weights >> _HALF, minlength=size)
     return low.astype(np.int64) + (high.astype(np.int64) << _HALF)
+
+
+def saturated(codes: Ints, weights: Ints, size: int) -> Ints:
+    """Sum weights up to ``HIGHEST`` in magnitude by code; sums beyond it are read as it.
+
+    A function of the weights of each code alone, whatever their order.  Exact up to there for at
+    most ``2**17`` weights of a code, and for any number of them below ``2**52``.
+    """
+    low = np.bincount(codes, weights=weights & _MASK, minlength=size).astype(np.int64)
+    high = np.bincount(codes, weights=weights >> _HALF, minlength=size) + (low >> _HALF)
+    edge = float(HIGHEST >> _HALF)
+    sums = (np.clip(high, -edge, edge).astype(np.int64) << _HALF) + (low & _MASK)
+    sums[high < -edge] = -HIGHEST
+    np.clip(sums, -HIGHEST, HIGHEST, out=sums)
+    return sums
 
 
 def exact_dot(left: Ints, right: Ints) -> int:
@@ -53,7 +75,7 @@ def merged(members: Ints, counts: Ints, units: int) -> tuple[Ints, Ints]:
     members : array of int, rows x width
         Units of a row, each once; ``units`` fills the rest.
     counts : array of int64
-        Numbers of results.
+        Numbers of results, or what they add up to.
     units : int
         Number of units.
     """
@@ -66,15 +88,16 @@ def merged(members: Ints, counts: Ints, units: int) -> tuple[Ints, Ints]:
         key = key * (units + 1) + column
         bound *= units + 1
     _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    return members[first], exact_loads(place, counts, len(first))
+    return members[first], saturated(place, counts, len(first))
 
 
 @dataclass(frozen=True)
 class Memberships:
-    """How many results have which units: exact and secret.
+    """How many results have which units, or what these add up to: exact and secret.
 
     ``members`` holds in each row the numbers of the units, each once, filled up with ``units``;
-    all rows differ.  ``counts`` are below ``2**32``.
+    all rows differ.  ``counts`` are at most ``HIGHEST`` in magnitude; only what `part` and `sizes`
+    return, without negative ones, is bounded.
     """
 
     members: Ints
@@ -92,7 +115,7 @@ class Memberships:
         roots : list of int
             For each column the relation whose units it names.
         counts : array of int64
-            Number of results of each row.
+            Number of results of each row, or what they add up to.
         """
         members = np.empty((len(counts), len(columns)), np.int32)
         units = 0
@@ -106,8 +129,36 @@ class Memberships:
         for column in range(len(columns) - 1, 0, -1):  # a set has a unit once
             again = members[:, column] == members[:, column - 1]
             members[again, column] = units
-        rows, total = merged(members, counts, units)
-        return cls(rows, np.minimum(total, 2**32 - 1), units)
+        return cls(*merged(members, counts, units), units)
+
+    def part(self, sign: int) -> Memberships:
+        """Return the sets that add, for the sign 1, or those that take away, for -1."""
+        counts = self.counts * sign
+        kept = counts > 0
+        if kept.all():
+            return replace(self, counts=counts)
+        return replace(self, members=self.members[kept], counts=counts[kept])
+
+    @property
+    def sizes(self) -> Memberships:
+        """What every set adds or takes away, signs ignored."""
+        return replace(self, counts=np.abs(self.counts))
+
+    def in_steps(self, tau: int) -> Memberships:
+        """Count in the steps of a bound, rounded down (docs/proofs/linear.md, claim 11).
+
+        It depends on each set and ``tau`` alone.
+        """
+        step = step_of(tau)
+        if step == 1 and self.most < _MOST:
+            return self
+        return replace(self, counts=np.minimum(self.counts // step, _MOST - 1))
+
+    @cached_property
+    def heaviest(self) -> float:
+        """At most a millionth less than the largest sum of a unit."""
+        loads = _float_loads(self.members, self.counts.astype(np.float64), self.units)
+        return float(loads.max(initial=0.0))
 
     @cached_property
     def total(self) -> int:
@@ -131,8 +182,9 @@ class Memberships:
 
     def ceiling(self, tau: int) -> int:
         """Return a simple upper bound of ``Q``: every result counts once for each of its units."""
-        cut = int(np.minimum(self.contributions, tau).sum())
-        return min(self.total, -(-cut // max(self.least, 1)))
+        found, step = self.in_steps(tau), step_of(tau)
+        cut = int(np.minimum(found.contributions, tau // step).sum())
+        return min(found.total, -(-cut // max(found.least, 1))) * step
 
     def program(self, tau: int) -> Program:
         """Return the linear program, without constraints that cannot bind.
@@ -140,7 +192,9 @@ class Memberships:
         A row whose units all stay within ``tau`` is counted in full; rows that differ in such
         units only are one variable.
         """
-        counts = np.minimum(self.counts, tau)  # no row is above the bound of its first unit
+        counts, step = self.in_steps(tau).counts, step_of(tau)
+        tau //= step
+        counts = np.minimum(counts, tau)  # no row is above the bound of its first unit
         names = np.flatnonzero(_loads(self.members, counts, self.units) > tau)
         numbers = np.full(self.units + 1, len(names), np.int32)
         numbers[names] = np.arange(len(names), dtype=np.int32)
@@ -148,18 +202,24 @@ class Memberships:
         touched = (members < len(names)).any(axis=1)
         free = int(counts[~touched].sum())
         members, caps = merged(members[touched], counts[touched], len(names))
-        return Program(members, np.minimum(caps, tau), len(names), tau, free)
+        return Program(members, np.minimum(caps, tau), len(names), tau, free, step)
+
+
+def step_of(tau: int) -> int:
+    """Return the steps in which a bound is below ``2**31``: a power of two, 1 for all below it."""
+    return 1 << max(0, tau.bit_length() - _COARSE.bit_length() + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``free + max sum x`` with ``0 <= x <= caps``, every unit in at most ``tau``."""
+    """``step (free + max sum x)`` with ``0 <= x <= caps``, every unit in at most ``tau``."""
 
     members: Ints
     caps: Ints
     units: int
     tau: int
     free: int
+    step: int = 1
 
     def above(self, prices: Floats) -> int:
         """Return an upper bound of the value, times ``GRID``, from any prices of the units.
@@ -171,7 +231,8 @@ class Program:
         whole[:-1] = np.rint(np.clip(np.nan_to_num(prices), 0, 1) * GRID)
         left = GRID - whole[self.members].sum(axis=1)
         np.maximum(left, 0, out=left)
-        return self.free * GRID + self.tau * int(whole.sum()) + exact_dot(self.caps, left)
+        value = self.free * GRID + self.tau * int(whole.sum()) + exact_dot(self.caps, left)
+        return value * self.step
 
     def below(self, values: Floats) -> int:
         """Return a lower bound of the value, times ``GRID``, from any values of the variables.
@@ -181,14 +242,14 @@ class Program:
         x = np.clip(np.nan_to_num(values), 0, self.caps)
         loads = _float_loads(self.members, x, self.units)
         ratio = np.ones(self.units + 1)
-        ratio[:-1] = np.minimum(1, self.tau / np.maximum(loads, 1e-300))
+        ratio[:-1] = self.tau / np.maximum(loads, self.tau)
         x = x * ratio[self.members].min(axis=1, initial=1.0)
         for shrink in (1.0, 1 - 1e-12, 1 - 1e-9, 1 - 1e-6):
             whole = np.minimum(np.floor(x * shrink * GRID).astype(np.int64), self.caps * GRID)
             loads = _loads(self.members, whole, self.units)
             if loads.max(initial=0) <= self.tau * GRID:
-                return self.free * GRID + exact_sum(whole)
-        return self.free * GRID
+                return (self.free * GRID + exact_sum(whole)) * self.step
+        return self.free * GRID * self.step
 
 
 def _loads(members: Ints, weights: Ints, units: int) -> Ints:

@@ -26,7 +26,7 @@ from dpsql.model import GRID
 if TYPE_CHECKING:
     import highspy
 
-#: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart.
+#: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart, all parts of a sum together.
 SLACK = 16
 #: Variables that the simplex method is given: of programs whose results have two units ...
 SIMPLEX_PAIRS = 300_000
@@ -52,18 +52,21 @@ class Bounds:
 
 
 def certified(
-    program: Program, tick: Callable[[], None], hopeless: Callable[[int], bool]
+    program: Program,
+    tick: Callable[[], None],
+    hopeless: Callable[[int], bool],
+    parts: int = 1,
 ) -> int | None:
-    """Find an upper bound of the program's value, and at most ``tau/SLACK`` above it.
+    """Find an upper bound of the program's value, and at most ``tau/(SLACK parts)`` above it.
 
-    Parameters are those of `solve`, and ``None`` is returned as there.
+    Other parameters are those of `solve`, and ``None`` is returned as there.
 
     Raises
     ------
     ReleaseFailed
         When the solver cannot do it.
     """
-    gap = program.tau * GRID // SLACK
+    gap = program.tau * GRID // (SLACK * parts) * program.step
     found = solve(program, gap, tick, hopeless)
     if found is None:
         return None

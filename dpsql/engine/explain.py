@@ -90,7 +90,8 @@ def _counting_sql(aggregate: AggregateQuote, database: Database) -> str:
 
     query = aggregate.query
     if query.units:
-        return counting_sql(plan(per_units(query)))
+        each = per_units(query)
+        return sum_sql(plan(each), [each]) if query.weights else counting_sql(plan(each))
     if isinstance(aggregate.bounding, Truncated):
         return contribution_sql(plan(per_unit(query)), [query], [aggregate.plan.bounds])
     if query.distinct or query.weights:

@@ -148,7 +148,7 @@ def _quote(
     if query.units:
         from dpsql.engine.several import several
 
-        return AggregateQuote(query, *several(settings, settings.epsilon / share))
+        return AggregateQuote(query, *several(query, settings, settings.epsilon / share))
     if query.unit is not None:
         number = None if groups is None else len(groups)
         epsilon = settings.epsilon / share

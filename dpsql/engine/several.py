@@ -1,8 +1,8 @@
-"""Counts of results that belong to several units: how they are quoted, read and released."""
+"""Counts and sums of results of several units: how they are quoted, read and released."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ from dpsql.core.mechanisms.base import Release
 from dpsql.core.mechanisms.truncation import Limits
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.request import Settings
-from dpsql.engine.truncated import require_units
+from dpsql.engine.truncated import largest_sum, require_units
 from dpsql.errors import InternalError
-from dpsql.model import Boundary, JoinQuery
+from dpsql.model import Boundary, JoinQuery, Weight
 
 if TYPE_CHECKING:
     from dpsql.core.mechanisms.linear import LinearRace
@@ -41,11 +41,13 @@ class Several:
 
     def smooth(self, *_: object) -> SmoothBound:
         """Fail: there is no bound of the sensitivity."""
-        raise InternalError("a truncated count has no smooth bound")
+        raise InternalError("what is truncated has no smooth bound")
 
 
-def several(settings: Settings, epsilon: Fraction) -> tuple[Several, LinearRace | LinearQuantile]:
-    """Plan the answer from settings and public facts.
+def several(
+    query: JoinQuery, settings: Settings, epsilon: Fraction
+) -> tuple[Several, LinearRace | LinearQuantile]:
+    """Plan the answer from the question, settings and public facts.
 
     Raises
     ------
@@ -57,11 +59,25 @@ def several(settings: Settings, epsilon: Fraction) -> tuple[Several, LinearRace 
     require_units(settings)
     chosen = int(settings.max_rows_contributed)
     limits = Limits(chosen or int(settings.max_contribution), fixed=bool(chosen))
-    return Several(limits), plan(settings.mechanism, epsilon, limits)
+    signs: tuple[int, ...] = (1,)
+    if query.weights:
+        from dpsql.core.packing import HIGHEST
+
+        limits = largest_sum(query.weights[0], limits.largest)
+        limits = replace(limits, largest=min(limits.largest, HIGHEST))
+        signs = _signs(query.weights[0])
+    return Several(limits), plan(settings.mechanism, epsilon, limits, signs)
+
+
+def _signs(weight: Weight) -> tuple[int, ...]:
+    """Tell whether values can add (1) and take away (-1), from their public bounds."""
+    if weight.low < 0 < weight.high:
+        return 1, -1
+    return (-1,) if weight.low < 0 else (1,)
 
 
 def read_several(query: JoinQuery, services: Services) -> Memberships:
-    """Read how many results have which units: exact and secret."""
+    """Read how many results have which units, or what they add up to: exact and secret."""
     from dpsql.statistics.memberships import memberships
 
     return memberships(query, services.database)
@@ -70,5 +86,5 @@ def read_several(query: JoinQuery, services: Services) -> Memberships:
 def release_several(
     plan: LinearRace | LinearQuantile, found: Memberships, services: Services
 ) -> Release:
-    """Perturb the one count."""
+    """Perturb the one count or sum."""
     return plan.release(found, services.noise, services.database.tick)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from dpsql.core.mechanisms.percentile import OfUnits, Sought, plan_units
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.request import Settings
 from dpsql.errors import InternalError, InvalidParameter
-from dpsql.model import Boundary, JoinQuery
+from dpsql.model import Boundary, JoinQuery, Weight
 
 if TYPE_CHECKING:
     from dpsql.core.smooth import SmoothBound
@@ -112,10 +112,14 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
         rows = 1
     if query.weights:
         (weight,) = query.weights
-        signed = weight.low < 0
-        if weight.loose:
-            return truncation.Limits(rows * weight.bound, signed=signed)
-        # noise a thousandth of the largest value is little: smaller bounds only compete with better
-        least = max(weight.bound // _FINEST, 1)
-        return truncation.Limits(rows * weight.bound, once, signed, least)
+        return replace(largest_sum(weight, rows), fixed=once and not weight.loose)
     return truncation.Limits(rows, fixed=once or bool(chosen))
+
+
+def largest_sum(weight: Weight, rows: int) -> truncation.Limits:
+    """Tell how much a unit of so many results can contribute to a sum."""
+    if weight.loose:
+        return truncation.Limits(rows * weight.bound, signed=weight.low < 0)
+    # noise a thousandth of the largest value is little: smaller bounds only compete with better
+    least = max(weight.bound // _FINEST, 1)
+    return truncation.Limits(rows * weight.bound, signed=weight.low < 0, least=least)

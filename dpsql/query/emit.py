@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import Attribute, AttributeUse, Computed, JoinQuery, Occurrence, Predicate, Weight
@@ -12,6 +12,7 @@ from dpsql.query.ir import Expr, constant, render, renumber
 from dpsql.query.measures import Measure, Value, fits_bigint
 from dpsql.query.totality import short
 from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
+from dpsql.query.values import fitted
 
 #: Bytes of computed texts that joins, groups and predicates may take of one row of a relation.
 MAX_EXPORTED = 64 << 20
@@ -264,15 +265,18 @@ def _types(node: Expr) -> set[str]:
     return {node.type, *(a.type for a in node.args)}
 
 
-def _require_count(measure: Measure) -> None:
-    """Refuse what has no bound yet where a result can belong to several units."""
-    others = (measure.value, measure.distinct, measure.cell)
-    if measure.units or any(other is not None for other in others):
+def _of_several(measure: Measure) -> Measure:
+    """Return what is counted or summed where results can belong to several units; refuse others."""
+    if measure.units or measure.distinct is not None or measure.cell is not None:
         raise UnsupportedConstruct(
-            "of results that can belong to several privacy units only their number is told",
-            detail="Sums, averages, distinct values and quantiles need one unit for each result.",
-            hint="Use dp_count(*), or equate the units, for example with a.customer = b.customer.",
+            "of results that can belong to several privacy units only counts, sums and averages are"
+            " told",
+            detail="Different values, values by rank and histograms need one unit for each result.",
+            hint="Count what is sought, for example with dp_count(*) FILTER (WHERE x < 10), which"
+            " shares dp.epsilon with other aggregates; or equate the units, for example with"
+            " a.customer = b.customer.",
         )
+    return measure if measure.value is None else replace(measure, value=fitted(measure.value))
 
 
 def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
@@ -298,7 +302,7 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     if len(units) == 1:
         unit, units = units[0][0], ()
     if units:
-        _require_count(measure)
+        measure = _of_several(measure)
     distinct: tuple[int, ...] = ()
     computed: Expr | None = None
     number: int | None = None

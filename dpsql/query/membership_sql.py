@@ -1,8 +1,9 @@
 """Which results belong to which units, as one SQL statement that returns packed integers.
 
-The plan counts per value of the attributes that name the units; results whose units have the same
-names are one row.  Units are numbered: integers are their own numbers, other names get the number
-of their row in a list of all names of one protected relation, so no name leaves the statement.
+The plan counts or sums per value of the attributes that name the units; results whose units have
+the same names are one row.  Units are numbered: integers are their own numbers, other names get the
+number of their row in a list of all names of one protected relation, so no name leaves the
+statement.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 
 from dpsql.errors import InternalError
 from dpsql.model import JoinQuery
+from dpsql.query.contribution_sql import integer_sql
 from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
 from dpsql.query.types import base
@@ -20,9 +22,9 @@ _COLLATED = frozenset({"text", "character varying", "bpchar"})
 
 
 def per_units(query: JoinQuery) -> JoinQuery:
-    """Return the count per combination of units."""
+    """Return the count or sum per combination of units."""
     if not query.units:
-        raise InternalError("the results of the count belong to one privacy unit")
+        raise InternalError("the results of the question belong to one privacy unit")
     return replace(query, groups=tuple(dict.fromkeys((*query.groups, *query.units))))
 
 
@@ -38,7 +40,7 @@ def membership_sql(
     query : JoinQuery
         The question; ``query.units`` is not empty, ``query.groups`` is.
     most : int
-        Higher counts are read as this one.
+        Higher counts are read as this one, and sums of a greater magnitude as it or its negative.
     room : int
         Bytes of values that may be packed, above which PostgreSQL raises 54000.
     numeric : bool
@@ -47,8 +49,9 @@ def membership_sql(
     Returns
     -------
     str
-        A statement with one value: a ``dp.pack`` of the count and the number of the unit by each
-        of ``query.units``.  Numbers are of one protected relation; NULL without results.
+        A statement with one value: a ``dp.pack`` of the count, or the sum unless it is 0, and the
+        number of the unit by each of ``query.units``.  Numbers are of one protected relation; NULL
+        without results.
     """
     writer = Writer(plan, "numeric" if numeric else "bigint")
     ctes = [f"c AS MATERIALIZED ({writer.answer(plan.query.groups)})"]
@@ -67,8 +70,12 @@ def membership_sql(
             numbers.append(f"i{k}.i")
         else:
             numbers.append(f"c.a{a}")
+    value = f"least(c.n, {most})"
+    if query.weights:
+        value = f"least(greatest({integer_sql('c.w0', query)}, {-most}), {most})"
+        joins.append(" WHERE c.w0 <> 0")
     return (
-        f"{writer.head(*ctes)}SELECT dp.pack({room}::bigint, least(c.n, {most})::bigint, "
+        f"{writer.head(*ctes)}SELECT dp.pack({room}::bigint, {value}::bigint, "
         f"{', '.join(numbers)}) AS packed FROM c{''.join(joins)}"
     )
 

@@ -73,11 +73,13 @@ def _require_answerable(graph: Graph, found: list[tuple[int, Expr]]) -> None:
     """Refuse what is not counted where a result can belong to several units."""
     if graph.keys:
         raise UnsupportedConstruct(
-            "groups of results that can belong to several privacy units are not counted",
+            "results that can belong to several privacy units are not grouped",
             detail="One unit could change many results of others: "
             f"{', '.join(sorted({_shown(graph, unit) for _, unit in found}))} may differ.",
-            hint="Leave out GROUP BY and count one group at a time, with WHERE or FILTER; or equate"
-            " the units, for example with WHERE a.customer = b.customer.",
+            hint="Leave out GROUP BY and ask for each public group apart: with FILTER (WHERE ...),"
+            " where n groups share dp.epsilon and each has an n-th of it, or with WHERE, where each"
+            " question costs dp.epsilon; or equate the units, for example with WHERE a.customer ="
+            " b.customer.",
         )
     if len(found) > MOST_UNITS:
         raise UnsupportedConstruct(

@@ -30,6 +30,11 @@ _FLOAT_DIGITS = 15
 _STEPS = 10**9
 #: Numbers of more digits are not summed.
 MAX_DIGITS = 100
+#: Where results belong to several units values have at most so many steps, so that a thousand of
+#: the largest ones still fit into what is told of a set of units ...
+WIDEST = 2**51
+#: ... but no fewer decimals than these where nobody declared or wrote their bounds.
+_LOOSE_DIGITS = 6
 _NUMBERS = (*INTEGERS, "numeric", *FLOATS)
 
 
@@ -279,6 +284,30 @@ def exact(x: Expr, found: Bounds, node: Node) -> Value:
             position=node.position,
         )
     return Value(x, digits, low, high)
+
+
+def fitted(value: Value) -> Value:
+    """Round to steps of which the sums of several units are told, each set of them in 64 bits.
+
+    Raises
+    ------
+    UnsupportedConstruct
+        When bounds that were declared or written are too wide.
+    """
+    fewest = _LOOSE_DIGITS if value.loose else 0
+    x, digits, low, high = value.expression, value.digits, value.low, value.high
+    while max(-low, high) * 10**digits > WIDEST and digits > fewest:
+        digits -= 1
+    if digits < value.digits:
+        x = Expr("fn", "numeric", (wide(x), constant("integer", str(digits))), "round")
+        low, high = (ranges.rounded(end, digits, ranges.half_away) for end in (low, high))
+    if max(-low, high) * 10**digits > WIDEST and not value.loose:
+        raise UnsupportedConstruct(
+            "the bounds of a value are too wide where results can belong to several privacy units",
+            detail="There values of up to 2^51 steps are summed, in steps of 1 or of a decimal.",
+            hint="Give narrower bounds, for example dp_sum(value, 0, 1000000).",
+        )
+    return replace(value, expression=x, digits=digits, low=low, high=high)
 
 
 def known(found: Bounds, node: Node) -> tuple[Fraction, Fraction]:

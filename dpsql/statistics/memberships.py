@@ -1,14 +1,14 @@
 """Which results of a join belong to which units, from one snapshot.
 
-PostgreSQL counts by elimination per combination of units and packs the rows; they are merged in
-arrays.  Nothing that names a unit leaves (PRIVACY.md section 2).
+PostgreSQL counts or sums by elimination per combination of units and packs the rows; they are
+merged in arrays.  Nothing that names a unit leaves (PRIVACY.md section 2).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dpsql.core.packing import Memberships
+from dpsql.core.packing import HIGHEST, Memberships
 from dpsql.errors import ReleaseFailed
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
@@ -30,7 +30,7 @@ _MOST = 2**32 - 1
 def memberships(
     query: JoinQuery, database: Database, *, memory_limit: int = MEMORY_LIMIT
 ) -> Memberships:
-    """Count the results of every set of units, exactly.
+    """Count or sum the results of every set of units, exactly.
 
     Parameters
     ----------
@@ -50,14 +50,15 @@ def memberships(
     facts = read_facts(grouped, database)
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
     room = memory_limit // _COPIES
+    most = HIGHEST if query.weights else _MOST
     try:
-        packed = fetch(database, membership_sql(plan, query, _MOST, room))
+        packed = fetch(database, membership_sql(plan, query, most, room))
     except NotInArrays:
         raise ReleaseFailed("the answer could not be computed") from None
     except Exception as error:
         if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
             raise
-        packed = fetch(database, membership_sql(plan, query, _MOST, room, numeric=True))
+        packed = fetch(database, membership_sql(plan, query, most, room, numeric=True))
     width = len(query.units)
     if packed is None:
         return Memberships(np.zeros((0, width), np.int32), np.zeros(0, np.int64), 0)

@@ -42,8 +42,8 @@ begin
     if names is not null then
         raise warning using
             message = format('rows of %s belong to several privacy units', names),
-            detail = 'Of their results only the number is told: dp_count(*), dp_count(x), with FILTER. GROUP BY, dp_sum,'
-                     ' dp_avg and all other aggregates are refused unless the question equates the units.'
+            detail = 'Of their results only counts, sums and averages are told: dp_count(*), dp_count(x), dp_sum, dp_avg,'
+                     ' variances, with FILTER. GROUP BY and all other aggregates are refused unless the question equates the units.'
                      ' Questions are charged to each kind of unit.',
             hint = 'dp.relations shows the ways to the units. Where one is none, say so:'
                    ' SELECT dp.link(child, parent, columns, follow => false);';

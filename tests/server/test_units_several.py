@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -25,6 +26,10 @@ create table works (p int not null references person, f text not null references
   note text);
 insert into works select g, 'firm ' || 1 + g % 40, case when g % 3 = 0 then 'x' end
   from generate_series(0, 599) g;
+create table owes (a int not null references person, b int not null references person,
+  w int, cents numeric(8,2) not null, share float8);
+insert into owes select a, b, nullif((a * 7 + b * 3) % 41 - 20, 5), ((a * 5 + b) % 997 - 400) / 100.0,
+  ((a + b) % 11 - 5) / 8.0 from knows;
 select dp.protect('person', privacy_unit => 'id');
 select dp.protect('firm', privacy_unit => 'f');
 grant usage on schema public to alice;
@@ -40,14 +45,14 @@ TRIANGLES = (
     " and x.a < x.b and y.a < y.b"
 )
 WORK = "select dp_count(*) from works"
-#: answers without noise and without a shift: the largest bound cuts nobody off
+#: answers without noise and without a shift: the largest bound in whole steps cuts nobody off
 SILENT = """
 do language plpython3u $body$
 from fractions import Fraction
 from dpsql.core.mechanisms.linear import LinearRace
 from dpsql.core.mechanisms.linear_quantile import LinearQuantile
 LinearRace._handicap = lambda self, tau, noise: 0
-LinearQuantile.draw = lambda self, *given: len(self.bounds) - 1
+LinearQuantile.draw = lambda self, *given: sum(tau < 2**31 for tau in self.bounds) - 1
 LinearQuantile.scale = lambda self, tau: Fraction(1, 10**9)
 $body$"""
 
@@ -65,6 +70,25 @@ def asker(town: Any) -> Any:
         yield connection
 
 
+SUMS = [
+    "select dp_sum(w, -100, 100) from owes",
+    "select dp_sum(w, 0, 100) from owes",
+    "select dp_sum(w, -100, 0) from owes",
+    "select dp_sum(w) from owes",
+    "select dp_sum(cents, -50, 50) from owes",
+    "select dp_sum(cents) filter (where a < 300) from owes",
+    "select dp_sum(w, -100, 100) from owes where a > 5000",
+    "select dp_sum(share, -1, 1) from owes",
+    "select dp_sum(town, 0, 9) from person join knows on id = a",
+    "select dp_sum(v.town - w.town, -5, 5) from person v join knows on v.id = a join person w on w.id = b",
+    "select dp_sum(x.w * y.w, -9000, 9000) from owes x join owes y on x.b = y.a",
+    "select dp_sum(v.town) from person v cross join person w where v.id < 40 and w.id < 40",
+    "select dp_sum(w, -100, 100), dp_count(*), dp_sum(cents, -50, 50) from owes",
+    "select dp_avg(w, -100, 100) from owes",
+    "select dp_avg(w) from owes",
+    "select dp_var_pop(w, -100, 100), dp_avg(cents, -50, 50) from owes",
+    "select dp_stddev_samp(town, 0, 9) from person join knows on id = a",
+]
 QUESTIONS = [
     EDGES,
     PATHS,
@@ -93,6 +117,58 @@ def test_answers_without_noise_are_postgres_counts(town: Any, mechanism: str) ->
             ((value,),) = session.execute(statement).fetchall()
             ((expected,),) = session.execute(statement.replace("dp_count", "count")).fetchall()
             assert value == expected, statement
+
+
+def plain(statement: str) -> str:
+    """Write PostgreSQL's own statement; no value here is outside of its bounds, or the sign says."""
+    clamped = {"(w, 0, 100)": "(greatest(w, 0))", "(w, -100, 0)": "(least(w, 0))"}
+    for written, meant in clamped.items():
+        statement = statement.replace(written, meant)
+    return re.sub(r", -?[0-9]+, [0-9]+\)", ")", statement).replace("dp_", "")
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "r2t"])
+def test_sums_without_noise_are_those_of_postgres(town: Any, mechanism: str) -> None:
+    """Here no unit has 2^31 steps, from where on bounds have coarser ones."""
+    with town.connect() as session:
+        session.execute(f"set dp.mechanism = {mechanism}; set dp.max_contribution = 20000")
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")
+        session.execute(SILENT)
+        for statement in SUMS:
+            (found,) = session.execute(statement).fetchall()
+            (expected,) = session.execute(plain(statement)).fetchall()
+            for value, sought in zip(found, expected, strict=True):
+                # averages are rounded to the digits of their type
+                assert abs(float(value) - float(sought or 0)) <= 1e-9, (statement, found, expected)
+
+
+def test_sums_beyond_all_steps_are_near(town: Any) -> None:
+    """Of values that nobody bounded, and of 28 digits; in steps of a 2^30th of the bound."""
+    town.sql(
+        "create table much (a int not null references person, b int not null references person,"
+        " w bigint, d numeric(28,14))"
+    )
+    town.sql(
+        "insert into much select a, b, 9000000000000000 * (1 - 2 * (a % 2)) + a, a / 7.0 - 30"
+        " from knows where a < 50"
+    )
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")
+        session.execute(
+            SILENT.replace(
+                "sum(tau < 2**31 for tau in self.bounds) - 1",
+                "sum(tau < 1.01 * given[0].heaviest for tau in self.bounds)",
+            )
+        )
+        for of in ("w", "d"):
+            ((value,),) = session.execute(f"select dp_sum({of}) from much").fetchall()
+            ((expected, size),) = session.execute(
+                f"select sum({of}), sum(abs({of})) from much"
+            ).fetchall()
+            assert abs(value - expected) <= size / 10**6, (of, value, expected)
+        assert refused(session, "select dp_sum(w, 0, 1e17) from much").sqlstate == "PD011"
 
 
 def test_two_counts_of_one_question(town: Any) -> None:
@@ -187,13 +263,14 @@ def test_what_cannot_be_had_is_refused_and_costs_nothing(
 @pytest.mark.parametrize(
     "counted",
     [
-        "dp_sum(town, 0, 9)",
-        "dp_avg(town, 0, 9)",
+        "dp_min(town, 0, 9)",
         "dp_count(distinct town)",
+        "dp_count(distinct a)",
         "dp_median(town, 0, 9)",
+        "dp_histogram(town, 0, 9, 3)",
     ],
 )
-def test_only_the_number_of_results_is_told(town: Any, asker: Any, counted: str) -> None:
+def test_only_counts_and_sums_of_results_are_told(town: Any, asker: Any, counted: str) -> None:
     error = refused(asker, f"select {counted} from person join knows on id = a")
     assert error.sqlstate == "PD011", error
     assert "several privacy units" in str(error), error

@@ -34,7 +34,9 @@ class LinearRace:
 
     Notes
     -----
-    Guarantee: eps, pure.  All noise is drawn first.  Candidates are then looked at from the one
+    Guarantee: eps, pure.  Where results can add and take away (``signs``), the answer is the
+    difference of two races with half of eps each: a unit may take part in both.  All noise of a
+    race is drawn first.  Candidates are then looked at from the one
     that can still reach most; the others cannot win once it is certain that none of them reaches
     what was found, so leaving them out never changes the answer.
 
@@ -45,19 +47,24 @@ class LinearRace:
 
     guarantee: Guarantee
     largest: int
+    signs: tuple[int, ...] = (1,)
     name: str = "r2t"
     beta: float = 0.0
 
     def release(
         self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]
     ) -> Release:
-        """Perturb the one count.
+        """Perturb the one count or sum.
 
         Raises
         ------
         ReleaseFailed
             When a program that may win could not be solved.
         """
+        races = (sign * self._race(memberships.part(sign), noise, tick) for sign in self.signs)
+        return Release([sum(races)])
+
+    def _race(self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]) -> int:
         race = [_Candidate(tau, self._handicap(tau, noise)) for tau in self.candidates]
         for candidate in race:
             candidate.upper = memberships.ceiling(candidate.tau) * GRID
@@ -67,7 +74,7 @@ class LinearRace:
             open_ = [c for c in race if not c.done and c.reach > best]
             if not open_:
                 # everything below is a function of perturbed values
-                return Release([best // GRID])
+                return best // GRID
             first = max(open_, key=lambda c: c.reach)
             value = first.look(memberships, best, tick)
             if value is not None:
@@ -86,7 +93,7 @@ class LinearRace:
     def scale(self, tau: int) -> Fraction:
         """Return the scale of the noise of a candidate."""
         sensitivity = tau * Fraction(SLACK + 1, SLACK)
-        return sensitivity * self.rounds / self.guarantee.epsilon
+        return sensitivity * self.rounds * len(self.signs) / self.guarantee.epsilon
 
     def margin(self, tau: int) -> int:
         """Return the public shift ``(L s/eps) ln(L/failure)``, rounded up."""
@@ -121,8 +128,10 @@ class _Candidate:
         return None if upper is None else min(upper, self.upper)
 
 
-def plan(mechanism: str, epsilon: Fraction, limits: Limits) -> LinearRace | LinearQuantile:
-    """Plan the release of one count from public facts.
+def plan(
+    mechanism: str, epsilon: Fraction, limits: Limits, signs: tuple[int, ...] = (1,)
+) -> LinearRace | LinearQuantile:
+    """Plan the release of one count or sum from public facts.
 
     Parameters
     ----------
@@ -133,6 +142,8 @@ def plan(mechanism: str, epsilon: Fraction, limits: Limits) -> LinearRace | Line
     limits : Limits
         Of a unit with more than ``largest`` results only so many are ever counted, by `LinearRace`
         up to a factor of two.
+    signs : tuple of int
+        Whether results can add (1) and take away (-1).
 
     Raises
     ------
@@ -142,10 +153,12 @@ def plan(mechanism: str, epsilon: Fraction, limits: Limits) -> LinearRace | Line
     check_budget(epsilon, Fraction(0))
     if mechanism not in ("auto", "quantile", "r2t"):
         raise InvalidParameter(
-            f"the {mechanism} mechanism does not count results that belong to several units",
+            f"the {mechanism} mechanism does not count or sum results of several units",
             hint="Use dp.mechanism = 'auto', 'quantile' or 'r2t', or equate the units of a result.",
         )
     if mechanism == "r2t":
-        return LinearRace(Guarantee(epsilon, Fraction(0)), limits.largest)
-    bounds = (limits.largest,) if limits.fixed else truncation.bounds(limits.largest)
-    return linear_quantile.plan(epsilon, bounds)
+        return LinearRace(Guarantee(epsilon, Fraction(0)), limits.largest, signs)
+    bounds: tuple[int, ...] = (limits.largest,)
+    if not limits.fixed:
+        bounds = truncation.bounds(limits.largest, limits.least)
+    return linear_quantile.plan(epsilon, bounds, signs)

@@ -2,7 +2,8 @@
 
 As `dpsql.core.mechanisms.truncation.Quantile`: a part of epsilon pays for ``tau``, the rest for the
 noise on ``Q(I, tau)``, which moves by at most ``tau`` when a unit comes or goes
-(PRIVACY.md section 5).  How many units exceed ``tau`` has no bounded sensitivity here, since a unit
+(PRIVACY.md section 5); so does that of the sets that add less that of those that take away, since
+both move the same way.  How many units exceed ``tau`` has no bounded sensitivity here, since a unit
 that goes takes results from others; how many must be *deleted*, in fractions, until none exceeds it
 has (`dpsql.core.deletion`).
 
@@ -40,7 +41,8 @@ class LinearQuantile:
 
     ``s = tau (1 + 1/SLACK)``.  ``tau`` is drawn as `dpsql.core.mechanisms.drawing` says, with noise
     of scale ``(1 + 2/CLOSE)/eps1`` and F at most ``1/CLOSE`` above the fractional number of units
-    that must go until none has more than ``tau`` results.
+    that must go until none has more than ``tau`` results, or results whose sizes add up to more.
+    ``signs`` tells whether there can be sets that add (1) and sets that take away (-1).
 
     Notes
     -----
@@ -52,6 +54,7 @@ class LinearQuantile:
     epsilon_choice: Fraction
     epsilon_value: Fraction
     bounds: tuple[int, ...]
+    signs: tuple[int, ...] = (1,)
     delta_threshold: Fraction | None = None
     name: str = "quantile"
     beta: float = 0.0
@@ -59,20 +62,28 @@ class LinearQuantile:
     def release(
         self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]
     ) -> Release:
-        """Perturb the one count.
+        """Perturb the one count or sum.
 
         Raises
         ------
         ReleaseFailed
             When a program could not be solved.
         """
-        tau = self.bounds[self.draw(memberships, noise, tick)]
-        upper = programs.certified(memberships.program(tau), tick, lambda _: False)
-        if upper is None:
-            raise InternalError("a program was given up that nothing speaks against")
+        tau = self.bounds[self.draw(memberships.sizes, noise, tick)]
         scale = self.scale(tau)
-        value = upper + noise.discrete_laplace(scale * GRID)
+        value = self.cut(memberships, tau, tick) + noise.discrete_laplace(scale * GRID)
         return Release([rounded(value, GRID)], scale)
+
+    def cut(self, memberships: Memberships, tau: int, tick: Callable[[], None]) -> int:
+        """Cut every unit off at ``tau``: exact and secret, times ``GRID``."""
+        value, parts = 0, len(self.signs)
+        for sign in self.signs:
+            program = memberships.part(sign).program(tau)
+            upper = programs.certified(program, tick, lambda _: False, parts)
+            if upper is None:
+                raise InternalError("a program was given up that nothing speaks against")
+            value += sign * upper
+        return value
 
     def scale(self, tau: int) -> Fraction:
         """Return the scale of the noise on the value."""
@@ -131,8 +142,10 @@ class _Look:
         return self.too_much is not None and self.least > self.too_much
 
 
-def plan(epsilon: Fraction, bounds: tuple[int, ...]) -> LinearQuantile:
-    """Plan the release of one count; one bound is not drawn.
+def plan(
+    epsilon: Fraction, bounds: tuple[int, ...], signs: tuple[int, ...] = (1,)
+) -> LinearQuantile:
+    """Plan the release of one count or sum; one bound is not drawn.
 
     Parameters
     ----------
@@ -140,6 +153,8 @@ def plan(epsilon: Fraction, bounds: tuple[int, ...]) -> LinearQuantile:
         The budget.
     bounds : tuple of int
         What is drawn from, ascending.
+    signs : tuple of int
+        Whether results can add (1) and take away (-1).
     """
     choice = epsilon * CHOICE if len(bounds) > 1 else Fraction(0)
-    return LinearQuantile(Guarantee(epsilon, Fraction(0)), choice, epsilon - choice, bounds)
+    return LinearQuantile(Guarantee(epsilon, Fraction(0)), choice, epsilon - choice, bounds, signs)
