@@ -237,6 +237,57 @@ def test_both_kinds_of_units_pay(town: Any, asker: Any) -> None:
     ]
 
 
+def test_sums_share_the_budget_and_each_kind_pays(town: Any, asker: Any) -> None:
+    town.sql("alter table works add pay numeric(8,2) not null default 12.5")
+    asked = "select dp_sum(pay, 0, 100) as s, dp_avg(pay, 0, 100) as m, dp_count(*) as n from works"
+    lines = asker.execute(
+        "select aggregate, epsilon, mechanism, bias is not null, column_name from dp.estimate(%s)",
+        [asked],
+    ).fetchall()
+    assert [(a, float(e), m, b, c) for a, e, m, b, c in lines] == [
+        ("dp_sum", 25, "quantile", True, "s, m"),
+        ("dp_count", 25, "quantile", True, "m, n"),
+        ("total", 50, "quantile", False, None),
+    ]
+    asker.execute(asked)
+    rows = town.sql(
+        "select r.relation_name, s.epsilon, s.delta from dp.spend s"
+        " join dp.root r on r.id = any (s.roots) order by 1"
+    )
+    assert [(r[0], float(r[1]), float(r[2])) for r in rows] == [("firm", 50, 0), ("person", 50, 0)]
+
+
+def test_sums_have_intervals_in_their_own_steps(asker: Any) -> None:
+    """The scale is the bound over 0.6 epsilon, in hundredths; the least bound is 4 of these."""
+    ((rows,),) = asker.execute(
+        "select dp.query($$select dp_sum(cents, -50, 50) as n from owes$$, intervals => 0.95)"
+    ).fetchall()
+    answer = rows if isinstance(rows, dict) else rows[0]
+    assert answer["n_covers"] == "noise only"
+    low, value, high = (float(answer[name]) for name in ("n_low", "n", "n_high"))
+    assert low < value < high
+    assert value - low == pytest.approx(high - value)
+    # the mean draw is near 8 debts of 5; from 1 to 4000 with all but 1e-10
+    assert 0.05 < value - low < 4000
+
+
+def test_owners_are_shown_how_sums_are_read(town: Any) -> None:
+    with town.connect() as session:
+        rows = dict(
+            session.execute(
+                "select * from dp.explain('select dp_sum(w, 0, 9) from owes where a < b')"
+            ).fetchall()
+        )
+    assert "sum(" in rows["counting SQL"]
+    assert "linear program" in rows["method"]
+
+
+def test_groups_of_sums_are_refused_with_what_it_costs_to_ask_apart(asker: Any) -> None:
+    error = refused(asker, "select w, dp_sum(w, 0, 9) from owes group by w")
+    assert error.sqlstate == "PD011"
+    assert "n groups share dp.epsilon" in str(error.diag.message_hint)
+
+
 def test_explain_says_how_it_is_answered(asker: Any) -> None:
     rows = dict(asker.execute(f"select * from dp.explain('{EDGES}')").fetchall())
     assert rows["mechanism"].startswith("quantile")
