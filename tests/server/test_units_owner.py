@@ -337,12 +337,14 @@ def test_a_second_kind_of_unit_is_told_with_what_is_refused_for_it(
     (warning,) = told(clinic, f"select dp.protect('{relation}', privacy_unit => 'id')")
     assert warning.severity == "WARNING"
     assert f"rows of {shared} belong to several privacy units" in warning.message
-    assert "GROUP BY, dp_sum" in warning.detail
+    assert "only counts, sums and averages" in warning.detail
     assert "PD011" in say(asker, "select doctor, dp_count(*) from visit group by doctor")
-    assert "PD011" in say(asker, "select dp_sum(doctor, 0, 1) from visit")
+    assert "PD011" in say(asker, "select dp_median(doctor, 0, 1) from visit")
+    assert "PD" not in say(asker, "select dp_sum(doctor, 0, 1) from visit")
     # changing caps tells nothing again
     assert (
-        told(clinic, f"select dp.protect('{relation}', privacy_unit => 'id', epsilon => 9)") == []
+        told(clinic, f"select dp.protect('{relation}', privacy_unit => 'id', epsilon => 9999)")
+        == []
     )
 
 
