@@ -153,6 +153,26 @@ def test_large_sums_are_exact_up_to_what_they_are_cut_to(
         assert saturated(codes, weights, 4).tolist() == expected
 
 
+def test_sets_that_come_in_any_order_are_cut_to_the_highest() -> None:
+    """Two tuples of one set, each as large as can be told: no sum turns around."""
+    a, b = np.array([0, 1, 2]), np.array([1, 0, 1])
+    for sign in (1, -1):
+        weights = sign * np.array([HIGHEST, HIGHEST, 5])
+        found = Memberships.of([a, b], [1, 1], weights)
+        assert sorted(found.part(sign).counts.tolist()) == [5, HIGHEST]
+        assert not len(found.part(-sign).counts)
+
+
+def test_a_lower_bound_says_nothing_of_other_steps() -> None:
+    lower = deletion.Lower(tau=2**30, free=1, value=5, rise=2**40, step=4)
+    assert lower.at(2**32) == 5
+    assert lower.at(2**32 + 2**31) == 5
+    other = deletion.Lower(tau=2**30 + 9, free=1, value=5, rise=2**40, step=4)
+    assert other.at(2**32) == 5 + 9
+    assert other.at(2**31) == 0
+    assert other.at(100) == 0
+
+
 @given(st.integers(1, 2**70))
 def test_steps_are_fine(tau: int) -> None:
     step = step_of(tau)
@@ -244,6 +264,22 @@ def test_bounds_that_are_left_out_could_not_win(
     assert len(scores) == len(plan.bounds)
     j = plan.draw(sizes, test_deletion.Said(list(said)), lambda: None)
     assert j == scores.index(max(scores))
+
+
+def test_the_bound_is_drawn_for_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By sizes, whatever their signs, and the sums are cut at what was drawn."""
+    asked: list[Memberships] = []
+
+    def draw(self: LinearQuantile, memberships: Memberships, *given: object) -> int:
+        asked.append(memberships)
+        return self.bounds.index(4)
+
+    monkeypatch.setattr(LinearQuantile, "draw", draw)
+    rows = [(0, 1, 1, -9), (0, 2, 2, -3), (3, 4, 4, 2)]
+    quantile((1, -1)).release(memberships(rows, [1, 1, 1]), Noise([]), lambda: None)
+    assert sorted(asked[0].counts.tolist()) == [2, 3, 9]
+    found = quantile((1, -1)).release(memberships(rows, [1, 1, 1]), Noise([0]), lambda: None)
+    assert found.values == [2 - 4]
 
 
 # -- plans -----------------------------------------------------------------------------
