@@ -157,8 +157,10 @@ def _quantile(plan: Any) -> _Noise:
 
 
 def _race(plan: Any) -> _Noise:
+    # where results can take away, the answer is the difference of two races
+    off = "nearly never too high; with probability 0.95 too low by at most"
     note = (
-        "nearly never too high; with probability 0.95 too low by at most"
+        f"{'with probability 0.9 off by at most' if plan.signed else off}"
         f" {8 * plan.margin(1)} times the largest contribution of a unit, which depends on"
         " protected rows, and usually by far less"
     )
@@ -206,5 +208,6 @@ _LAWS: dict[str, Callable[[Any], _Noise]] = {
     "Threshold": _threshold,
     "Quantile": _quantile,
     "LinearQuantile": _quantile,
+    "LinearRace": _race,
     "RaceToTheTop": _race,
 }

@@ -81,6 +81,11 @@ class LinearRace:
                 best = max(best, value + first.handicap)
 
     @property
+    def signed(self) -> bool:
+        """Whether results can take away, so that the answer may err to either side."""
+        return self.signs != (1,)
+
+    @property
     def rounds(self) -> int:
         """The number ``L`` of bounds."""
         return len(self.candidates)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.core.mechanisms import calibrated, cauchy, laplace, threshold, truncation
+from dpsql.core.mechanisms import calibrated, cauchy, laplace, linear, threshold, truncation
 from dpsql.engine.bounding import Counted
 from dpsql.engine.expected import expected, laplace_mean, quartic
 from dpsql.engine.price import AggregateQuote
@@ -83,6 +83,8 @@ def test_a_public_scale_is_told_as_it_is() -> None:
         (cut_off("auto", 1000), None, "2.67 times the bound"),
         (cut_off("auto", 1000), None, "from 1 to 1000"),
         (cut_off("r2t", 1000), None, "too low"),
+        (linear.plan("r2t", EPSILON, truncation.Limits(1000)), None, "too low"),
+        (linear.plan("r2t", EPSILON, truncation.Limits(1000), (1, -1)), None, "0.9 off by"),
     ],
 )
 def test_a_scale_that_follows_rows_is_told_at_least(
