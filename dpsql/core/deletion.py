@@ -40,7 +40,9 @@ _ENOUGH = 1e-7
 MEMORY_LIMIT = 4 << 30
 _BYTES = 170
 #: A set of units has at most so many times ``tau`` results that count.
-_HUGE = 1024
+_HUGE = 32
+#: What makes up for what is short is more by this part, for sums that are off.
+_AGAIN = 1e-9
 #: What the solver deletes is certified as it is and so many times as much, and the best counts.
 _MORE = (1.0, 1 + 1e-7, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4)
 
@@ -214,16 +216,14 @@ class Excess:
     def above(self, deleted: Floats) -> int:
         """Return an upper bound of ``f``, times ``GRID``, from any numbers of the units.
 
-        What is short is made up by a part of every unit above ``tau``: losing all of each leaves
-        ``tau`` to spare, and what is lost is concave.
+        What is short of a unit is made up by a part of what is left of it: what is lost is concave,
+        and all of the unit would leave ``tau`` to spare.
         """
         y = np.clip(np.nan_to_num(deleted), 0, 1)
         lost = self.lost(y)
         wanted = self.needs * (1 + 4 * self.margin)
         short = (wanted - lost) / np.maximum(self.loads - lost, self.margin)
-        part = float(np.clip(short.max(), 0, 1))
-        y *= 1 - part
-        y[self.heavy] += part
+        y[self.heavy] += (1 - y[self.heavy]) * np.clip(short * (1 + _AGAIN), 0, 1)
         if (self.lost(y) * (1 - self.margin) >= self.needs).all():
             return math.ceil(float(y.sum()) * (1 + self.margin) * GRID)
         return len(self.heavy) * GRID
