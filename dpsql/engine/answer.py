@@ -107,7 +107,7 @@ def _debit_and_run(
     if quote.groups is None:
         services.warn(*warning(quote))
     if quote.question.loose:
-        services.warn(*unbounded(quote.question.loose))
+        services.warn(*unbounded(quote))
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return _stored(opened, services)

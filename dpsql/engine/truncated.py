@@ -119,7 +119,9 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
 def largest_sum(weight: Weight, rows: int) -> truncation.Limits:
     """Tell how much a unit of so many results can contribute to a sum."""
     if weight.loose:
-        return truncation.Limits(rows * weight.bound, signed=weight.low < 0)
+        # nobody says how large values are: not below one, since each power of ten costs units
+        least = min(10**weight.digits, weight.bound)
+        return truncation.Limits(rows * weight.bound, signed=weight.low < 0, least=least)
     # noise a thousandth of the largest value is little: smaller bounds only compete with better
     least = max(weight.bound // _FINEST, 1)
     return truncation.Limits(rows * weight.bound, signed=weight.low < 0, least=least)

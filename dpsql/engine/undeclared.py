@@ -6,12 +6,14 @@ charged all the same (PRIVACY.md section 6); a person should know that before pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from dpsql.core.mechanisms.drawing import units_needed
 from dpsql.core.mechanisms.threshold import Threshold, cutoff
 from dpsql.core.mechanisms.truncation import Quantile
 from dpsql.engine.price import Quote
 from dpsql.model import Question
+
+#: Sums of a unit that are so many times the smallest bound that can be drawn are nothing unusual.
+_TIMES = 10_000
 
 
 def describe_threshold(quote: Quote) -> str:
@@ -57,12 +59,24 @@ def remedy(question: Question) -> str:
     return f"The owner of the data can declare them: {hint}"
 
 
-def unbounded(names: Sequence[str]) -> tuple[str, str, str]:
-    """Return message, detail and hint about averages of values that only their types bound."""
+def unbounded(quote: Quote) -> tuple[str, str, str]:
+    """Return message, detail and hint about sums and averages of values that only types bound."""
+    names = quote.question.loose
+    shares = [
+        aggregate.plan.epsilon_choice
+        for aggregate in quote.aggregates
+        if aggregate.query.weights
+        and aggregate.query.weights[0].loose
+        and isinstance(aggregate.plan, Quantile)
+        and aggregate.plan.epsilon_choice
+    ]
+    needed = max((units_needed(_TIMES, share) for share in shares), default=0)
+    few = f"of fewer than about {needed} units" if needed else "of few units"
     return (
         f"no bounds are declared for the values of {', '.join(names)}",
         "What each privacy unit adds is cut off at a bound that is drawn. That is less sure than"
-        " bounds of the values, and of few units the answer can be far outside what is possible.",
+        f" bounds of the values: {few} nearly all can be cut off, and the answer be far too near"
+        " to 0.",
         f"Give bounds: {names[0]}(value, lower, upper); or let the owner of the data declare the"
         " range of its columns: dp.set_domain(relation, column, lower, upper).",
     )

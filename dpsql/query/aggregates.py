@@ -118,7 +118,7 @@ def formula(
     value = replace(exact(x, found, node), loose=given.loose)
     if name == "dp_sum":
         measure = Measure(chosen, zeroed(value, found))
-        return Formula("{0}", (measure,), _SUMS.get(type_, type_))
+        return Formula("{0}", (measure,), _SUMS.get(type_, type_), loose=given.loose)
     result = "double precision" if type_ in FLOATS else "numeric"
     centre = Fraction(0) if summed else _centre(value, loose=given.loose, cut=not declared)
     moved = _less(value, centre)

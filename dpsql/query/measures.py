@@ -60,7 +60,7 @@ class Measure:
 class Formula:
     """SQL over the columns of ``noisy`` that stand for measures, written ``{0}``, ``{1}``, ...
 
-    ``loose``: an average of values that nobody declared or wrote bounds of.
+    ``loose``: of values that nobody declared or wrote bounds of.
     """
 
     text: str

@@ -77,7 +77,9 @@ def test_the_one_who_asks_is_told_that_bounds_are_missing(alice: Any) -> None:
     assert "dp_avg(value, lower, upper)" in hint
     assert warnings(alice, f"select dp_avg({AGE}, 0, 120) from person") == []
     assert warnings(alice, "select dp_avg(extract(year from known)) from person") == []
-    assert warnings(alice, f"select dp_sum({AGE}) from person") == []
+    assert warnings(alice, f"select dp_sum({AGE}, 0, 120) from person") == []
+    ((told, _),) = warnings(alice, f"select dp_sum({AGE}) from person")
+    assert told == "no bounds are declared for the values of dp_sum"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,15 @@ def penalty(tau: int, epsilon: Fraction) -> int:
     return round(POWER * math.log(tau) * GRID / epsilon)
 
 
+def units_needed(times: int, epsilon: Fraction) -> int:
+    """Return about how many units it takes to draw a bound so many times the smallest one.
+
+    Of fewer the smallest bound wins by its smaller penalty, however much it cuts off: a public
+    number.
+    """
+    return math.ceil((POWER * math.log(times) + 1) / epsilon)
+
+
 def handicaps(
     bounds: Sequence[int], spread: Fraction, epsilon: Fraction, noise: NoiseSource
 ) -> list[int]:
