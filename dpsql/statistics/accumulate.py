@@ -8,6 +8,8 @@ import numpy as np
 
 from dpsql.statistics.arrays import LIMIT, Ints, Memory, NotInArrays
 
+#: No room is made beforehand for values beyond.
+_FAR = 2**62
 #: Partial sums below this are exact in double precision.
 _EXACT = 2**53
 
@@ -61,7 +63,7 @@ class Cells:
             index -= low
         tick()
         cells = self.arrays[0].size
-        self.memory.need(cells * 16 + len(index) * 8)
+        self.memory.need(cells * 40 + len(index) * 16)
         counts = np.bincount(index, minlength=cells)
         self.arrays[0].reshape(-1)[:] += counts
         most = int(counts.max(initial=0))
@@ -122,9 +124,9 @@ class Cells:
                 continue
             old, end, width = lows[i], lows[i] + shape[i], shape[i]
             if low < old:
-                lows[i] = min(low, old - width)
+                lows[i] = max(min(low, old - width), -_FAR if low >= -_FAR else low)
             if high > end:
-                end = max(high, end + width)
+                end = min(max(high, end + width), _FAR if high <= _FAR else high)
             shape[i] = end - lows[i]
         if tuple(shape) == self.shape:
             return
@@ -133,9 +135,8 @@ class Cells:
             size *= width
         if size >= LIMIT:
             raise NotInArrays("key space")
-        extra = 8 * size * len(self.arrays)
         held = sum(array.nbytes for array in self.arrays)
-        self.memory.hold(extra)
+        self.memory.hold(8 * size * len(self.arrays))
         places = tuple(
             slice(old - low, old - low + width)
             for old, low, width in zip(self.lows, lows, self.shape, strict=True)

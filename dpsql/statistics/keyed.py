@@ -118,7 +118,7 @@ def _fits(query: JoinQuery, merged: Merged) -> bool:
     """Whether shape, types and weights suit arrays."""
     if any(len(p.occurrences) > 1 for p in query.predicates):
         return False
-    if any(len(w.occurrences) > 1 for w in query.weights):
+    if any(len(w.occurrences) != 1 for w in query.weights):
         return False
     return all(
         readable_attributes(query, o.index, o.attributes)
@@ -175,6 +175,7 @@ class _Run:
         self.database = database
         self.memory = memory
         unit = () if query.unit is None else (query.unit,)
+        self.shown = query.groups
         self.keys = tuple(dict.fromkeys((*query.groups, *unit)))
         self.others = self._folded([self._read(o, key) for o, key in self._order()])
         self._narrow()
@@ -232,7 +233,8 @@ class _Run:
     def _narrow(self) -> None:
         """Give units new numbers where they are far apart and nothing else compares them."""
         unit = self.query.unit
-        if sum(unit in o.attributes for o in self.query.occurrences) > 1:
+        users = [o for o in self.query.occurrences if unit in o.attributes]
+        if len(users) > 1 or unit in self.shown:
             return
         for other in self.others:
             column = other.columns.get(unit) if unit is not None else None

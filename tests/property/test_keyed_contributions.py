@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from dpsql.counted import Contributions
 from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate, Weight
 from dpsql.relation import Column, Relation
-from dpsql.statistics import accumulate, limits, lookup
+from dpsql.statistics import accumulate, keyed, limits, lookup
 from dpsql.statistics.contributions import contributions
+from dpsql.statistics.merged import Amount
 from tests.property.random_joins import SnapshotDatabase, connection, relaxed
 from tests.property.test_contributions_match_the_counts import Recorder
 
@@ -55,7 +59,6 @@ WEIGHTS = (
     Weight("r0.y", frozenset({0}), 2, -(10**9), 10**9, False),
     Weight("r1.z", frozenset({1}), 0, -50, 50, True),
 )
-small = st.integers(0, 3)
 
 
 def relation(oid: int, name: str) -> Relation:
@@ -121,84 +124,146 @@ def filtered(query: JoinQuery, draw: st.DrawFn) -> JoinQuery:
     )
 
 
-@st.composite
-def rows(draw: st.DrawFn, far: int) -> list[str]:
-    def some(*columns: Any, most: int = 6) -> list[tuple[Any, ...]]:
-        return draw(st.lists(st.tuples(*columns), max_size=most))
-
-    text = st.sampled_from(["a", "b{", "zz", "other"])
-    items = some(
-        st.none() | small, small, small, text, text.map(lambda t: t[:2]),
-        st.none() | st.integers(-50, 50), st.integers(-(10**8), 10**8), most=14,
-    )  # fmt: skip
-    orders = {k: (c, q, z) for k, c, q, z in some(small, small, small, st.integers(-3, 3))}
-    customers = {c: (u, h) for c, u, h in some(small, st.integers(-2, 2), small)}
-    parts = {(p, q): s for p, q, s in some(small, small, small)}
+def rows(source: random.Random, far: int) -> list[str]:
+    """Fill the tables; most rows find what they refer to."""
+    keys = range(4)
+    quarters = [source.choice([0, 0, 1]) for _ in keys]
     found = []
-    for k, p, q, g, listed, x, y in items:
-        values = ", ".join("NULL" if v is None else str(v) for v in (k, p, q))
-        number = "NULL" if x is None else x
-        found.append(
-            f"insert into pg_temp.item values ({values}, '{g}', '{listed}', {number}, {y}e-2)"
-        )
-    found += [
-        f"insert into pg_temp.ord values ({k}, {c}, {q}, {z})" for k, (c, q, z) in orders.items()
-    ]
-    found += [
-        f"insert into pg_temp.customer values ({c}, {u * far}, {h})"
-        for c, (u, h) in customers.items()
-    ]
-    found += [f"insert into pg_temp.part values ({p}, {q}, {s})" for (p, q), s in parts.items()]
+    for c in keys:
+        u, h = source.randint(-2, 2) * far, source.randint(0, 3)
+        if source.random() < 0.8:
+            found.append(f"insert into pg_temp.customer values ({c}, {u}, {h})")
+    for k in keys:
+        c, z = source.choice(keys), source.randint(-3, 3)
+        if source.random() < 0.8:
+            found.append(f"insert into pg_temp.ord values ({k}, {c}, {quarters[k]}, {z})")
+    for p in keys:
+        for q in (0, 1):
+            if source.random() < 0.8:
+                row = f"({p}, {q}, {source.randint(0, 3)})"
+                found.append(f"insert into pg_temp.part values {row}")
+    for _ in range(source.randint(0, 20)):
+        k = source.choice(keys)
+        q = quarters[k] if source.random() < 0.8 else source.randint(0, 1)
+        shown = "null" if source.random() < 0.1 else k
+        g, listed = (source.choice(["a", "b{", "zz", "other"]) for _ in range(2))
+        x = source.choice(["null", source.randint(-50, 50)])
+        y = f"{source.randint(-(10**8), 10**8)}e-2"
+        values = f"{shown}, {source.choice(keys)}, {q}, '{g}', '{listed[:2]}', {x}, {y}"
+        found.append(f"insert into pg_temp.item values ({values})")
     return found
+
+
+seeds = st.integers(0, 2**32)
+
+
+def compare(
+    connection: psycopg.Connection[Any],
+    asked: list[JoinQuery],
+    seed: int,
+    far: int,
+    patch: Callable[[pytest.MonkeyPatch], None],
+) -> tuple[Recorder, list[Contributions], list[Contributions]]:
+    """Find the same by keys and by SQL; four of five cases have results."""
+    bounds = [BOUNDS] * len(asked)
+    with connection.transaction(force_rollback=True):
+        connection.execute(DDL)
+        for statement in rows(random.Random(seed), far):
+            connection.execute(statement)
+        expected = contributions(asked, bounds, SnapshotDatabase(connection), kernel="sql")
+        assume(seed % 5 == 0 or any(one.groups for one in expected))
+        database = Recorder(connection)
+        with pytest.MonkeyPatch.context() as patches:
+            patch(patches)
+            found = contributions(asked, bounds, database, kernel="arrays")
+    return database, found, expected
 
 
 @pytest.mark.parametrize("far", [1, 2**60])
 @settings(relaxed, max_examples=120)
-@given(data=st.data())
+@given(asked=queries(), seed=seeds)
 def test_sums_by_keys_are_those_of_sql(
-    connection: psycopg.Connection[Any], far: int, data: st.DataObject
+    connection: psycopg.Connection[Any], far: int, asked: list[JoinQuery], seed: int
 ) -> None:
-    asked, statements = data.draw(queries()), data.draw(rows(far))
-    bounds = [BOUNDS] * len(asked)
-    with connection.transaction(force_rollback=True):
-        connection.execute(DDL)
-        for statement in statements:
-            connection.execute(statement)
-        database = Recorder(connection)
-        found = contributions(asked, bounds, database, kernel="arrays")
-        by_keys = any("dp.pack" in sql for sql in database.seen)
-        wide = far > 1 and "u" in {NAMES[a] for a in asked[0].groups}
-        assert by_keys
-        assert wide or not any(sql.startswith("WITH") for sql in database.seen)
-        expected = contributions(asked, bounds, SnapshotDatabase(connection), kernel="sql")
+    database, found, expected = compare(connection, asked, seed, far, lambda _: None)
+    wide = far > 1 and "u" in {NAMES[a] for a in (*asked[0].groups, asked[0].unit or 0)}
+    assert any("dp.pack" in sql for sql in database.seen)
+    assert wide or not any(sql.startswith("WITH") for sql in database.seen)
     assert found == expected
 
 
 @settings(relaxed, max_examples=60)
-@given(data=st.data())
+@given(asked=queries(), seed=seeds)
 def test_pieces_and_sorted_keys_change_nothing(
-    connection: psycopg.Connection[Any], data: st.DataObject
+    connection: psycopg.Connection[Any], asked: list[JoinQuery], seed: int
 ) -> None:
-    asked, statements = data.draw(queries()), data.draw(rows(1))
-    bounds = [BOUNDS] * len(asked)
-    with connection.transaction(force_rollback=True), pytest.MonkeyPatch.context() as patch:
-        connection.execute(DDL)
-        for statement in statements:
-            connection.execute(statement)
-        expected = contributions(asked, bounds, SnapshotDatabase(connection), kernel="sql")
-        patch.setattr(lookup, "_SMALL", 0)
-        patch.setattr(lookup, "_SPARSE", 0)
-        patch.setattr(limits, "PIECE", 1)
-        add = accumulate.Cells.add
+    add = accumulate.Cells.add
 
-        def by_row(self: Any, columns: Any, weights: Any, tick: Any) -> None:
-            for i in range(len(columns[0])):
-                part = slice(i, i + 1)
-                add(self, [c[part] for c in columns], [w[part] for w in weights], tick)
+    def by_row(self: Any, columns: Any, weights: Any, tick: Any) -> None:
+        for i in range(len(columns[0])):
+            part = slice(i, i + 1)
+            add(self, [c[part] for c in columns], [w[part] for w in weights], tick)
 
-        patch.setattr(accumulate.Cells, "add", by_row)
-        found = contributions(asked, bounds, SnapshotDatabase(connection), kernel="arrays")
+    def patch(patches: pytest.MonkeyPatch) -> None:
+        patches.setattr(lookup, "_SMALL", 0)
+        patches.setattr(lookup, "_SPARSE", 0)
+        patches.setattr(limits, "PIECE", 1)
+        patches.setattr(accumulate.Cells, "add", by_row)
+
+    _, found, expected = compare(connection, asked, seed, 1, patch)
     assert found == expected
+
+
+MUTANTS = {
+    "all columns the same": ("_looked_up", lambda right: lambda *given: dict.fromkeys(
+        (r := right(*given)), next(iter(r.values())) * 0)),
+    "unlike rows kept": ("_kept", lambda right: lambda columns, rows: columns),
+    "flags forgotten": ("_product", lambda right: lambda columns, amount: right(
+        columns, Amount((), amount.weight)) if amount.weight else columns[amount.flags[0]] * 0 + 1),
+    "empty groups kept": ("_where", lambda right: lambda codes, amount, counts: right(
+        codes, amount, None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_are_caught(connection: psycopg.Connection[Any], mutant: str) -> None:
+    name, make = MUTANTS[mutant]
+
+    @settings(relaxed, max_examples=120, phases=[Phase.generate], report_multiple_bugs=False)
+    @given(asked=queries(), seed=seeds)
+    def same(asked: list[JoinQuery], seed: int) -> None:
+        def patch(patches: pytest.MonkeyPatch) -> None:
+            patches.setattr(keyed, name, make(getattr(keyed, name)))
+
+        _, found, expected = compare(connection, asked, seed, 1, patch)
+        assert found == expected
+
+    with pytest.raises((AssertionError, IndexError, ValueError)):
+        same()
+
+
+def test_units_that_are_groups_keep_their_names(connection: psycopg.Connection[Any]) -> None:
+    names = ["item", "ord"]
+    occurrences = tuple(
+        Occurrence(
+            i,
+            relation(100 + i, name),
+            tuple(AttributeUse(NAMES.index(a), f"r{i}.{a}", a) for a in columns.split()),
+        )
+        for i, (name, columns) in enumerate(zip(names, ["k p", "k c"], strict=True))
+    )
+    attributes = tuple(Attribute(n, type_, NAMES[n] == "k") for n, type_ in enumerate(TYPES))
+    query = JoinQuery(occurrences, attributes, (), (1,), 1)
+    with connection.transaction(force_rollback=True):
+        connection.execute(DDL)
+        connection.execute(
+            "insert into pg_temp.ord values (1, 5, 0, 0), (2, 1000000, 0, 0), (3, 77777777, 0, 0)"
+        )
+        connection.execute(
+            "insert into pg_temp.item select k, 1, 1, 'a', 'a', 1, 1 from generate_series(1, 3) k"
+        )
+        (found,) = contributions([query], [BOUNDS], SnapshotDatabase(connection), kernel="arrays")
+    assert set(found.groups) == {("5",), ("1000000",), ("77777777",)}
 
 
 def item_query() -> JoinQuery:
