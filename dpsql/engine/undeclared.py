@@ -80,3 +80,24 @@ def unbounded(quote: Quote) -> tuple[str, str, str]:
         f"Give bounds: {names[0]}(value, lower, upper); or let the owner of the data declare the"
         " range of its columns: dp.set_domain(relation, column, lower, upper).",
     )
+
+
+def unjoined(quote: Quote) -> tuple[str, str, str] | None:
+    """Return message, detail and hint where units meet without an equality that joins them."""
+    for aggregate in quote.aggregates:
+        query = aggregate.query
+        whole = frozenset(range(len(query.occurrences)))
+        parts = [
+            part
+            for part in query.shape().components(whole)
+            if any(query.occurrences[i].attributes & set(query.units) for i in part)
+        ]
+        if len(parts) > 1:
+            names = [query.occurrences[min(part)].relation.name for part in parts]
+            return (
+                "every combination of privacy units is looked at",
+                f"No equality joins {names[0]} and {names[1]}. Combinations past what fits into"
+                " memory (some 10 million) take seconds and fail after the charge.",
+                "Join the relations by columns that they share.",
+            )
+    return None

@@ -59,6 +59,7 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
         return getattr(handlers, handler)(plpy, session, **arguments)
     except DpsqlError as error:
         if isinstance(error, ReleaseFailed):
+            _log(plpy, error.__cause__ or error, error_text=False)
             _tell_charge(error, charged=session.charged)
         raised = _as_plpy_error(plpy, error)
     except Exception as error:  # noqa: BLE001 - the one door

@@ -53,8 +53,8 @@ def memberships(
     most = HIGHEST if query.weights else _MOST
     try:
         packed = fetch(database, membership_sql(plan, query, most, room))
-    except NotInArrays:
-        raise ReleaseFailed("the answer could not be computed") from None
+    except NotInArrays as error:
+        raise ReleaseFailed("the answer could not be computed") from error
     except Exception as error:
         if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.server.asking import refused
@@ -415,3 +416,30 @@ def test_names_of_units_of_all_types(town: Any) -> None:
             ((value,),) = session.execute(statement).fetchall()
             ((expected,),) = session.execute(statement.replace("dp_count", "count")).fetchall()
             assert value == expected, statement
+
+
+def test_who_combines_all_units_is_told_before_the_charge(town: Any) -> None:
+    with town.connect() as session:
+        told: list[str] = []
+        session.add_notice_handler(lambda d: told.append(d.message_primary or ""))
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        told.clear()
+        session.execute("select dp_count(*) from works v, works w where v.f = w.f")
+        assert told == []
+        session.execute("select dp_count(*) from person v, person w where v.id < w.id and w.id < 9")
+        assert told == ["every combination of privacy units is looked at"]
+
+
+def test_what_does_not_fit_into_memory_is_named_in_the_log(town: Any) -> None:
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(
+            """do language plpython3u $body$
+from dpsql.statistics import memberships
+memberships.memberships.__kwdefaults__["memory_limit"] = 1000
+$body$"""
+        )
+        with pytest.raises(psycopg.Error) as caught:
+            session.execute("select dp_count(*) from knows where a < b and b < 500")
+        assert caught.value.sqlstate == "PD900"
+    assert "NotInArrays" in town.cluster.log.read_text()
