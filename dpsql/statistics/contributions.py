@@ -102,7 +102,8 @@ def _by_plan(
     wanted = kernel == "arrays"
     if kernel == "auto" and not is_flat(grouped):
         wanted = prefer_arrays(plan, facts, memory_limit, workers=False)
-    if wanted and not (query.weights or query.distinct or query.computed or reach):
+    plain = not (query.weights or query.distinct or query.computed or reach)
+    if wanted and plain and len(queries) == 1:
         found = _in_arrays(query, bounds[0], plan, facts, database, memory_limit)
         if found is not None:
             return [found]

@@ -89,7 +89,7 @@ def evaluate(
     present = [Amount(amount.flags) for amount in merged.amounts]
     wanted = [a for a in dict.fromkeys((*merged.amounts, *present)) if a.columns]
     try:
-        run = _Run(coded.query, merged, first, facts, database, memory)
+        run = _Run(coded.query, plan.query, merged, first, facts, database, memory)
         cells = Cells(run.keys, len(wanted), known, memory)
         for columns in run.results(rows):
             added = [_product(columns, amount) for amount in wanted]
@@ -162,6 +162,7 @@ class _Run:
     def __init__(
         self,
         query: JoinQuery,
+        uncoded: JoinQuery,
         merged: Merged,
         first: Occurrence,
         facts: Facts,
@@ -169,6 +170,7 @@ class _Run:
         memory: Memory,
     ) -> None:
         self.query = query
+        self.uncoded = uncoded
         self.values = merged.values
         self.first = query.occurrences[first.index]  # its values may be coded
         self.facts = facts
@@ -188,7 +190,9 @@ class _Run:
         found = []
         while left:
             for occurrence in left:
-                keys = [k for k in self.query.identifying_keys(occurrence) if k <= known]
+                # codes are as different as values
+                keys = self.uncoded.identifying_keys(self.uncoded.occurrences[occurrence.index])
+                keys = tuple(k for k in keys if k <= known)
                 if keys:
                     break
             else:
@@ -200,9 +204,7 @@ class _Run:
 
     def _base(self, occurrence: Occurrence) -> Base:
         here = tuple(
-            n
-            for n, p in enumerate(self.query.predicates)
-            if p.occurrences and p.occurrences <= {occurrence.index}
+            n for n, p in enumerate(self.query.predicates) if p.occurrences <= {occurrence.index}
         )
         attributes = tuple(sorted(occurrence.attributes))
         return Base(occurrence.index, attributes, here, grouped=False, unit=True, unique=False)
@@ -233,18 +235,18 @@ class _Run:
     def _narrow(self) -> None:
         """Give units new numbers where they are far apart and nothing else compares them."""
         unit = self.query.unit
-        users = [o for o in self.query.occurrences if unit in o.attributes]
-        if len(users) > 1 or unit in self.shown:
+        holders = [other for other in self.others if unit in other.columns]
+        if unit is None or unit in self.shown or unit in self.first.attributes:
             return
-        for other in self.others:
-            column = other.columns.get(unit) if unit is not None else None
-            if unit is None or column is None or not len(column):
-                continue
-            if int(column.max()) - int(column.min()) > 4 * len(column) + 1024:
-                self.memory.need(len(column) * 40)
-                codes = np.unique(column, return_inverse=True)[1].astype(np.int32)
-                self.memory.hold(codes.nbytes - column.nbytes)
-                other.columns[unit] = codes
+        if len(holders) != 1 or unit in holders[0].key:
+            return
+        (holder,) = holders
+        column = holder.columns[unit]
+        if len(column) and int(column.max()) - int(column.min()) > 4 * len(column) + 1024:
+            self.memory.need(len(column) * 40)
+            codes = np.unique(column, return_inverse=True)[1].astype(np.int32)
+            self.memory.hold(codes.nbytes - column.nbytes)
+            holder.columns[unit] = codes
 
     def results(self, rows: float | None) -> Iterator[Columns]:
         """Yield the results in pieces."""

@@ -35,8 +35,10 @@ class Lookup:
         size = 1
         for low, high in self.ranges:
             size *= high - low + 1
-        if size >= LIMIT:
+        if size >= LIMIT and len(columns) > 1:
             raise NotInArrays("key space")
+        # hashes are anywhere: such values are their own numbers
+        self.own = size >= LIMIT
         memory.need(rows * 40)
         numbers, _ = self._numbers(columns)
         self.table: Ints | None = None
@@ -76,6 +78,8 @@ class Lookup:
 
     def _numbers(self, columns: Sequence[Ints]) -> tuple[Ints, Ints | None]:
         """Return the values' numbers; those outside of the key's range are marked."""
+        if self.own:
+            return columns[0].astype(np.int64, copy=False), None
         inside: Ints | None = None
         for column, (low, high) in zip(columns, self.ranges, strict=True):
             if len(column) and (int(column.min()) < low or int(column.max()) > high):
