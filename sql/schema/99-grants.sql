@@ -22,7 +22,7 @@ grant execute on function
     dp.running_window(timestamptz, interval, timestamptz, timestamptz, timestamptz),
     dp.window_period(timestamptz, interval, timestamptz)
 to public;
-grant select on dp.ledger_status to dp_owner;
+grant select on dp.ledger_status, dp.links to dp_owner;
 grant execute on function
     dp.own_problem(oid),
     dp.relation_problem(oid),
