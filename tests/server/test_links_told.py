@@ -108,7 +108,9 @@ def test_columns_are_linked_where_questions_can_compare_them(
         error = refused(owner, link)
     assert error.sqlstate == "PD040"
     assert "columns of different types" in str(error)
-    assert f"public.mail.c is of type {mine.replace('int', 'integer')}" in str(error.diag.message_detail)
+    assert f"public.mail.c is of type {mine.replace('int', 'integer')}" in str(
+        error.diag.message_detail
+    )
     assert "ALTER TABLE public.mail ALTER c TYPE" in str(error.diag.message_hint)
     # what leads to no unit is never compared
     shop.sql(link.replace("nulls => 'excluded'", "follow => false"))

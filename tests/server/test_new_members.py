@@ -109,8 +109,10 @@ def test_a_second_unit_of_another_role_keeps_members_closed(clinic: Any) -> None
     "statements",
     [
         ["create table visit (cust int not null references cust)"],
-        ["create table visit (cust int not null)"]
-        + ["alter table visit add foreign key (cust) references cust"],
+        [
+            "create table visit (cust int not null)",
+            "alter table visit add foreign key (cust) references cust",
+        ],
         ["create table visit (id int)", "alter table visit add cust int references cust"],
         ["create table visit (cust int not null references cust) partition by range (cust)"],
         ["create schema s create table s.visit (cust int not null references public.cust)"],
@@ -132,7 +134,9 @@ def test_the_statement_that_makes_a_key_lets_its_relations_be_read(
     clinic: Any, statements: list[str], apart: bool
 ) -> None:
     """What is taken back stays taken back, in the same transaction and in later ones."""
-    name = "s.visit" if "schema" in statements[0] else "whole" if "whole" in statements[0] else "visit"
+    name = (
+        "s.visit" if "schema" in statements[0] else "whole" if "whole" in statements[0] else "visit"
+    )
     column = "head" if "head" in statements[0] else "cust"
     whole = any("partition by" in statement for statement in statements)
     later = [

@@ -58,7 +58,7 @@ def test_a_budget_that_protects_nobody_is_warned_of(
 
 def test_a_window_that_uses_up_the_caps_on_delta_is_warned_of(shop: Any) -> None:
     grant = "select dp.grant_budget('alice', 1, {}, budget_window => {})"
-    ((severity, message, detail, hint),) = [
+    ((_severity, message, detail, hint),) = [
         one for one in told(shop, grant.format("1e-6", "'1 month'")) if one[0] == "WARNING"
     ]
     assert "delta = 0.000001" in message
