@@ -23,6 +23,15 @@ def shown_time(moment: datetime) -> str:
     return f"{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def restored() -> LedgerRestored:
+    """Return the error of a ledger that nobody acknowledged after a restore."""
+    return LedgerRestored(
+        "the privacy ledger was restored or promoted and nobody acknowledged it",
+        detail="Spends that were made since the backup may be missing from it.",
+        hint="The owner of the data must run SELECT dp.acknowledge_restore('<what happened>').",
+    )
+
+
 def refusal(
     status: str, charge: Charge, account: Account | None = None, cap: Cap | None = None
 ) -> DpsqlError:
@@ -53,11 +62,7 @@ def refusal(
             hint="Commit the transaction that declares the relation, then ask again.",
         )
     if status == "restored":
-        return LedgerRestored(
-            "the privacy ledger was restored or promoted and nobody acknowledged it",
-            detail="Spends that were made since the backup may be missing from it.",
-            hint="The owner of the data must run SELECT dp.acknowledge_restore('<what happened>').",
-        )
+        return restored()
     return unavailable(f'The ledger answered "{status}".')
 
 

@@ -17,6 +17,7 @@ from dpsql.errors import (
     SyntaxInvalid,
     UndeclaredRelation,
 )
+from dpsql.ledger.refusals import restored
 from dpsql.query.catalog import Function
 from dpsql.relation import Column, Domain, ForeignKey, Hop, Relation, UnitPath
 from dpsql.server.spi import diagnostics, sqlstate
@@ -150,11 +151,15 @@ class SpiCatalog:
         ------
         UndeclaredRelation
             When it is declared but something forbids reading it now (row security, say).
+        LedgerRestored
+            When that may be so because the database was restored.
         """
         row = self._row(schema, name)
         if row is None or row["kind"] == "view":
             return None
         if row["problem"] or row["unread"]:
+            if not self._database.execute("select dp.ledger_in_place() as found")[0][0]:
+                raise restored()
             change = "change that" if row["problem"] else f"run {row['mend']}"
             raise UndeclaredRelation(
                 f"relation {schema}.{name} cannot be queried privately",

@@ -28,9 +28,11 @@ declare
     hop record;
     parents oid[];
     node oid;
+    options text[];
+    filled boolean;
 begin
     for hop in
-        select h.hop ->> 'loose' as loose, (h.hop ->> 'excluded')::boolean as excluded,
+        select u.n, (u.unit ->> 0)::integer as root, h.hop ->> 'loose' as loose, (h.hop ->> 'excluded')::boolean as excluded,
                coalesce(lag((h.hop ->> 'parent')::oid) over way, relation) as child, (h.hop ->> 'parent')::oid as parent,
                array(select jsonb_array_elements_text(h.hop -> 'columns'))::name[] as columns,
                array(select jsonb_array_elements_text(h.hop -> 'parent_columns'))::name[] as parent_columns
@@ -42,13 +44,24 @@ begin
         parents := parents || hop.parent;
         if hop.loose is not null and not hop.excluded then
             problem := format('rows may belong to no privacy unit, since of %s %s', hop.child::regclass, hop.loose);
-            mend := format('SELECT dp.link(%L, %L, %s%s, nulls => ''excluded'');', hop.child::regclass, hop.parent::regclass,
+            filled := hop.loose = format('%s can be NULL', array_to_string(hop.columns, ', '));
+            mend := format('SELECT dp.link(%L, %L, %s%s, ', hop.child::regclass, hop.parent::regclass,
                            dp.shown_names(hop.columns),
                            case when dp.primary_key(hop.parent) is distinct from hop.parent_columns
                                 then format(', %s', dp.shown_names(hop.parent_columns)) end);
-            if hop.loose = format('%s can be NULL', array_to_string(hop.columns, ', ')) then
-                mend := format('%s or ALTER TABLE %s %s;', mend, hop.child::regclass, dp.filling(hop.columns));
+            options := array[mend || 'nulls => ''excluded'');'];
+            if filled then
+                options := options || format('ALTER TABLE %s %s;', hop.child::regclass, dp.filling(hop.columns));
             end if;
+            if exists (select from json_array_elements(units) with ordinality as o(unit, n)
+                        where o.n <> hop.n and (o.unit ->> 0)::integer = hop.root and json_array_length(o.unit -> 3) = 0) then
+                -- dropping rows is not what whoever has another way wants first
+                options := (mend || 'follow => false); (every row still belongs to its unit by another way, and to none by this one)')
+                           || (options[1] || format(' (rows where %s leads to no parent are never counted)',
+                                                    array_to_string(hop.columns, ', ')))
+                           || options[2:];
+            end if;
+            mend := array_to_string(options, ' or ');
             return;
         end if;
         if not coalesce((select bool_or(k.columns::jsonb <@ to_jsonb(hop.parent_columns))

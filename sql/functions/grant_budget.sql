@@ -78,6 +78,7 @@ begin
         execute format('grant dp_analyst to %s', role);
         raise notice using message = format('role %s is now a member of dp_analyst', role);
     end if;
+    perform dp.warn_of_large_budget(role, epsilon, delta, budget_window);
     if budget_window is not null then
         perform dp.warn_without_caps(null);
     end if;

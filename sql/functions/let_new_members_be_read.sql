@@ -1,6 +1,7 @@
 -- Internal, event trigger: a relation that a new foreign key makes a member of privacy units can be asked about like
--- those that were there at dp.protect, if it belongs to the owner of the units.  A right that was taken back
--- stays taken back: only the statement that makes the key counts.
+-- those that were there at dp.protect, if the units, all on the way to them and itself belong to one role and
+-- whoever makes the key may act as that role.  A right that was taken back stays taken back: only
+-- the statement that makes the key counts, and only for what was no member before.
 -- Security definer on purpose: reads the catalogue of units.
 create or replace function dp.let_new_members_be_read()
 returns event_trigger
@@ -8,39 +9,45 @@ language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    made oid[];
+    keys oid[];
     members oid[];
     member record;
 begin
     -- most statements make no foreign key, and should not even lock anything of ours
-    made := array(
-        select distinct t.top
+    keys := array(
+        select k.oid
           from pg_event_trigger_ddl_commands() as d
-          join pg_constraint as k on k.conrelid = d.objid
-         cross join unnest(dp.topmost(k.conrelid)) as t(top)
-         where d.classid = 'pg_class'::regclass and k.contype = 'f' and k.xmin = pg_current_xact_id()::xid);
-    if made = '{}' or not exists (select from dp.root as r where r.neighbours = 'unit') or not dp.ledger_in_place() then
+         cross join unnest(dp.keys_made(d.command)) as u(oid)
+          join pg_constraint as k on k.oid = u.oid and k.contype = 'f');
+    if keys = '{}' or not exists (select from dp.root as r where r.neighbours = 'unit') or not dp.ledger_in_place() then
         return;
     end if;
     members := array(select distinct m.oid
-                       from unnest(made) as r(oid)
+                       from pg_constraint as k
+                      cross join unnest(dp.topmost(k.conrelid)) as r(oid)
                       cross join unnest(r.oid || dp.unit_dependants(r.oid)) as m(oid)
-                      where dp.unit_roots(r.oid) is not null);
+                      where k.oid = any (keys) and dp.unit_roots(r.oid) is not null);
     for member in
-        select c.oid::regclass as name
+        select c.oid::regclass as name, dp.of_one_owner(c.oid) as complete
           from pg_class as c
-         where c.oid = any (members)
+         where c.oid = any (dp.made_members(members, keys))
+           and pg_has_role(dp.caller(), c.relowner, 'usage')
            and dp.own_problem(c.oid) is null
            and (select s.kind from dp.standing(c.oid) as s) = 'protected'
            and not has_table_privilege('dp_executor', c.oid, 'select')
-           and not exists (select from dp.policy as p join pg_class as r on r.oid = p.relation
-                            where p.root = any (dp.unit_roots(c.oid)) and r.relowner <> c.relowner)
          order by 1
     loop
-        perform dp.let_executor_read(member.name);
-        raise notice using
-            message = format('relation %s belongs to privacy units and can be asked about from now on', member.name),
-            hint = format('To keep it from being asked about: REVOKE SELECT ON %s FROM dp_executor;', member.name);
+        if member.complete then
+            perform dp.let_executor_read(member.name);
+            raise notice using
+                message = format('relation %s belongs to privacy units and can be asked about from now on', member.name),
+                hint = format('To keep it from being asked about: REVOKE SELECT ON %s FROM dp_executor;', member.name);
+        else
+            raise notice using
+                message = format('relation %s belongs to privacy units, but cannot be asked about yet', member.name),
+                detail = 'The units, or what leads to them, belong to another role.',
+                hint = format('To let it be asked about: GRANT SELECT ON %s TO dp_executor;', member.name);
+        end if;
     end loop;
     if members <> '{}' then
         perform dp.tell_problems(members, '{}');
@@ -53,7 +60,7 @@ do $$
 begin
     if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_let_new_members_be_read') then
         create event trigger dpsql_let_new_members_be_read on ddl_command_end
-            when tag in ('ALTER TABLE', 'CREATE TABLE')
+            when tag in ('ALTER TABLE', 'CREATE TABLE', 'CREATE SCHEMA')
             execute function dp.let_new_members_be_read();
     end if;
 end

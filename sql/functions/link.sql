@@ -75,7 +75,18 @@ begin
     -- in the order of the child's columns, as dp.unit_edges gives foreign keys
     select array_agg(a.attname order by a.attnum) as mine, array_agg(a.attnum order by a.attnum) as mine_numbers,
            array_agg(b.attname order by a.attnum) as theirs, array_agg(b.attnum order by a.attnum) as their_numbers,
-           min(coalesce(dp.unit_column_problem(child, a.attnum), dp.unit_column_problem(parent, b.attnum))) as problem
+           min(coalesce(dp.unit_column_problem(child, a.attnum), dp.unit_column_problem(parent, b.attnum))) as problem,
+           -- as the analyser compares them
+           string_agg(format('%s.%I is of type %s, %s.%I of type %s', child, a.attname, format_type(a.atttypid, null),
+                             parent, b.attname, format_type(b.atttypid, null)), '; ' order by a.attnum)
+               filter (where not (
+                   a.atttypid = b.atttypid
+                   or a.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype)
+                  and b.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype)
+                   or a.atttypid in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, '"char"'::regtype)
+                  and b.atttypid in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, '"char"'::regtype))) as unlike,
+           string_agg(format('ALTER %I TYPE %s USING ...', a.attname, format_type(b.atttypid, b.atttypmod)), ', ' order by a.attnum)
+               filter (where a.atttypid <> b.atttypid) as alter_types
       into pairs
       from unnest(columns, parent_columns) as u(mine, theirs)
       join pg_attribute as a on a.attrelid = child and a.attname = u.mine
@@ -87,9 +98,18 @@ begin
             detail = format('%s.', pairs.problem),
             hint = 'Link columns of types such as integer, bigint, text or uuid.';
     end if;
+    if pairs.unlike is not null and follow then
+        raise exception using
+            errcode = 'PD040',
+            message = format('relation %s cannot be linked to %s by columns of different types', child, parent),
+            detail = format('%s.', pairs.unlike),
+            hint = format('Give them the same type, then link: ALTER TABLE %s %s;', child, pairs.alter_types);
+    end if;
     perform dp.touch_catalogue();
     members := child::oid || dp.unit_dependants(child);
-    several := dp.of_several_units(members);
+    -- of what could be asked about: for anything else it is news
+    several := array(select r.oid from unnest(dp.of_several_units(members)) as r(oid)
+                      where (select q.problem from dp.asking_problem(r.oid) as q) is null);
     insert into dp.unit_link as l (child, columns, attnums, parent, parent_columns, parent_attnums, follow, nulls, declared_by, parts)
     values (child, pairs.mine, pairs.mine_numbers, parent, pairs.theirs, pairs.their_numbers, follow, nulls,
             (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()),
@@ -123,11 +143,15 @@ returns void
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    members constant oid[] := child::oid || dp.unit_dependants(child);
+    several oid[];
 begin
     if child is null or parent is null or columns is null then
         raise exception using errcode = 'PD040', message = 'parameters of dp.unlink must not be null';
     end if;
     perform dp.require_ownership(child);
+    several := dp.of_several_units(members);
     delete from dp.unit_link as l
      where l.child = unlink.child and l.parent = unlink.parent
        and l.attnums = (select array_agg(a.attnum order by a.attnum) from pg_attribute as a
@@ -138,6 +162,9 @@ begin
             message = format('relation %s is not linked to %s by %s', child, parent, array_to_string(columns, ', '));
     end if;
     perform dp.touch_catalogue();
+    if dp.unit_roots(child) is not null then
+        perform dp.tell_problems(members, several);
+    end if;
 end
 $$;
 comment on function dp.unlink(regclass, regclass, name[]) is 'take back dp.link';

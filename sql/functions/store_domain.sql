@@ -19,6 +19,13 @@ begin
      where d.relation = domain.relation and d.column_name = domain.column_name;
     insert into dp.column_domain select domain.*;
     perform dp.touch_catalogue();
+    if domain.kind <> 'bounds' and not domain.includes_null
+       and not (select dp.never_null(a.attrelid, a.attnum) from pg_attribute as a
+                 where a.attrelid = domain.relation and a.attname = domain.column_name) then
+        raise notice using
+            message = format('rows where %s.%I is NULL are in no group', domain.relation, domain.column_name),
+            hint = 'Declare the domain with includes_null => true to make a group of them.';
+    end if;
 end
 $$;
 comment on function dp.store_domain(dp.column_domain) is 'internal: stores the domain of a column';

@@ -30,12 +30,27 @@ returns event_trigger
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    lost record;
 begin
     -- most changes rename no column, and should not even lock anything of ours
     if not exists (select from pg_event_trigger_ddl_commands() as d
                     where d.classid = 'pg_class'::regclass and d.objsubid <> 0) then
         return;
     end if;
+    for lost in
+        select distinct c.relation, c.column_name, a.attname
+          from pg_event_trigger_ddl_commands() as d
+          join dp.column_domain as c on c.relation = d.objid
+          join pg_attribute as a on a.attrelid = d.objid and a.attnum = d.objsubid
+         where d.classid = 'pg_class'::regclass
+           and not exists (select from pg_attribute as same where same.attrelid = d.objid and same.attname = c.column_name
+                                                              and not same.attisdropped)
+    loop
+        raise notice using
+            message = format('the domain of column %I of %s is of no column any more', lost.column_name, lost.relation),
+            hint = format('Declare it of the new name: SELECT dp.set_domain(%L, %L, ...);', lost.relation, lost.attname);
+    end loop;
     if not exists (select from dp.root as r where r.neighbours = 'unit') or not dp.ledger_in_place() then
         return;
     end if;

@@ -185,6 +185,11 @@ begin
            min(u.problem)
       into units, roots, problem
       from dp.unit_paths(relation) as u;
+    -- before what seems wrong because of it
+    if (roots is not null or problem is not null) and exists (select from dp.unit_link)
+       and not dp.ledger_in_place() then
+        problem := 'the database was restored and forgets which columns were linked until dp.acknowledge_restore finds them';
+    end if;
     select p.kind, p.root into kind, root from dp.policy as p
      where p.relation = standing.relation and p.kind <> 'withdrawn'
        and exists (select from pg_class as c where c.oid = standing.relation);

@@ -130,6 +130,17 @@ compat_sqlvalue(SQLValueFunction *value)
 	return "unknown";
 }
 
+/* Does a part of ALTER TABLE add a constraint that was not there?  15 has a name for it with all children. */
+static inline bool
+compat_adds_constraint(AlterTableType part)
+{
+#if PG_VERSION_NUM < 160000
+	if (part == AT_AddConstraintRecurse)
+		return true;
+#endif
+	return part == AT_AddConstraint;
+}
+
 /* 17 can ask for stronger locks as well. */
 static inline bool
 holds_lock(const LOCKTAG *tag, LOCKMODE mode)

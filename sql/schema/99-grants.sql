@@ -22,7 +22,7 @@ grant execute on function
     dp.running_window(timestamptz, interval, timestamptz, timestamptz, timestamptz),
     dp.window_period(timestamptz, interval, timestamptz)
 to public;
-grant select on dp.ledger_status to dp_owner;
+grant select on dp.ledger_status, dp.links to dp_owner;
 grant execute on function
     dp.own_problem(oid),
     dp.relation_problem(oid),
@@ -77,7 +77,7 @@ to dp_owner;
 grant select on dp.catalog_version, dp.policy, dp.root, dp.column_domain to dp_executor;
 grant execute on function dp.domain_type_oid(regclass, name) to dp_executor;
 grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner, dp_executor;
-grant execute on function dp.ledger_in_place() to dp_owner;
+grant execute on function dp.ledger_in_place() to dp_owner, dp_executor;
 
 -- The ledger's own connection: its tables belong to dp_ledger, the declarations it only reads.
 grant select on dp.catalog_version, dp.principal, dp.role_budget, dp.root, dp.loss,

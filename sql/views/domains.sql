@@ -20,5 +20,6 @@ select n.nspname as schema_name,
   from dp.column_domain as d
   join dp.declarations() as p on p.relation = d.relation and p.kind in ('protected', 'public')
   join pg_catalog.pg_class as c on c.oid = d.relation
-  join pg_catalog.pg_namespace as n on n.oid = c.relnamespace;
+  join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+ order by n.nspname, c.relname, d.column_name;
 comment on view dp.domains is 'declared domains of columns';

@@ -25,5 +25,6 @@ select n.nspname as schema_name,
   left join dp.policy as o on o.relation = p.relation and o.kind <> 'withdrawn'
   join pg_catalog.pg_class as c on c.oid = p.relation
   join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-  left join dp.root as r on r.id = p.root;
+  left join dp.root as r on r.id = p.root
+ order by n.nspname, c.relname;
 comment on view dp.relations is 'declared relations';

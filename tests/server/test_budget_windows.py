@@ -230,7 +230,7 @@ def test_charges_at_the_boundary_fall_into_one_window_each(shop: Any) -> None:
 
 def test_owners_are_warned_of_windows_without_caps(shop: Any) -> None:
     warning = "a budget for each window bounds no loss in the long run"
-    (told,) = [s for s in grant(shop, "1, budget_window => '1 month'") if s[0] == "WARNING"]
+    (told,) = [s for s in grant(shop, "1, 1e-9, budget_window => '1 month'") if s[0] == "WARNING"]
     assert told == (
         "WARNING",
         warning,
@@ -245,7 +245,7 @@ def test_owners_are_warned_of_windows_without_caps(shop: Any) -> None:
         assert said == [(warning, "Relations without a cap on epsilon: public.client.")]
     with shop.connect(user="owner1") as owner:
         owner.execute("select dp.set_root_cap('client', 10)")
-    assert all(s[0] != "WARNING" for s in grant(shop, "2, budget_window => '1 month'"))
+    assert all(s[0] != "WARNING" for s in grant(shop, "2, 1e-9, budget_window => '1 month'"))
     assert all(s[0] != "WARNING" for s in grant(shop, "2"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import uuid
 
+import psycopg
 import pytest
 
 from dpsql.client.layout import Layout
@@ -139,6 +140,37 @@ def test_units_and_links_are_found_again_by_their_names(server, protected):
             ("person", "person.id", None),
             ("visit", "person.id by visit.who", None),
         ]
+        copy.sql("select dp_count(*) from visit")
+    finally:
+        server.drop_database(copy)
+
+
+def test_a_restore_is_told_before_what_it_makes_seem_wrong(server, protected):
+    """What an owner said of keys is not understood before the restore is acknowledged."""
+    protected.sql(
+        "create table person (id int primary key, boss int references person);"
+        "insert into person select generate_series(1, 200);"
+        "create table visit (who int not null references person);"
+        "select dp.protect('person', privacy_unit => 'id');"
+        "select dp.link('person', 'person', array['boss'], follow => false);"
+        "select dp.grant_budget('postgres', 1000)"
+    )
+    shown = "select relation_name, problem from dp.relations where neighbours = 'unit'"
+    assert {problem for _, problem in protected.sql(shown)} == {None}
+    copy = dump_and_restore(server, protected, "c")
+    try:
+        problems = dict(copy.sql(shown))
+        assert set(problems) == {"person", "visit"}
+        for name, problem in problems.items():
+            assert "circle" not in problem
+            assert "refer to other rows" not in problem
+            assert "restored" in problem
+            assert "dp.acknowledge_restore" in problem
+            with pytest.raises(psycopg.Error) as caught:
+                copy.sql(f"select dp_count(*) from {name}")
+            assert caught.value.sqlstate == "PD051"
+        copy.sql("select dp.acknowledge_restore('a copy')")
+        assert {problem for _, problem in copy.sql(shown)} == {None}
         copy.sql("select dp_count(*) from visit")
     finally:
         server.drop_database(copy)
