@@ -23,7 +23,7 @@ from dpsql.query.constants import enum_labels
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Scope
 from dpsql.query.ir import Expr, literal, written_constant
-from dpsql.query.measures import MEAN, Formula, Measure, mean_ends
+from dpsql.query.measures import MEAN, Formula, Measure, fitted, mean_ends
 from dpsql.query.syntax import Node, Select
 from dpsql.relation import Relation, quote_identifier
 
@@ -210,7 +210,7 @@ class _Separator:
         found, numbers = self._formula(node)
         text = found.text.format(*(f"a{number}" for number in numbers))
         count = found.plain and found.measures[0].value is None
-        return text if count and found.type == "bigint" else f"({text})::{found.type}"
+        return text if count and found.type == "bigint" else fitted(text, found.type)
 
     def _bounds(self, occurrence: int, name: str) -> Bounds | None:
         """Return the declared bounds of a column."""
@@ -241,7 +241,11 @@ class _Separator:
                 hint="Ask for the sum and the count with their intervals.",
                 position=node.position,
             )
-        return f"{_INTERVALS[node.pair()]}{numbers[0]}::{found.type}"
+        end = f"{_INTERVALS[node.pair()]}{numbers[0]}"
+        if found.type.endswith("]"):
+            return f"{end}::{found.type}"
+        # GREATEST and LEAST would lose the NULL of an end that is not there
+        return f"CASE WHEN {end} IS NOT NULL THEN {fitted(end, found.type)} END"
 
     def _name(self, node: Node) -> str:
         built = self.scope.lookup(node)
