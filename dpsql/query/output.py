@@ -29,6 +29,7 @@ from dpsql.relation import Relation, quote_identifier
 
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
 _INTERVALS = {("public", "dp_interval_low"): "l", ("public", "dp_interval_high"): "h"}
+_RANKED = frozenset(("dp_min", "dp_max", "dp_median", "dp_percentile"))
 _CLOCK = frozenset(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "LOCALTIME"))
 
 
@@ -222,6 +223,16 @@ class _Separator:
     def _interval(self, node: Node) -> str:
         """Write an end of the interval around a count or sum, ``l<j>`` or ``h<j>``, or a mean."""
         name = node.pair()[1]
+        inner = node.args[0] if node.args else node
+        while inner.kind == "cast":
+            inner = inner.args[0]
+        if is_aggregate(inner) and inner.pair()[1] in _RANKED:
+            raise UnsupportedConstruct(
+                f"{name} is for dp_count, dp_sum and dp_avg",
+                hint="Around values by rank there are none; count how many lie below one that you"
+                f" know: {name}(dp_count(*) FILTER (WHERE value <= 100)).",
+                position=node.position,
+            )
         if len(node.args) != 1 or not is_aggregate(node.args[0]):
             raise UnsupportedConstruct(
                 f"{name} needs a dp_count, dp_sum or dp_avg as its argument",
@@ -238,7 +249,7 @@ class _Separator:
         if not found.plain:
             raise UnsupportedConstruct(
                 f"{name} is for dp_count, dp_sum and dp_avg",
-                hint="Ask for the sum and the count with their intervals.",
+                hint=f"Ask for its parts: {name}(dp_avg(value, 0, 100)), {name}(dp_count(*)).",
                 position=node.position,
             )
         end = f"{_INTERVALS[node.pair()]}{numbers[0]}"
