@@ -71,7 +71,7 @@ def answer(
     if intervals:
         from dpsql.engine.intervals import with_intervals
 
-        prepared = with_intervals(prepared)
+        prepared = with_intervals(prepared, reach=settings.max_groups_contributed > 0)
     text_key = _text_key(prepared, settings)
     if prepared.question.roots and not settings.fresh:
         hit = services.ledger.peek(role.oid, text_key)

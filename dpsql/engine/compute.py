@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.core.mechanisms.base import Release
 from dpsql.counted import Contributions, Counts
-from dpsql.engine.groups import order, require_few_cells
+from dpsql.engine.groups import most_groups, order
 from dpsql.engine.payload import Payload
 from dpsql.engine.price import AggregateQuote, Quote
 from dpsql.engine.read import Exact, read
@@ -43,7 +43,6 @@ def compute(quote: Quote, services: Services) -> Payload:
     released: dict[int, Release] = {}
     if groups is None:
         groups, released = _select(quote, exact, services)
-        require_few_cells(quote.question, len(groups))
     for j, aggregate in enumerate(quote.aggregates):
         if j not in released:
             released[j] = release(aggregate, exact[j], groups, services)
@@ -72,9 +71,22 @@ def _select(
     present = sorted((key for key, value in grouped.groups.items() if value), key=order)
     found = release(quote.aggregates[j], grouped, present, services)
     shown = found.shown or [True] * len(present)
-    values = [v for v, seen in zip(found.values, shown, strict=True) if seen]
-    groups = [key for key, seen in zip(present, shown, strict=True) if seen]
-    return groups, {j: Release(values, found.scale)}
+    kept = [
+        (key, value) for key, value, seen in zip(present, found.values, shown, strict=True) if seen
+    ]
+    kept = largest(kept, most_groups(quote.question))
+    return [key for key, _ in kept], {j: Release([value for _, value in kept], found.scale)}
+
+
+def largest(shown: list[tuple[Key, int | None]], most: int | None) -> list[tuple[Key, int | None]]:
+    """Keep so many groups with the largest numbers that select them, in their order.
+
+    A function of released values (PRIVACY.md section 2 (b)).
+    """
+    if most is None or len(shown) <= most:
+        return shown
+    kept = sorted(shown, key=lambda found: (-(found[1] or 0), order(found[0])))[:most]
+    return sorted(kept, key=lambda found: order(found[0]))
 
 
 def in_order(

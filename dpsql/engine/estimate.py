@@ -89,9 +89,7 @@ def estimate(text: str, role: Role, settings: Settings, services: Services) -> l
                 rho=zcdp.rho,
                 expected_error=error.mean,
                 error_95=None if error.within is None else float(error.within),
-                bias=bias(aggregate.query, getattr(aggregate.bounding, "reach", 0))
-                if quote.reads_private
-                else None,
+                bias=bias(aggregate) if quote.reads_private else None,
                 groups=number,
                 note="; ".join(filter(None, (error.note, _of_mean(question, j)))) or None,
             )

@@ -64,7 +64,9 @@ def expected(aggregate: AggregateQuote, confidence: Fraction) -> Expected:
         known = bounding.constant and not bounding.boundaries
     note = "; ".join(filter(None, (noise.about, "" if known else noise.unless_known)))
     if noise.scale is None:
-        return Expected(False, None, None, None, note)
+        query = aggregate.query
+        settable = law is _quantile and not query.weights and query.distinct != (query.unit,)
+        return Expected(False, None, None, None, f"{note}; {_SETTABLE}" if settable else note)
     step, times = _steps(aggregate)
     if noise.quartic:
         mean, within = quartic(noise.scale * times, float(confidence))
@@ -84,22 +86,40 @@ def _steps(aggregate: AggregateQuote) -> tuple[Fraction, int]:
     return Fraction(1, 10**query.digits), each
 
 
-def bias(query: JoinQuery, reach: int = 0) -> str | None:
-    """Say what a number loses beside its noise, which no interval covers; ``None``: nothing.
+def bias(aggregate: AggregateQuote) -> str | None:
+    """Say what a number loses beside its noise, which no interval covers; ``None``: nothing."""
+    query = aggregate.query
+    if not query.shape().private_count:
+        return None
+    lost = []
+    if query.over_units and not getattr(aggregate.bounding, "whole", False):
+        drawn = "the bound that is set" if bound_is_set(aggregate) else "the bound that is drawn"
+        lost.append(f"units above {drawn} are cut off: off by what they lose")
+    reach = getattr(aggregate.bounding, "reach", 0)
+    if reach:
+        lost.append(f"of each unit {reach} groups count")
+    if query.weights and not (query.over_units and lost):
+        lost.append("values outside their declared or written bounds count as these")
+    return "; ".join(lost) or None
 
-    Of each unit ``reach`` groups count, where that is not 0.
+
+def bound_is_set(aggregate: AggregateQuote) -> bool:
+    """Tell whether the bound at which units are cut off is not drawn."""
+    return len(getattr(aggregate.plan, "bounds", ())) == 1
+
+
+def covers(query: JoinQuery, *, reach: bool = False) -> str:
+    """Say what an interval around a number covers: `ALL_ERROR` or `NOISE_ONLY`.
+
+    ``reach``: of units in several groups only some may count.
     """
-    if query.over_units and query.shape().private_count:
-        lost = "units above the bound that is drawn are cut off: off by what they lose"
-        return f"{lost}; of each unit {reach} groups count" if reach else lost
-    if query.weights and query.shape().private_count:
-        return "values outside their declared or written bounds count as these"
-    return None
+    from dpsql.engine.truncated import is_whole
 
-
-def covers(query: JoinQuery) -> str:
-    """Say what an interval around a number covers: `ALL_ERROR` or `NOISE_ONLY`."""
-    return ALL_ERROR if bias(query) is None else NOISE_ONLY
+    if not query.shape().private_count:
+        return ALL_ERROR
+    if query.weights or (query.over_units and not is_whole(query)):
+        return NOISE_ONLY
+    return NOISE_ONLY if reach and query.over_units and query.groups else ALL_ERROR
 
 
 def laplace_mean(scale: Fraction) -> float:
@@ -197,6 +217,7 @@ _DRAWN = (
     "about this or more: the scale is drawn from the sensitivity of the join, which depends on"
     " protected rows, and told with the answer"
 )
+_SETTABLE = "SET dp.max_rows_contributed sets the bound, and then the error is told here"
 _SHOWN = "of the groups that are shown"
 
 #: By the class of a plan; a mechanism that is not here says nothing before it is paid.

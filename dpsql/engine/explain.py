@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.engine.expected import expected
+from dpsql.engine.expected import bound_is_set, expected
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import AggregateQuote, Quote, price
@@ -56,7 +56,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         rows.insert(2, ("redundant joins", redundant))
     for j, aggregate in enumerate(quote.aggregates):
         name = (
-            f"expected error of {_kind(aggregate)} {j + 1}"
+            f"expected error of {_kind(quote, j)} {j + 1}"
             if len(quote.aggregates) > 1
             else "expected error"
         )
@@ -67,8 +67,10 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     return rows
 
 
-def _kind(aggregate: AggregateQuote) -> str:
-    query = aggregate.query
+def _kind(quote: Quote, j: int) -> str:
+    query = quote.aggregates[j].query
+    if quote.groups is None and j == quote.question.selection and j not in quote.question.vectors:
+        return "the selection of groups,"
     return "sum" if query.weights else "distinct count" if query.distinct else "count"
 
 
@@ -149,7 +151,7 @@ def _why_method(quote: Quote, settings: Settings) -> str:
     if _over_several(quote):
         return "a linear program cuts every unit of a result off at a bound"
     if _over_units(quote):
-        return "every unit is cut off at a bound that few exceed"
+        return _why_truncation(quote)
     stored = ", from stored statistics" if _is_old(quote) else ""
     if settings.method != "auto":
         from dpsql.engine.choose import SAMPLING
@@ -159,6 +161,16 @@ def _why_method(quote: Quote, settings: Settings) -> str:
     if quote.method == "elastic":
         return f"the join is too wide for residual sensitivity{stored}"
     return f"the tightest bound that is proved{stored}"
+
+
+def _why_truncation(quote: Quote) -> str:
+    if all(getattr(a.bounding, "whole", False) for a in quote.aggregates):
+        if any(getattr(a.bounding, "reach", 0) for a in quote.aggregates):
+            return "of each unit some groups count, in which it has one result"
+        return "a unit counts once, by keys, so that nothing is cut off"
+    if all(map(bound_is_set, quote.aggregates)):
+        return "every unit is cut off at a bound that is set"
+    return "every unit is cut off at a bound that few exceed"
 
 
 def _is_old(quote: Quote) -> bool:
@@ -191,6 +203,9 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
         return "nothing to protect"
     if settings.mechanism != "auto":
         return "as dp.mechanism says"
+    if _over_units(quote) and all(map(bound_is_set, quote.aggregates)):
+        hidden = "; delta is spent to hide the groups of one unit" if quote.groups is None else ""
+        return f"the bound is known, so that nothing is drawn and all of epsilon is noise{hidden}"
     if _over_several(quote):
         return "the bound is drawn with two fifths of epsilon; results can belong to several units"
     if _over_units(quote) and quote.groups is None:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.payload import Payload
-from dpsql.errors import AnswerOutOfRange
+from dpsql.errors import AnswerOutOfRange, NotAnswerable
 from dpsql.model import JoinQuery, Question
 from dpsql.query.ir import decimal
 
@@ -22,6 +22,29 @@ if TYPE_CHECKING:
 _BIGINT = (-(2**63), 2**63 - 1)
 #: A column that ends of an interval around a mean are made of.
 _OF_MEANS = re.compile(r"\b[pq]\d+\b")
+#: A column of numbers or of ends of intervals.
+_COLUMN = re.compile(r"\b[alhpq]\d+\b")
+#: Columns that a relation of the server can have are 1,664.
+MAX_COLUMNS = 1600
+
+
+def require_few_columns(question: Question) -> None:
+    """Refuse what would need more columns than the server has, before it is paid.
+
+    Raises
+    ------
+    NotAnswerable
+        When the answer shows or uses more than ``MAX_COLUMNS``.
+    """
+    used = len(question.group_keys) + len(set(_COLUMN.findall(question.post_sql)))
+    found = max(used, len(question.aggregates), len(question.columns))
+    if found > MAX_COLUMNS:
+        raise NotAnswerable(
+            "the query has too many aggregates",
+            detail=f"Its keys, different counts and sums, and ends of intervals are {found};"
+            f" at most {MAX_COLUMNS} are computed at once.",
+            hint="Ask for them in several statements, or GROUP BY what tells them apart.",
+        )
 
 
 def finish(
@@ -31,7 +54,8 @@ def finish(
     arrays: list[tuple[str, object]] = []
     selects = []
     names = []
-    means = _OF_MEANS.search(question.post_sql) is not None
+    used = set(_COLUMN.findall(question.post_sql))
+    means = any(map(_OF_MEANS.fullmatch, used))
     for i, key in enumerate(question.group_keys):
         arrays.append(("text[]", [group[i] for group in payload.groups]))
         names.append(f"g{i}")
@@ -45,6 +69,7 @@ def finish(
             surer = 1 - (1 - confidence) / 2
             more = _columns(j, query, values, payload.scales[n], surer)
             columns |= {f"p{j}": more[f"l{j}"], f"q{j}": more[f"h{j}"]}
+        columns = {name: column for name, column in columns.items() if name in used}
         if query.cells and query.rank is None:
             type_ = "bigint[]"
             columns = {name: _arrays(column, query.cells) for name, column in columns.items()}
@@ -88,16 +113,10 @@ def _columns(
             name: [None if v is None else decimal(v, query.digits) for v in column]
             for name, column in ((f"a{j}", values), (f"l{j}", low), (f"h{j}", high))
         }
-    if any(v is not None and not _BIGINT[0] <= v <= _BIGINT[1] for v in values):
-        raise AnswerOutOfRange(
-            "an answer does not fit bigint",
-            detail="The perturbed count is beyond 2^63.",
-            hint="Narrow the query; the stored answer of the same question stays free.",
-        )
+    # beyond the type an answer is its nearest value: an error would come after the charge
     return {
-        f"a{j}": [*values],
-        f"l{j}": [None if v is None else max(v, _BIGINT[0]) for v in low],
-        f"h{j}": [None if v is None else min(v, _BIGINT[1]) for v in high],
+        name: [None if v is None else max(_BIGINT[0], min(v, _BIGINT[1])) for v in column]
+        for name, column in ((f"a{j}", values), (f"l{j}", low), (f"h{j}", high))
     }
 
 

@@ -86,11 +86,21 @@ def require_few_cells(question: Question, groups: int) -> None:
     """
     cells = sum(query.cells for query in question.aggregates)
     if groups * cells > MAX_CELLS:
+        have = "Its one group has" if groups == 1 else f"Each of its {groups} groups has"
         raise NotAnswerable(
             "the query has too many cells",
-            detail=f"Its {groups} groups have {cells} each; at most {MAX_CELLS} are perturbed.",
+            detail=f"{have} {cells}; at most {MAX_CELLS} are perturbed.",
             hint="Group by fewer or coarser keys, or give dp_histogram fewer cells.",
         )
+
+
+def most_groups(question: Question) -> int | None:
+    """Return how many groups are shown at most where they are not public; ``None``: all.
+
+    So many have ``MAX_CELLS`` cells together; it is never refused after the charge.
+    """
+    cells = sum(query.cells for query in question.aggregates)
+    return MAX_CELLS // cells if cells else None
 
 
 def _values(domain: GroupDomain, database: Database) -> Sequence[tuple[object, ...]]:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from dpsql.engine.prepare import Prepared
 
 
-def with_intervals(prepared: Prepared) -> Prepared:
+def with_intervals(prepared: Prepared, *, reach: bool = False) -> Prepared:
     """Return the same question with the columns ``x_low``, ``x_high``, ``x_covers`` for each ``x``.
 
     They follow all other columns.  Only columns that show perturbed numbers have them; NULL stands
-    where there is no interval.
+    where there is no interval.  ``reach``: of units in several groups only some may count.
 
     Raises
     ------
@@ -44,7 +44,11 @@ def with_intervals(prepared: Prepared) -> Prepared:
         if not shown.numbers or shown.bare_ends:
             continue
         known = _known(shown)
-        ends = (("low", shown.low), ("high", shown.high), ("covers", _covers(question, shown)))
+        ends = (
+            ("low", shown.low),
+            ("high", shown.high),
+            ("covers", _covers(question, shown, reach=reach)),
+        )
         for suffix, end in ends:
             # GREATEST and LEAST would lose the NULL of an end that is not there
             sql = f"CASE WHEN {known} THEN {end} END" if known and end else "NULL"
@@ -68,8 +72,9 @@ def _known(shown: Shown) -> str | None:
     return " AND ".join(f"{end}{number} IS NOT NULL" for number in shown.numbers)
 
 
-def _covers(question: Question, shown: Shown) -> str:
-    found = {covers(question.aggregates[question.vectors[number]]) for number in shown.numbers}
+def _covers(question: Question, shown: Shown, *, reach: bool) -> str:
+    numbers = (question.vectors[number] for number in shown.numbers)
+    found = {covers(question.aggregates[number], reach=reach) for number in numbers}
     return literal(NOISE_ONLY if NOISE_ONLY in found else ALL_ERROR)
 
 

@@ -21,6 +21,7 @@ from dpsql.engine.bounding import (
     require_permission,
 )
 from dpsql.engine.choose import choose_bounding
+from dpsql.engine.finish import require_few_columns
 from dpsql.engine.groups import require_few_cells
 from dpsql.engine.request import Settings
 from dpsql.engine.shares import require_own_rows, shares, together, zcdp_together
@@ -105,6 +106,8 @@ def price(
     ------
     InvalidParameter
         When the asked mechanism cannot give the asked guarantee.
+    NotAnswerable
+        When there would be too many numbers.
     MissingDeclaration
         When groups are not public and delta is 0.
     """
@@ -114,8 +117,8 @@ def price(
             hint="SET dp.delta = 1e-8, which the question may then cost, or let the owner of the "
             f"data declare the groups: {question.undeclared_domain_hint}.",
         )
-    if groups is not None:
-        require_few_cells(question, len(groups))
+    require_few_columns(question)
+    require_few_cells(question, 1 if groups is None else len(groups))
     numbers = shares(question, settings)
     share = len(set(numbers))
     quotes = tuple(

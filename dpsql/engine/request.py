@@ -21,6 +21,7 @@ _NUMBERS = (
 )
 MIN_EPSILON = Fraction(1, 10**6)
 MAX_EPSILON = Fraction(100)
+MIN_LEVEL = Fraction(1, 10**6)
 MAX_DELTA = Fraction(1, 1000)
 
 
@@ -87,8 +88,7 @@ class Settings:
     def with_intervals(self, level: str) -> Settings:
         """Return the settings of a call that asks for intervals of its own level."""
         confidence = exact("intervals", level)
-        if not 0 < confidence < 1:
-            _refuse("intervals", "strictly between 0 and 1", confidence)
+        _check_level("intervals", confidence)
         return replace(self, confidence=confidence)
 
     def check(self) -> None:
@@ -97,8 +97,7 @@ class Settings:
             _refuse("dp.epsilon", f"at least 0.000001 and at most {MAX_EPSILON}", self.epsilon)
         if not 0 <= self.delta <= MAX_DELTA:
             _refuse("dp.delta", f"between 0 and {float(MAX_DELTA):g}", self.delta)
-        if not 0 < self.confidence < 1:
-            _refuse("dp.confidence", "strictly between 0 and 1", self.confidence)
+        _check_level("dp.confidence", self.confidence)
         if not 0 < self.sampling_rate <= 1:
             _refuse("dp.sampling_rate", "greater than 0 and at most 1", self.sampling_rate)
         for name, least in (
@@ -135,6 +134,12 @@ def exact(name: str, text: str) -> Fraction:
     return Fraction(number)
 
 
+def _check_level(name: str, level: Fraction) -> None:
+    """Check the level of intervals, of which floating-point numbers must keep the distance to 1."""
+    if not MIN_LEVEL <= level <= 1 - MIN_LEVEL:
+        _refuse(name, "at least 0.000001 and at most 0.999999", level)
+
+
 def _choice(name: str, text: str, choices: Sequence[str]) -> str:
     if text.lower() not in choices:
         _refuse(name, "one of " + ", ".join(choices), text)
@@ -142,5 +147,5 @@ def _choice(name: str, text: str, choices: Sequence[str]) -> str:
 
 
 def _refuse(name: str, what: str, got: object) -> None:
-    shown = f"{float(got):g}" if isinstance(got, Fraction) else str(got)
+    shown = f"{float(got):.12g}" if isinstance(got, Fraction) else str(got)
     raise InvalidParameter(f'parameter "{name}" must be {what}', detail=f"Got {shown}.")

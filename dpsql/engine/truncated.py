@@ -25,7 +25,8 @@ _FINEST = 1024
 class Truncated:
     """The method of questions over privacy units: no sensitivity is estimated.
 
-    Of each unit the results in ``reach`` of its groups count; 0: in all.
+    Of each unit the results in ``reach`` of its groups count; 0: in all.  ``whole``: no unit can
+    have more in them than the bound, so that none is cut off.
     """
 
     limits: truncation.Limits
@@ -33,6 +34,7 @@ class Truncated:
     method: str = "truncation"
     label: str = PROVED
     least: int = 0
+    whole: bool = False
     constant: bool = False
     eta: Fraction = Fraction(0)
     alpha: float = 0.0
@@ -70,10 +72,25 @@ def truncated(
     least = int(settings.min_frequency) if delta is not None else 0
     if query.rank is not None:
         ranked = plan_units(settings.mechanism, epsilon, limits, Sought(query.rank, query.cells))
-        return Truncated(limits, reach), ranked
+        return Truncated(limits, reach, whole=is_whole(query)), ranked
     single = groups == 1 and not query.groups
     plan = truncation.plan(settings.mechanism, epsilon, delta, limits, single=single, least=least)
-    return Truncated(limits, reach, least=least), plan
+    return Truncated(limits, reach, least=least, whole=is_whole(query)), plan
+
+
+def is_whole(query: JoinQuery) -> bool:
+    """Tell whether public facts bound what a unit has by what its noise is for.
+
+    Keys, so that it has one result, and for sums the declared or written bounds of values; or it is
+    the units themselves that are counted, without groups.
+    """
+    if query.unit is None:
+        return False
+    if query.distinct == (query.unit,):
+        return not query.groups
+    if any(weight.loose for weight in query.weights):
+        return False
+    return query.determined_by(frozenset({query.unit}))
 
 
 def require_units(settings: Settings) -> None:

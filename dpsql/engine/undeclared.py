@@ -9,6 +9,7 @@ from __future__ import annotations
 from dpsql.core.mechanisms.drawing import units_needed
 from dpsql.core.mechanisms.threshold import Threshold, cutoff
 from dpsql.core.mechanisms.truncation import Quantile
+from dpsql.engine.groups import most_groups
 from dpsql.engine.price import Quote
 from dpsql.model import Question
 
@@ -42,9 +43,11 @@ def describe_threshold(quote: Quote) -> str:
 
 def warning(quote: Quote) -> tuple[str, str, str]:
     """Return message, detail and hint for somebody who will pay, told before the charge."""
+    most = most_groups(quote.question)
+    few = "" if most is None else f" At most {most} are, those with the largest such numbers."
     return (
         "the groups of this question are not public: most or all may be missing",
-        f"{describe_threshold(quote)} The question is charged all the same, unless it was"
+        f"{describe_threshold(quote)}{few} The question is charged all the same, unless it was"
         " answered already.",
         f"{remedy(quote.question)}. Groups that are columns of public relations need no"
         " declaration.",

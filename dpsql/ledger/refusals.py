@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from dpsql.errors import (
@@ -16,6 +16,8 @@ from dpsql.errors import (
 )
 from dpsql.ledger.amounts import amount_text, generic_rho
 from dpsql.ledger.model import Account, Cap, Charge, Outlook
+
+_SHORT = Context(prec=3, rounding=ROUND_FLOOR)
 
 
 def shown_time(moment: datetime) -> str:
@@ -51,7 +53,7 @@ def refusal(
                 f" {unit} = {_left(account.budget_loss, account.spent_loss)} and"
                 f" delta = {_left(account.budget_delta, account.spent_delta)}{_place(account)}."
             ),
-            hint=_smaller(account),
+            hint=_smaller(account, charge),
         )
     if status == "exceeded_root":
         return _exceeded(charge, cap)
@@ -112,14 +114,45 @@ def _cost(charge: Charge, composition: str = "basic") -> str:
     return f"{unit} = {_short(loss)} and delta = {_short(delta)}"
 
 
-def _smaller(account: Account) -> str:
+def _fitting(account: Account, charge: Charge) -> str:
+    """Write the largest ``dp.epsilon`` that surely fits, with three digits; empty: none is known.
+
+    A question of ``epsilon`` costs at most ``epsilon^2/2`` and at most ``epsilon`` of rho
+    (docs/proofs/composition.md).
+    """
+    left = account.budget_loss - account.spent_loss
+    if left <= 0:
+        return ""
+    found = _SHORT.divide(Decimal(left.numerator), Decimal(left.denominator))
+    if account.composition == "zcdp":
+        found = max(found, _root(2 * left))
+    return f"{found:f}" if Decimal("1e-6") <= found < charge.epsilon else ""
+
+
+def _root(square: Fraction) -> Decimal:
+    """Return a root to three digits, rounded down."""
+    long = Context(prec=50)
+    root = _SHORT.plus(
+        long.sqrt(long.divide(Decimal(square.numerator), Decimal(square.denominator)))
+    )
+    return _SHORT.next_minus(root) if Fraction(root) ** 2 > square else root
+
+
+def _smaller(account: Account, charge: Charge) -> str:
     wait = ""
     if account.window_end is not None:
         wait = f"wait for the next window, which begins at {shown_time(account.window_end)}, "
     if account.budget_loss - account.spent_loss <= 0:
         ask = "Ask" if not wait else f"{wait[0].upper()}{wait[1:]}or ask"
         return f"{ask} the owner of the data for more budget; answers that are stored stay free."
-    return f"Ask with a smaller dp.epsilon or dp.delta, {wait}or ask the owner for more budget."
+    fitting = _fitting(account, charge)
+    ask = f"at most dp.epsilon = {fitting}" if fitting else "a smaller dp.epsilon or dp.delta"
+    if fitting and charge.delta > account.budget_delta - account.spent_delta:
+        ask += " and a smaller dp.delta"
+    return (
+        f"Ask with {ask}, {wait}or ask the owner for more budget; answers that are stored stay"
+        " free."
+    )
 
 
 def _place(account: Account) -> str:

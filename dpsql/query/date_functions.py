@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.query import functions, totality
+from dpsql.query.constants import fold
 from dpsql.query.ir import Expr, constant, render
 from dpsql.query.types import TIME, TIMESTAMP, TIMESTAMPTZ
 
@@ -82,6 +83,21 @@ def arithmetic(
         return functions.guard(functions.between(left, *totality.safe_range(left.type)), value)
     both = tuple(functions.between(a, *totality.safe_range(a.type)) for a in args)
     return functions.guard(Expr("and", "boolean", both), value)
+
+
+def folded(operator: str, args: tuple[Expr, ...], catalog: Catalog, position: int) -> Expr:
+    """Compute with constant intervals, and times in the caller's TimeZone."""
+    if any(a.kind != "const" for a in args):
+        if TIMESTAMPTZ not in (a.type for a in args):
+            raise functions.not_allowed("arithmetic of intervals that are not constant", position)
+        raise functions.not_allowed(
+            "adding an interval to a column with time zone",
+            position,
+            "Move it to the other side, where it meets a constant: WHERE placed_at > now() -"
+            " interval '1 year'.",
+        )
+    result = functions.FOLDED[operator, args[0].type, args[1].type][1]
+    return fold(Expr("op", result, args, operator), catalog)
 
 
 def _require_small(interval: Expr, catalog: Catalog, position: int) -> None:

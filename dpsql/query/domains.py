@@ -86,7 +86,7 @@ class _Planner:
             return
         values = self._finite(key)
         if values is not None:
-            self.found.append(_listed(position, key, values))
+            self.found.append(_listed(position, key, values, self._about(key)))
             return
         name = next(n for n, d in zip(columns, domains, strict=True) if d is None)
         self.missing.append(_declaration(relation, columns[name]))
@@ -199,6 +199,16 @@ class _Planner:
         nullable = not (e.kind == "col" and e.data[2])  # type: ignore[index]
         return [*values, null] if nullable else values
 
+    def _about(self, key: Expr) -> list[Expr]:
+        """Return the conditions that every row meets and that read nothing but a key.
+
+        Of a value that does not meet them no row counts, whatever the rows are.
+        """
+        (occurrence,) = key.occurrences()
+        own = _value(key)
+        found = (_in_place(f, key, own) for f in self.graph.filters.get(occurrence, ()))
+        return [f for f in found if {e for e in f.walk() if e.kind == "col"} == {own}]
+
     def _united(self, parts: list[Expr], type_: str) -> list[Expr] | None:
         united: dict[Expr, None] = {}
         for part in parts:
@@ -248,11 +258,23 @@ def _declaration(relation: Relation, column_: Expr) -> str:
     return f"SELECT dp.set_domain({literal(relation.shown)}, {column_name}, {values})"
 
 
-def _listed(position: int, key: Expr, values: list[Expr]) -> GroupDomain:
-    shown = column(0, "v", key.type, key.type, False)
+def _value(key: Expr) -> Expr:
+    """Make the column that stands for the values of a key."""
+    return column(0, "v", key.type, key.type, False)
+
+
+def _in_place(e: Expr, key: Expr, value: Expr) -> Expr:
+    """Write an expression with the value of a key in its place."""
+    if e == key:
+        return value
+    return Expr(e.kind, e.type, tuple(_in_place(a, key, value) for a in e.args), e.data)
+
+
+def _listed(position: int, key: Expr, values: list[Expr], conditions: list[Expr]) -> GroupDomain:
+    shown = _value(key)
     rows = ", ".join(render(v) for v in values)
     source = f"(SELECT v FROM pg_catalog.unnest(ARRAY[{rows}]) AS u(v)) AS r0"
-    return _select([(position, shown)], 0, source, [])
+    return _select([(position, shown)], 0, source, conditions)
 
 
 def _select(

@@ -162,6 +162,8 @@ class Builder:
         types = tuple(a.type for a in args)
         if len(types) == 1:
             types = ("", *types)
+        if (operator, *types) in functions.FOLDED:
+            return date_functions.folded(operator, args, self.catalog, position)
         result = functions.operator_result(operator, types[0], types[1], position)
         if operator in ("~~", "!~~", "~~*", "!~~*"):
             check_pattern(args[1], position)

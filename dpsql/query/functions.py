@@ -19,7 +19,8 @@ left, right, substring     constant bounds, length not negative
 width_bucket               constant bounds, NaN gives NULL
 extract, date_part         constant field that the type has
 date_trunc                 constant field, operand within the range above
-timestamptz                the session's time zone is folded in as a constant
+timestamptz                the session's time zone is folded in as a constant; with an
+                           interval it is added for constants only
 ========================== ==========================================================
 """
 
@@ -31,6 +32,7 @@ from functools import cache
 from dpsql.errors import FunctionNotAllowed
 from dpsql.query import oids
 from dpsql.query.ir import Expr, constant
+from dpsql.query.types import TIMESTAMPTZ
 
 Signature = tuple[str, ...]
 
@@ -43,6 +45,20 @@ def operators() -> dict[Signature, tuple[int, str]]:
         name, left, right, oid, result = line.split(" | ")
         found[name, left, right] = (int(oid), result)
     return found
+
+
+#: Operators of constants only, computed by the server when the statement is analysed, with the
+#: session's time zone.  On rows some would fail, or depend on the zone's rules.
+FOLDED: dict[Signature, tuple[int, str]] = {
+    ("+", TIMESTAMPTZ, "interval"): (1189, TIMESTAMPTZ),
+    ("-", TIMESTAMPTZ, "interval"): (1190, TIMESTAMPTZ),
+    ("+", "interval", TIMESTAMPTZ): (2549, TIMESTAMPTZ),
+    ("+", "interval", "interval"): (1169, "interval"),
+    ("-", "interval", "interval"): (1170, "interval"),
+    ("*", "interval", "double precision"): (1618, "interval"),
+    ("*", "double precision", "interval"): (1624, "interval"),
+    ("/", "interval", "double precision"): (1326, "interval"),
+}
 
 
 @cache
@@ -71,6 +87,7 @@ def allowed_oids() -> frozenset[int]:
     """Every function OID that a condition or group key may use."""
     return frozenset(
         {oid for oid, _ in operators().values()}
+        | {oid for oid, _ in FOLDED.values()}
         | {oid for oid, _ in functions().values()}
         | set(casts().values())
         | oids.INPUT_OUTPUT
@@ -98,6 +115,10 @@ _INSTEAD = {
 }
 
 
+_REGULAR = "Use LIKE, or ILIKE for any case: name LIKE '%word%'."
+_OTHERWISE = dict.fromkeys(("~", "~*", "!~", "!~*"), _REGULAR)
+
+
 def result_of(name: str, args: Sequence[Expr], position: int) -> str:
     """Look a function up by its exact signature and return the result type."""
     key = (name, *(a.type for a in args))
@@ -112,7 +133,7 @@ def operator_result(operator: str, left: str, right: str, position: int | None) 
     found = operators().get((operator, left, right))
     if found is None:
         shown = " ".join(part for part in (left, operator, right) if part)
-        raise not_allowed(f"the operator {shown}", position)
+        raise not_allowed(f"the operator {shown}", position, _OTHERWISE.get(operator))
     return found[1]
 
 

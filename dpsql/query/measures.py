@@ -14,6 +14,31 @@ _BIGINT = 2**63
 MEAN = "{0}::numeric / greatest({1}, 1)"
 
 
+#: What a result type holds, and after how many digits its numbers are 0.  The others hold whatever
+#: can be released: bounds, squared at most, are below 10^100, in steps above 10^-200.
+_HELD = {
+    "smallint": (-(2**15), 2**15 - 1, None),
+    "integer": (-(2**31), 2**31 - 1, None),
+    "bigint": (-_BIGINT, _BIGINT - 1, None),
+    "real": (-(2**128 - 2**104), 2**128 - 2**104, 44),
+}
+
+
+def fitted(text: str, type_: str) -> str:
+    """Write the cast of a released number to its result type, which never fails.
+
+    What lies beyond the type becomes its nearest value (post-processing, PRIVACY.md section 2 (b)):
+    an error after the charge could not be mended by another text.
+    """
+    if type_ not in _HELD:
+        return f"({text})::{type_}"
+    low, high, digits = _HELD[type_]
+    text = f"least(greatest({text}, '{low}'::numeric), '{high}'::numeric)"
+    if digits is not None:
+        text = f"pg_catalog.round({text}, {digits})"
+    return f"({text})::{type_}"
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A number per result: ``expression``, of an exact type, is a multiple of ``10**-digits``.

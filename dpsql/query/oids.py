@@ -75,6 +75,7 @@ OPERATORS = """\
 - | smallint | integer | 182 | integer
 - | smallint | smallint | 180 | smallint
 - | timestamp without time zone | interval | 2033 | timestamp without time zone
+- | timestamp with time zone | timestamp with time zone | 1188 | interval
 - | timestamp without time zone | timestamp without time zone | 2031 | interval
 / | bigint | bigint | 466 | bigint
 / | bigint | integer | 1277 | bigint

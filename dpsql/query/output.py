@@ -23,12 +23,13 @@ from dpsql.query.constants import enum_labels
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Scope
 from dpsql.query.ir import Expr, literal, written_constant
-from dpsql.query.measures import MEAN, Formula, Measure, mean_ends
+from dpsql.query.measures import MEAN, Formula, Measure, fitted, mean_ends
 from dpsql.query.syntax import Node, Select
 from dpsql.relation import Relation, quote_identifier
 
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
 _INTERVALS = {("public", "dp_interval_low"): "l", ("public", "dp_interval_high"): "h"}
+_RANKED = frozenset(("dp_min", "dp_max", "dp_median", "dp_percentile"))
 _CLOCK = frozenset(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "LOCALTIME"))
 
 
@@ -210,7 +211,7 @@ class _Separator:
         found, numbers = self._formula(node)
         text = found.text.format(*(f"a{number}" for number in numbers))
         count = found.plain and found.measures[0].value is None
-        return text if count and found.type == "bigint" else f"({text})::{found.type}"
+        return text if count and found.type == "bigint" else fitted(text, found.type)
 
     def _bounds(self, occurrence: int, name: str) -> Bounds | None:
         """Return the declared bounds of a column."""
@@ -222,6 +223,16 @@ class _Separator:
     def _interval(self, node: Node) -> str:
         """Write an end of the interval around a count or sum, ``l<j>`` or ``h<j>``, or a mean."""
         name = node.pair()[1]
+        inner = node.args[0] if node.args else node
+        while inner.kind == "cast":
+            inner = inner.args[0]
+        if is_aggregate(inner) and inner.pair()[1] in _RANKED:
+            raise UnsupportedConstruct(
+                f"{name} is for dp_count, dp_sum and dp_avg",
+                hint="Around values by rank there are none; count how many lie below one that you"
+                f" know: {name}(dp_count(*) FILTER (WHERE value <= 100)).",
+                position=node.position,
+            )
         if len(node.args) != 1 or not is_aggregate(node.args[0]):
             raise UnsupportedConstruct(
                 f"{name} needs a dp_count, dp_sum or dp_avg as its argument",
@@ -238,10 +249,14 @@ class _Separator:
         if not found.plain:
             raise UnsupportedConstruct(
                 f"{name} is for dp_count, dp_sum and dp_avg",
-                hint="Ask for the sum and the count with their intervals.",
+                hint=f"Ask for its parts: {name}(dp_avg(value, 0, 100)), {name}(dp_count(*)).",
                 position=node.position,
             )
-        return f"{_INTERVALS[node.pair()]}{numbers[0]}::{found.type}"
+        end = f"{_INTERVALS[node.pair()]}{numbers[0]}"
+        if found.type.endswith("]"):
+            return f"{end}::{found.type}"
+        # GREATEST and LEAST would lose the NULL of an end that is not there
+        return f"CASE WHEN {end} IS NOT NULL THEN {fitted(end, found.type)} END"
 
     def _name(self, node: Node) -> str:
         built = self.scope.lookup(node)

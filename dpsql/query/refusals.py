@@ -41,6 +41,12 @@ _WITHOUT_MATCH = (
     " AS m FROM a JOIN b ON b.a_id = a.id) AS matched."
 )
 
+_WITHOUT_MEMBER = (
+    "SELECT n - m FROM (SELECT dp_count(*) AS n FROM a WHERE x IS NOT NULL) AS whole,"
+    " (SELECT dp_count(DISTINCT a.id) AS m FROM a JOIN b ON b.x = a.x) AS matched,"
+    " if b.x has no NULL."
+)
+
 CONSTRUCTS: dict[str, tuple[str, str]] = {
     "outer_join": (
         "outer joins are not supported",
@@ -96,11 +102,12 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     ),
     "not_in_query": (
         "NOT IN (sub-query) is not supported",
-        f"Subtract what has a match from all: {_WITHOUT_MATCH}",
+        f"Subtract what has a match from all: {_WITHOUT_MEMBER}",
     ),
     "scalar": (
         "a sub-query as a value is not supported",
-        "Find the value first, and write it as a constant or parameter: WHERE a > $1.",
+        "Find the value first, if it is private by a question of its own (SELECT dp_avg(a, 0, 100)"
+        " FROM t), and write it as a constant or parameter: WHERE a > $1.",
     ),
     "output_query": (
         "a sub-query beside a private aggregate is not supported",

@@ -216,6 +216,12 @@ declare
     first_bin int;
     last_bin int;
 begin
+    if relation is null or column_name is null then
+        raise exception using
+            errcode = 'null_value_not_allowed',
+            message = format('parameter "%s" must not be null', case when relation is null then 'relation'
+                                                                     else 'column_name' end);
+    end if;
     select format('%I.%I', n.nspname, c.relname), format_type(a.atttypid, a.atttypmod),
            c.relkind in ('r', 'p', 'f')
       into shown, type_name, of_table
@@ -236,11 +242,12 @@ begin
             detail = case when of_table then format('Its type is %s.', type_name) else 'It is not of a table.' end,
             hint = 'Bounds are found for numbers, dates and timestamps.';
     end if;
-    if epsilon is null or confidence is null or not confidence between 0.5 and 0.999 then
+    if (epsilon between 0.000001 and 100) is not true or (confidence between 0.5 and 0.999) is not true then
         raise exception using
             errcode = 'PD040',
-            message = 'parameter "confidence" must be between 0.5 and 0.999, "epsilon" not null',
-            detail = format('Got %s and %s.', coalesce(confidence::text, 'null'), coalesce(epsilon::text, 'null'));
+            message = 'parameter "confidence" must be between 0.5 and 0.999, "epsilon" between 0.000001 and 100',
+            detail = format('Got %s and %s.', coalesce(left(confidence::text, 20), 'null'),
+                            coalesce(left(epsilon::text, 20), 'null'));
     end if;
     number_of_bins := cardinality(bins.cuts) + 1;
     constant_type := case

@@ -123,7 +123,8 @@ check_max_epsilon(double *value, void **extra, GucSource source)
 static bool
 check_confidence(double *value, void **extra, GucSource source)
 {
-	return (*value > 0 && *value < 1) || reject("greater than 0 and less than 1");
+	/* settings are shown, and so read, with six digits */
+	return (*value >= 1e-6 && *value <= 0.999999) || reject("at least 0.000001 and at most 0.999999");
 }
 
 static bool
@@ -153,7 +154,7 @@ settings_init(void)
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomRealVariable("dp.max_epsilon_per_query",
 							 "Most epsilon that any one query may spend, -1 for no limit.",
-							 "Protects against views and functions of others that ask on your budget.",
+							 "Protects against views of others, and functions that leave settings alone; one with a SET clause may raise it.",
 							 &max_epsilon_per_query, -1, -1e9, 1e9,
 							 PGC_USERSET, 0, check_max_epsilon, NULL, NULL);
 	DefineCustomBoolVariable("dp.fresh",

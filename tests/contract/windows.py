@@ -90,7 +90,7 @@ class WindowContract:
         end = datetime.strptime(times[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=timezone.utc)
         ahead = end - datetime.now(timezone.utc)
         assert MONTH - timedelta(seconds=30) <= ahead <= MONTH
-        assert "Ask with a smaller" in said
+        assert "Ask with at most dp.epsilon =" in said
         ask(harness, ledger, "0.5")
         assert "Wait for the next window, which begins at" in refused(harness, ledger)
 

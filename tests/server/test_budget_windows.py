@@ -179,8 +179,8 @@ def test_a_question_and_a_refusal_through_the_server(shop: Any) -> None:
         f" delta = 0.000001 in the window of 1 mon that ends at {end}."
     )
     assert diag.message_hint == (
-        "Ask with a smaller dp.epsilon or dp.delta, wait for the next window, which begins at"
-        f" {end}, or ask the owner for more budget."
+        "Ask with at most dp.epsilon = 0.5, wait for the next window, which begins at"
+        f" {end}, or ask the owner for more budget; answers that are stored stay free."
     )
     let_pass(shop, "32 days")
     assert bob.execute(COUNT, (1,)).fetchone() == first, "stored answers stay free"

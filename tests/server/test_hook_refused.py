@@ -171,8 +171,10 @@ def test_record_variables_as_parameters(alice: Asking) -> None:
         ("delta", "0.002", "at least 0 and at most 0.001"),
         ("max_epsilon_per_query", "0", "-1 (no limit), or greater than 0 and at most 100"),
         ("max_epsilon_per_query", "-0.5", "-1 (no limit), or greater than 0 and at most 100"),
-        ("confidence", "0", "greater than 0 and less than 1"),
-        ("confidence", "1", "greater than 0 and less than 1"),
+        ("confidence", "0", "at least 0.000001 and at most 0.999999"),
+        ("confidence", "1", "at least 0.000001 and at most 0.999999"),
+        ("confidence", "0.9999999999999999", "at least 0.000001 and at most 0.999999"),
+        ("confidence", "0.9999996", "at least 0.000001 and at most 0.999999"),
     ],
 )
 def test_settings_out_of_range(alice: Asking, setting: str, bad: str, range_: str) -> None:

@@ -30,6 +30,10 @@ WITHOUT = (
     "SELECT n - m FROM (SELECT dp_count(*) AS n FROM a) AS whole, (SELECT dp_count(DISTINCT a.id)"
     " AS m FROM a JOIN b ON b.a_id = a.id) AS matched."
 )
+NOT_A_MEMBER = (
+    "SELECT n - m FROM (SELECT dp_count(*) AS n FROM a WHERE x IS NOT NULL) AS whole, (SELECT"
+    " dp_count(DISTINCT a.id) AS m FROM a JOIN b ON b.x = a.x) AS matched, if b.x has no NULL."
+)
 ONCE = "SELECT dp_count(DISTINCT a.id) FROM a JOIN b ON b.a_id = a.id;"
 MEMBER = "SELECT dp_count(DISTINCT a.id) FROM a JOIN b ON b.x = a.x;"
 VALUE = "write it as a constant or parameter: WHERE a > $1."
@@ -41,8 +45,8 @@ CASES = {
     "in": ("where a.x in (select x from b)", MEMBER),
     "any": ("where a.x = any (select x from b)", MEMBER),
     "array": ("where a.x = any (array(select x from b))", MEMBER),
-    "not in": ("where a.x not in (select x from b)", WITHOUT),
-    "all": ("where a.x <> all (select x from b)", WITHOUT),
+    "not in": ("where a.x not in (select x from b)", NOT_A_MEMBER),
+    "all": ("where a.x <> all (select x from b)", NOT_A_MEMBER),
     "some not": ("where not (a.x = 7 or exists (select from b where b.id = a.id))", WITHOUT),
     "not not": ("where not (not exists (select from b where b.id = a.id))", ONCE),
     "left": ("left join b on b.id = a.id", WITHOUT),
@@ -134,3 +138,29 @@ def test_a_join_on_what_is_no_key_counts_once(silent: Any) -> None:
     found = silent.execute("select dp_count(distinct a.id) from a join b on b.x = a.x").fetchone()
     own = silent.execute("select count(*) from a where x in (select x from b)").fetchone()
     assert found == own
+
+
+def test_what_is_no_member_is_counted_without_nulls(silent: Any) -> None:
+    silent.execute("insert into a values (1001, null), (1002, null)")
+    found = silent.execute(NOT_A_MEMBER.removesuffix(", if b.x has no NULL.")).fetchone()
+    own = silent.execute("select count(*) from a where x not in (select x from b)").fetchone()
+    silent.execute("delete from a where x is null")
+    assert found == own
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "words"),
+    [
+        ("dp_percentile(x, 0.5, 0, 100)", "FILTER (WHERE value <= 100)"),
+        ("dp_median(x, 0, 100)", "FILTER (WHERE value <= 100)"),
+        ("dp_stddev(x, 0, 100)", "dp_interval_low(dp_avg(value, 0, 100))"),
+    ],
+)
+def test_ends_of_intervals_that_there_are_none_of(silent: Any, aggregate: str, words: str) -> None:
+    error = refused(silent, f"select dp_interval_low({aggregate}) from a")
+    assert words in str(error.diag.message_hint)
+
+
+def test_a_regular_expression_is_a_pattern_of_like(silent: Any) -> None:
+    error = refused(silent, "select dp_count(*) from a where x::text ~ '7'")
+    assert "LIKE '%word%'" in str(error.diag.message_hint)

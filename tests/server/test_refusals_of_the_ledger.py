@@ -45,7 +45,7 @@ def test_a_role_whose_epsilon_is_spent(
         f"The question costs epsilon = {cost}; left are epsilon = {left}.",
         "Ask the owner of the data for more budget; answers that are stored stay free."
         if left.startswith("0 ")
-        else "Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget.",
+        else "Ask with at most dp.epsilon = 0.5, or ask the owner for more budget; answers that are stored stay free.",
         CLIENTS_OF_ANOTHER_KIND,
     )
     check(bob, admin, refusal)
@@ -62,7 +62,7 @@ def test_a_role_whose_delta_is_spent(shop: Any) -> None:
         "PD001",
         'privacy budget of role "bob" exceeded',
         "The question costs epsilon = 1 and delta = 1e-8; left are epsilon = 99 and delta = 5e-9.",
-        "Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget.",
+        "Ask with a smaller dp.epsilon or dp.delta, or ask the owner for more budget; answers that are stored stay free.",
         wide + " and a.c_id > 3",
     )
     check(bob, admin, refusal)

@@ -367,3 +367,26 @@ def test_the_stated_confidence_holds(values: Any, alice: Any) -> None:
         wrong += beyond > outside or lower not in (None, 4, 4096) or upper not in (None, 7, 8191)
     alice.execute("set dp.fresh = off")
     assert wrong <= allowed, f"{wrong} of {calls} wrong, {allowed} are allowed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "state", "message"),
+    [
+        ("null, null", "22004", 'parameter "relation" must not be null'),
+        ("'v', null", "22004", 'parameter "column_name" must not be null'),
+        ("'v', 'x'", "PD040", "column x of relation "),
+        ("'v', 'i', 1e-1000", "PD040", 'parameter "confidence" must be between'),
+        ("'v', 'i', 'NaN'", "PD040", 'parameter "confidence" must be between'),
+        ("'v', 'i', 1, 1e-1000", "PD040", 'parameter "confidence" must be between'),
+    ],
+)
+def test_arguments_that_mean_nothing(
+    values: Any, alice: Any, arguments: str, state: str, message: str
+) -> None:
+    before = spent(values)
+    with pytest.raises(psycopg.Error) as caught:
+        suggest(alice, arguments)
+    assert caught.value.sqlstate == state
+    assert caught.value.diag.message_primary.startswith(message)
+    assert len(str(caught.value.diag.message_detail)) < 100
+    assert spent(values) == before

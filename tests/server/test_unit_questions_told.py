@@ -45,11 +45,80 @@ def test_an_error_that_is_a_multiple_of_what_is_drawn_is_no_number(alice: Any) -
     ((mean, within, note),) = alice.execute(estimate, (statement,)).fetchall()
     assert (mean, within) == (None, None)
     assert note.startswith("1.33 times the bound at which units are cut off, which is drawn,")
+    assert "SET dp.max_rows_contributed sets the bound" in note
     alice.execute("set dp.max_rows_contributed = 5")
     ((mean, within, note),) = alice.execute(estimate, (statement,)).fetchall()
     assert 4 < mean < 6
     assert within > mean
     assert note is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "statement", "bias", "covers", "words"),
+    [
+        ("", "dp_count(*) as n from person", None, "all error", "nothing is drawn"),
+        ("", "dp_count(distinct id) as n from person", None, "all error", "nothing is drawn"),
+        ("", "dp_count(distinct guest) as n from visit", None, "all error", "nothing is drawn"),
+        ("", "dp_count(*) as n from visit", "that is drawn", "noise only", "the bound is drawn"),
+        (
+            "set dp.max_rows_contributed = 2",
+            "dp_count(*) as n from visit",
+            "that is set are cut off",
+            "noise only",
+            "nothing is drawn",
+        ),
+        (
+            "set dp.max_rows_contributed = 2",
+            "dp_count(*) as n from person",
+            None,
+            "all error",
+            "nothing is drawn",
+        ),
+        (
+            "set dp.max_groups_contributed = 1",
+            "kind, dp_count(*) as n from visit join person on guest = id group by kind",
+            "of each unit 1 groups count",
+            "noise only",
+            "the bound is drawn",
+        ),
+        (
+            "",
+            "dp_sum(v, 0, 5) as n from visit",
+            "units above the bound that is drawn are cut off",
+            "noise only",
+            "the bound is drawn",
+        ),
+        (
+            "",
+            "dp_sum(id, 0, 5) as n from person",
+            "values outside their declared or written bounds",
+            "noise only",
+            "nothing is drawn",
+        ),
+    ],
+)
+def test_it_is_told_whether_units_are_cut_off(
+    alice: Any, settings: str, statement: str, bias: str | None, covers: str, words: str
+) -> None:
+    """By keys a unit may have one result; a bound may be set; else it is drawn."""
+    alice.execute(settings or "select 1")
+    statement = f"select {statement}"
+    found = explained(alice, statement)
+    assert words in found["mechanism"]
+    if bias is None:
+        assert "nothing is cut off" in found["method"]
+    ((told,),) = alice.execute(
+        "select bias from dp.estimate(%s) where aggregate <> 'total'", (statement,)
+    ).fetchall()
+    assert told == bias or (bias and bias in told)
+    answer = alice.execute("select * from dp.query(%s, intervals => 0.9)", (statement,)).fetchone()
+    assert answer[0]["n_covers"] == covers
+
+
+def test_what_selects_groups_is_called_so(alice: Any) -> None:
+    found = explained(alice, "select at, dp_count(*) from visit group by at")
+    assert "expected error of count 1" in found
+    assert "expected error of the selection of groups, 2" in found
 
 
 def test_parts_of_the_cost_are_told_to_eight_digits(alice: Any) -> None:
