@@ -78,7 +78,7 @@ def _select(
     return [key for key, _ in kept], {j: Release([value for _, value in kept], found.scale)}
 
 
-def largest(shown: list[tuple[Key, int | None]], most: int | None) -> list[tuple[Key, int | None]]:
+def largest(shown: list[tuple[Key, int]], most: int | None) -> list[tuple[Key, int]]:
     """Keep so many groups with the largest numbers that select them, in their order.
 
     A function of released values (PRIVACY.md section 2 (b)).

@@ -179,6 +179,7 @@ def _quote(
         constant=bounding.constant,
         private_relations=shape.private_count,
         want_interval=want_interval,
+        least=int(settings.min_frequency),
     )
     quote = AggregateQuote(query, bounding, plan)
     if quote.beta <= 0 and not bounding.constant:

@@ -28,7 +28,8 @@ def describe_threshold(quote: Quote) -> str:
     what = "count"
     for plan in (aggregate.plan for aggregate in quote.aggregates):
         if isinstance(plan, Threshold):
-            found.append(cutoff(1, plan.epsilon_value, plan.delta_threshold))
+            least = cutoff(1, plan.epsilon_value, plan.delta_threshold)
+            found.append(max(least, plan.least))
             if plan.inner is not None:
                 more = ", or several times that where one row can have many results"
         elif isinstance(plan, Quantile) and plan.delta_threshold is not None:

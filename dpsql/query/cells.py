@@ -25,7 +25,7 @@ def share(node: Node, args: list[Node], build: Callable[[Node], Expr]) -> Fracti
     """Take the share out of the arguments of ``dp_percentile``."""
     if len(args) not in (2, 4):
         refusals.refuse("expression", node.position)
-    found = written_bound(build(args.pop(1)), node)
+    found = written_bound(build(args.pop(1)), node, "the share")
     if not 0 <= found <= 1:
         raise UnsupportedConstruct(
             "the share of dp_percentile must be between 0 and 1",
@@ -175,7 +175,7 @@ def histogram(
     low, high = (
         _moment(e, node) if moment else written_bound(e, node) for e in map(build, args[1:3])
     )
-    cells = written_bound(build(args[3]), node)
+    cells = written_bound(build(args[3]), node, "the number of cells")
     if not (low < high and cells.denominator == 1 and 1 <= cells <= MAX_CELLS):
         called = _moment_call(node) if moment else "dp_histogram(value, 0, 100, 10)"
         raise UnsupportedConstruct(

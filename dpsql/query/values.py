@@ -86,13 +86,13 @@ def argument(
         if low > high:
             raise UnsupportedConstruct(
                 f"the lower bound of {node.pair()[1]} is greater than the upper one",
-                hint=f"Write {node.pair()[1]}(value, lower, upper).",
+                hint=f"Write {example(node)}.",
                 position=node.position,
             )
         if max(-low, high) > _HOPELESS:
             raise UnsupportedConstruct(
                 f"the bounds of {node.pair()[1]} must be below 10^50",
-                hint=f"Write {node.pair()[1]}(value, 0, 100).",
+                hint=f"Write {example(node, '0', '100')}.",
                 position=node.position,
             )
         x = clamped(wide(x), low, high)
@@ -214,8 +214,15 @@ def _tests_column(condition: Expr) -> bool:
     )
 
 
-def written_bound(e: Expr, node: Node) -> Fraction:
-    """Read a finite constant that the call names."""
+def example(node: Node, low: str = "lower", high: str = "upper") -> str:
+    """Write a call of the same aggregate with bounds."""
+    name = node.pair()[1]
+    share, cells = name == "dp_percentile", name == "dp_histogram"
+    return f"{name}(value, {'0.9, ' if share else ''}{low}, {high}{', 10' if cells else ''})"
+
+
+def written_bound(e: Expr, node: Node, what: str | None = None) -> Fraction:
+    """Read a finite constant that the call names: a bound, or ``what`` it is."""
     whole = False
     while e.kind == "cast" and e.args[0].kind == "const":
         whole = whole or e.type in INTEGERS
@@ -227,9 +234,12 @@ def written_bound(e: Expr, node: Node) -> Fraction:
                 return number
     except (ValueError, ZeroDivisionError):
         pass
+    name = node.pair()[1]
     raise UnsupportedConstruct(
-        f"the bounds of {node.pair()[1]} must be finite constants",
-        hint=f"Write {node.pair()[1]}(value, 0, 100).",
+        f"{what} of {name} must be a finite constant"
+        if what
+        else f"the bounds of {name} must be finite constants",
+        hint=f"Write {example(node, '0', '100')}.",
         position=node.position,
     )
 
@@ -280,7 +290,7 @@ def exact(x: Expr, found: Bounds, node: Node) -> Value:
         raise UnsupportedConstruct(
             f"the argument of {node.pair()[1]} may have too many digits",
             detail=f"Its values are known to be below 10^{len(str(int(largest))) - digits} only.",
-            hint=f"Give bounds: {node.pair()[1]}(value, lower, upper).",
+            hint=f"Give bounds: {example(node)}.",
             position=node.position,
         )
     return Value(x, digits, low, high)
@@ -315,13 +325,11 @@ def known(found: Bounds, node: Node) -> tuple[Fraction, Fraction]:
     low, high = found.low, found.high
     if low is not None and high is not None and _useful(found):
         return low, high
-    name = node.pair()[1]
-    call = f"{name}(value, {'0.9, ' if name == 'dp_percentile' else ''}lower, upper)"
     raise UnsupportedConstruct(
-        f"nothing bounds the argument of {name}",
+        f"nothing bounds the argument of {node.pair()[1]}",
         detail="Which values it can have must be declared or written down.",
-        hint=f"Give bounds: {call}; or let the owner of the data declare the range of its columns:"
-        " dp.set_domain(relation, column, lower, upper). SELECT * FROM dp.suggest_bounds(relation,"
-        " column) finds bounds privately, for a part of the budget.",
+        hint=f"Give bounds: {example(node)}; or let the owner of the data declare the range"
+        " of its columns: dp.set_domain(relation, column, lower, upper). SELECT * FROM"
+        " dp.suggest_bounds(relation, column) finds bounds privately, for a part of the budget.",
         position=node.position,
     )

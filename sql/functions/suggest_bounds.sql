@@ -188,6 +188,60 @@ end
 $$;
 comment on function dp.bound_source(oid) is 'internal: what dp.suggest_bounds counts of a relation';
 
+-- Internal: whether the end nearer to 0 of these bins, none of them open and all on one side of 0, is better 0
+-- itself: where it is at most an eighth of the other end.  Then sums have the same noise and averages at most
+-- a seventh more, and nothing on that side is cut off.
+create or replace function dp.bound_may_be_zero(bins record, first_bin int, last_bin int)
+returns boolean
+language plpgsql immutable strict parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if first_bin > bins.zero + 1 then
+        return 8 * dp.bound_of_bin(bins, first_bin, false) <= dp.bound_of_bin(bins, last_bin, true);
+    elsif last_bin < bins.zero + 1 then
+        return 8 * dp.bound_of_bin(bins, last_bin, true) >= dp.bound_of_bin(bins, first_bin, false);
+    end if;
+    return false;
+end
+$$;
+comment on function dp.bound_may_be_zero(record, int, int) is 'internal: whether 0 is the better end of bounds';
+
+-- Internal: warns where the bounds found may leave out much, or where there are none since all that is seen lies
+-- beyond the bins.  All arguments are functions of a released answer.
+create or replace function dp.warn_of_outside(
+    shown text, lower text, upper text, some_beyond boolean, about_inside numeric, outside_at_most numeric)
+returns void
+language plpgsql volatile called on null input parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if lower is null then
+        if some_beyond then
+            raise warning using
+                message = format('no bounds are suggested for %s', shown),
+                detail = 'All values that are seen are infinite or beyond the outermost bins.',
+                hint = 'Give bounds that are known, or ask again with a larger epsilon.';
+        end if;
+    elsif outside_at_most is null then
+        raise warning using
+            message = format('how many values of %s lie outside of %s and %s is not known', shown, lower, upper),
+            detail = 'Privacy units are counted, those in very many bins in some of them only.',
+            hint = 'Compare dp_count(*) FILTER (WHERE the column is outside) with dp_count(*), or ask again with a larger'
+                   ' epsilon.';
+    elsif outside_at_most * 10 > about_inside then
+        raise warning using
+            message = format('up to %s rows may have values of %s outside of %s and %s',
+                             round(outside_at_most), shown, lower, upper),
+            detail = format('About %s rows are inside%s.', round(about_inside),
+                            case when some_beyond then '; values that are infinite or beyond all bins are seen' else '' end),
+            hint = 'Ask again with a larger epsilon, or give bounds that are known.';
+    end if;
+end
+$$;
+comment on function dp.warn_of_outside(text, text, text, boolean, numeric, numeric) is
+    'internal: warns where bounds may leave out much';
+
 create or replace function dp.suggest_bounds(
     relation regclass,
     column_name name,
@@ -215,6 +269,8 @@ declare
     bin_of text;
     first_bin int;
     last_bin int;
+    some_beyond boolean;
+    about_inside numeric;
 begin
     if relation is null or column_name is null then
         raise exception using
@@ -275,15 +331,27 @@ begin
                    'SELECT %s AS bin, public.dp_interval_low(public.dp_count(%3$s)) AS low,'
                    ' public.dp_interval_high(public.dp_count(%3$s)) AS high FROM %2$s GROUP BY 1',
                    bin_of, read.source, read.counted)) as q),
+    told as materialized (
+        -- values in open bins are beyond all cuts, infinite ones among them: they bound nothing
+        select c.*, bins.open and c.bin in (1, number_of_bins) as beyond from counted as c),
+    ends as materialized (
+        select min(c.bin) filter (where not c.beyond) as first_bin, max(c.bin) filter (where not c.beyond) as last_bin,
+               count(*) filter (where c.beyond) > 0 as some_beyond
+          from told as c where c.low > 0),
     occupied as materialized (
-        select min(c.bin) as first_bin, max(c.bin) as last_bin from counted as c where c.low > 0)
-    select o.first_bin, o.last_bin,
-           sum(greatest(c.high, 0)) filter (
-               where o.first_bin is null or c.bin not between o.first_bin and o.last_bin
-                  or bins.open and c.bin in (1, number_of_bins))
-      into first_bin, last_bin, outside_at_most
-      from occupied as o left join counted as c on c.bin is not null
-     group by o.first_bin, o.last_bin;
+        select case when e.last_bin > bins.zero and dp.bound_may_be_zero(bins, e.first_bin, e.last_bin)
+                    then bins.zero + 1 else e.first_bin end as first_bin,
+               case when e.first_bin <= bins.zero and dp.bound_may_be_zero(bins, e.first_bin, e.last_bin)
+                    then bins.zero + 1 else e.last_bin end as last_bin, e.some_beyond
+          from ends as e)
+    select o.first_bin, o.last_bin, o.some_beyond,
+           sum(greatest(c.high, 0)) filter (where i.outside), sum((c.low + c.high) / 2) filter (where not i.outside)
+      into first_bin, last_bin, some_beyond, outside_at_most, about_inside
+      from occupied as o
+      left join told as c on c.bin is not null
+     cross join lateral (
+               select o.first_bin is null or c.bin not between o.first_bin and o.last_bin or c.beyond) as i(outside)
+     group by o.first_bin, o.last_bin, o.some_beyond;
     outside_at_most := coalesce(outside_at_most, 0);
     if read.over_units then
         outside_at_most := null;    -- the intervals do not cover what units lose above their bound
@@ -296,6 +364,8 @@ begin
         upper := dp.bound_text(constant_type, greatest(low_value, high_value));
         statement := format('SELECT dp.set_domain(%L, %L, %L, %L);', shown, column_name, lower, upper);
     end if;
+    perform dp.warn_of_outside(
+        format('%s.%I', shown, column_name), lower, upper, coalesce(some_beyond, false), about_inside, outside_at_most);
     return next;
 end
 $$;

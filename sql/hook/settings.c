@@ -185,12 +185,12 @@ settings_init(void)
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dp.max_rows_contributed",
 							"Of a privacy unit with more results only so many are counted, 0 to draw it.",
-							"A good guess saves the part of epsilon that drawing it costs.",
+							"A good guess saves the part of epsilon that drawing it costs; counts then race for none.",
 							&max_rows_contributed, 0, 0, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("dp.min_frequency",
-							"Groups that are not public are shown only if so many privacy units are in them.",
-							"Their noisy number is compared.",
+							"Groups that are not public are shown only if so many privacy units, or rows, are in them.",
+							"Their noisy number is compared: of units where those are protected, of results of the join otherwise.",
 							&min_frequency, 0, 0, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("dp.statistics",

@@ -113,6 +113,7 @@ grant execute on function
     dp.suggest_bounds(regclass, name, numeric, numeric),
     dp.bound_cuts(text), dp.bound_inclusive(int, int), dp.bound_of_bin(record, int, boolean),
     dp.bound_bins(text, text, record, int, int), dp.bound_text(text, numeric), dp.bound_source(oid),
+    dp.bound_may_be_zero(record, int, int), dp.warn_of_outside(text, text, text, boolean, numeric, numeric),
     dp.explain(text, text[]),
     dp.estimate(text, text[]),
     dp.sensitivity(text, text, double precision, boolean),

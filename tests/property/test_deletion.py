@@ -243,9 +243,10 @@ def test_one_sided_noise_and_penalties_are_what_the_proof_says() -> None:
     assert plan.bounds[-1] == 1000
     assert drawing.penalty(1, plan.epsilon_choice) == 0
     assert drawing.penalty(512, plan.epsilon_choice) == round(2 * math.log(512) * 2.5 * GRID)
-    fixed = linear.plan("quantile", Fraction(1), Limits(50, fixed=True))
-    assert isinstance(fixed, linear_quantile.LinearQuantile)
-    assert (fixed.bounds, fixed.epsilon_choice, fixed.epsilon_value) == ((50,), 0, 1)
+    for mechanism in ("quantile", "auto", "r2t"):
+        fixed = linear.plan(mechanism, Fraction(1), Limits(50, fixed=True))
+        assert isinstance(fixed, linear_quantile.LinearQuantile)
+        assert (fixed.bounds, fixed.epsilon_choice, fixed.epsilon_value) == ((50,), 0, 1)
 
 
 def test_the_law_of_the_bound_hides_a_hub() -> None:

@@ -212,6 +212,23 @@ def test_explain_tells_the_threshold(shop: Any) -> None:
     assert "dp.set_domain" in rows["groups"]
 
 
+@pytest.mark.parametrize(("least", "shown"), [(0, {1, 2}), (1500, {2}), (4000, set())])
+def test_the_minimal_frequency_is_one_of_rows(database: Any, least: int, shown: set[int]) -> None:
+    """Of 1,000, of 2,000 and of 3 rows: noise of 400 at epsilon 1 has a probability below 1e-100."""
+    database.sql(
+        "create table seen (id int primary key, kind int);"
+        "insert into seen select k, case when k <= 1000 then 1 when k <= 3000 then 2 else 3 end"
+        " from generate_series(1, 3003) k;"
+        "select dp.protect('seen'), dp.grant_budget('alice', 10)"
+    )
+    text = "select kind, dp_count(*) from seen group by kind"
+    with database.connect(user="alice") as alice:
+        alice.execute(f"set dp.min_frequency = {least}")
+        assert {row[0] for row in alice.execute(text).fetchall()} == shown
+        rows = dict(alice.execute("select * from dp.explain(%s)", (text,)).fetchall())
+    assert f"at least {least or 20}." in rows["groups"]
+
+
 def test_explain_names_the_joins_that_foreign_keys_make_needless(shop: Any) -> None:
     text = (
         "select dp_count(*) from region, client, purchase where r_id = c_region and c_id = p_client"

@@ -169,6 +169,32 @@ def test_r2t_on_request(shop: Any, asker: Any) -> None:
     assert "answers a single number" in str(error)
 
 
+@pytest.mark.parametrize("call", ["dp_median(weight, 0, 9)", "dp_percentile(weight, 0.9, 0, 9)"])
+def test_r2t_finds_no_value_by_rank_and_says_so(asker: Any, call: str) -> None:
+    asker.execute("set dp.mechanism = r2t")
+    error = refused(asker, f"select {call} from item")
+    assert error.sqlstate == "PD040"
+    assert "no values by rank" in str(error)
+    assert "GROUP BY" not in error.diag.message_hint
+    assert "quantile" in error.diag.message_hint
+
+
+@pytest.mark.parametrize("mechanism", ["auto", "quantile", "r2t"])
+def test_explain_says_that_a_given_bound_is_neither_drawn_nor_raced(
+    asker: Any, mechanism: str
+) -> None:
+    """By a setting, and by keys: a customer is one row of customer."""
+    asker.execute(f"set dp.mechanism = {mechanism}")
+    text = "select value from dp.explain('select dp_count(*) from {}') where item = 'mechanism'"
+    given = "quantile: the bound is given by keys or settings"
+    for relation, is_given in (("customer", True), ("item", False)):
+        ((said,),) = asker.execute(text.format(relation)).fetchall()
+        assert said.startswith(given) == is_given
+    asker.execute("set dp.max_rows_contributed = 6")
+    ((said,),) = asker.execute(text.format("item")).fetchall()
+    assert said.startswith(given)
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [("method", "residual"), ("method", "sampling"), ("mechanism", "laplace")],

@@ -221,6 +221,17 @@ def test_an_interval_covers_the_noise_around_a_declared_bound(town: Any, asker: 
     assert 8 * 27 < answer["n_high"] - answer["n_low"] < 8 * 62
 
 
+def test_with_a_declared_bound_nothing_is_raced(town: Any, asker: Any) -> None:
+    """As over single units; noise of 30 scales 8 (17/16)/50 has a probability below 1e-12."""
+    asker.execute("set dp.mechanism = r2t; set dp.max_rows_contributed = 8")
+    explained = asker.execute("select * from dp.explain(%s)", (EDGES,)).fetchall()
+    assert dict(explained)["mechanism"].startswith("quantile: the bound is given")
+    ((value,),) = asker.execute(EDGES).fetchall()
+    ((expected,),) = town.sql(EDGES.replace("dp_count", "count"))
+    assert abs(value - expected) <= 30 * 8 * 17 / 16 / 50 + 1
+    assert town.sql("select mechanism from dp.ledger") == [("quantile",)]
+
+
 def test_both_kinds_of_units_pay(town: Any, asker: Any) -> None:
     asker.execute(WORK)
     asker.execute(EDGES)

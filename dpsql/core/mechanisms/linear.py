@@ -146,7 +146,8 @@ def plan(
         The budget.
     limits : Limits
         Of a unit with more than ``largest`` results only so many are ever counted, by `LinearRace`
-        up to a factor of two.
+        up to a factor of two.  With a ``fixed`` bound nothing is drawn or raced, whatever the
+        mechanism.
     signs : tuple of int
         Whether results can add (1) and take away (-1).
 
@@ -161,7 +162,7 @@ def plan(
             f"the {mechanism} mechanism does not count or sum results of several units",
             hint="Use dp.mechanism = 'auto', 'quantile' or 'r2t', or equate the units of a result.",
         )
-    if mechanism == "r2t":
+    if mechanism == "r2t" and not limits.fixed:
         return LinearRace(Guarantee(epsilon, Fraction(0)), limits.largest, signs)
     bounds: tuple[int, ...] = (limits.largest,)
     if not limits.fixed:

@@ -18,7 +18,7 @@ from dpsql.core.mechanisms.base import Release, at_least_one, check_budget
 from dpsql.core.mechanisms.calibrated import Calibrated
 from dpsql.core.mechanisms.truncation import Limits, Quantile
 from dpsql.counted import Contributions
-from dpsql.errors import InvalidParameter
+from dpsql.errors import InternalError, InvalidParameter
 from dpsql.model import Guarantee, Key
 from dpsql.ports import NoiseSource
 
@@ -126,9 +126,14 @@ def plan_rows(
 
 def plan_units(mechanism: str, epsilon: Fraction, limits: Limits, sought: Sought) -> OfUnits:
     """Plan from public facts."""
+    if mechanism == "r2t" and not limits.fixed:
+        raise InvalidParameter(
+            "the r2t mechanism finds no values by rank",
+            hint="Use dp.mechanism = 'auto' or 'quantile'.",
+        )
     plan = truncation.plan(mechanism, epsilon, None, limits, single=False)
     if not isinstance(plan, Quantile):
-        raise InvalidParameter("r2t finds no values by rank")
+        raise InternalError("a value by rank is sought in truncated counts")
     return OfUnits(plan.guarantee, sought, plan)
 
 

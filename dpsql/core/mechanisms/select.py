@@ -20,6 +20,7 @@ def choose(
     constant: bool,
     private_relations: int,
     want_interval: bool = False,
+    least: int = 0,
 ) -> Plan:
     """Plan one release of a vector of counts.
 
@@ -39,6 +40,8 @@ def choose(
         Number of distinct private relations.
     want_interval : bool
         Whether the scale has to be public.
+    least : int
+        Groups that are not public are not shown if their noisy count is below.
     """
     check_budget(epsilon, delta)
     if mechanism in ("quantile", "r2t"):
@@ -55,7 +58,7 @@ def choose(
                 f"the {mechanism} mechanism needs groups with a public domain",
                 hint="Declare the domain with dp.set_domain, or use dp.mechanism = 'auto'.",
             )
-        return threshold.plan(epsilon, delta, degree, constant)
+        return threshold.plan(epsilon, delta, degree, constant, least)
     if constant and mechanism in ("auto", "laplace", "calibrated"):
         return laplace.plan_global(epsilon)
     if mechanism == "auto":

@@ -24,13 +24,16 @@ class Threshold:
 
     Notes
     -----
-    Guarantee: (eps1 + eps2, delta1 + delta_threshold).  ``s`` is public.
+    Guarantee: (eps1 + eps2, delta1 + delta_threshold).  ``s`` is public.  Groups whose noisy
+    count is below ``least``, a public number, are not reported either: a function of released
+    values.
     """
 
     guarantee: Guarantee
     epsilon_value: Fraction
     delta_threshold: Fraction
     inner: Calibrated | None
+    least: int = 0
     name: str = "threshold"
 
     @property
@@ -53,12 +56,14 @@ class Threshold:
         else:
             bound = self.inner.draw_bound(sensitivity, noise)
         scale = Fraction(bound) / self.epsilon_value
-        least = cutoff(bound, self.epsilon_value, self.delta_threshold)
+        least = max(cutoff(bound, self.epsilon_value, self.delta_threshold), self.least)
         values = [c + noise.discrete_laplace(scale) for c in counts]
         return Release(values, scale, [v >= least for v in values])
 
 
-def plan(epsilon: Fraction, delta: Fraction, degree: int, constant: bool) -> Threshold:
+def plan(
+    epsilon: Fraction, delta: Fraction, degree: int, constant: bool, least: int = 0
+) -> Threshold:
     """Plan; delta is halved between the scale and the threshold.
 
     Parameters
@@ -69,13 +74,15 @@ def plan(epsilon: Fraction, delta: Fraction, degree: int, constant: bool) -> Thr
         As for ``calibrated.plan``.
     constant : bool
         Whether the sensitivity is a public constant; then all of it goes to the threshold.
+    least : int
+        Groups whose noisy count is below are not reported either.
     """
     check_budget(epsilon, delta)
     need_delta(delta, "grouping by values that are not public")
     if constant:
-        return Threshold(Guarantee(epsilon, delta), epsilon, delta, None)
+        return Threshold(Guarantee(epsilon, delta), epsilon, delta, None, least)
     inner = calibrated.plan(epsilon, delta / 2, degree)
-    return Threshold(Guarantee(epsilon, delta), inner.epsilon_value, delta / 2, inner)
+    return Threshold(Guarantee(epsilon, delta), inner.epsilon_value, delta / 2, inner, least)
 
 
 def cutoff(bound: int, epsilon: Fraction, delta: Fraction, each: int | None = None) -> int:

@@ -192,7 +192,8 @@ def plan(
     epsilon, delta : Fraction
         The budget; delta is given where the vector, which counts units, decides what is shown.
     limits : Limits
-        What a unit may contribute.
+        What a unit may contribute; with a ``fixed`` bound nothing is drawn or raced, whatever the
+        mechanism.
     single : bool
         Whether the vector is a single number.
     least : int
@@ -213,7 +214,7 @@ def plan(
         if not single:
             raise InvalidParameter(
                 "the r2t mechanism answers a single number",
-                hint="Leave out GROUP BY, or use dp.mechanism = 'auto'.",
+                hint="Ask for one count or sum without GROUP BY, or use dp.mechanism = 'auto'.",
             )
         return RaceToTheTop(Guarantee(epsilon, Fraction(0)), race(limits.largest), limits.signed)
     candidates = (limits.largest,) if limits.fixed else bounds(limits.largest, limits.least)

@@ -137,6 +137,23 @@ def test_threshold_hides_new_groups(bound, epsilon, delta) -> None:
         assert chance <= delta * (1 + 1e-9)
 
 
+class Silent:
+    """Adds nothing."""
+
+    def discrete_laplace(self, scale: Fraction) -> int:
+        return 0
+
+
+def test_a_group_below_the_least_count_asked_for_is_not_shown() -> None:
+    counts = [10, 999, 1000, 5000]
+    for least, shown in ((0, [False, *[True] * 3]), (1000, [False, False, True, True])):
+        plan = select.choose(
+            "auto", Fraction(1), Fraction(1, 10**8), 0, False, True, 1, least=least
+        )
+        found = plan.release(counts, 1, Silent())
+        assert (found.values, found.shown) == (counts, shown)
+
+
 def test_published_threshold_is_too_low_for_the_discrete_law_at_one() -> None:
     """``s + (s/eps) ln(s/(2 delta))`` with ``s = 1``: up to twice delta."""
     epsilon, delta = math.log(2), 2.0**-11
