@@ -3,6 +3,8 @@
 -- runs (a domain's CHECK on a literal) has the rights of the role in effect outside all functions,
 -- or of the owner of a view, for its definition and nothing else.
 -- Costs nothing and reads no row; takes the same locks as planning the query.
+-- None is pinned on purpose: the texts name everything with its schema or are read under the settings that
+-- dp.run has pinned, and what the analysis runs has the rights of the role that is named.
 
 create or replace function dp.analyze(query text) returns text
     language c stable strict parallel restricted security invoker

@@ -25,7 +25,7 @@ alter function dp.count_inserts() owner to dp_executor;
 alter function dp.count_updates() owner to dp_executor;
 
 -- Whether this transaction has written any of these relations itself, or still does: it holds the lock
--- of those that write.
+-- of those that write.  Not pinned on purpose: it looks at locks by OID and looks up no name.
 create or replace function dp.changed_here(relations oid[])
 returns boolean
 language c volatile strict parallel unsafe security invoker

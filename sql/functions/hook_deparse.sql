@@ -1,6 +1,6 @@
--- The query as its caller means it: analysed under the caller's settings and
--- search_path (so neither is pinned here), printed with every name qualified.
+-- The query as its caller means it, printed with every name qualified.
 -- Reads no row.  Called by dp.query and dp.explain in the caller's name.
+-- None is pinned on purpose: the analysis is under the caller's settings and search_path, with the caller's rights.
 
 create or replace function dp.deparse(query text) returns text
     language c stable strict parallel restricted security invoker

@@ -1,5 +1,7 @@
 -- The doors: each calls the PL/Python function dp.python_<its name>, with the rights and the pinned
 -- settings of that one, and raises its refusals as PostgreSQL's own (message, detail, hint, cursor).
+-- None is pinned on purpose: a door finds its function in the schema of the extension, whatever the search_path is,
+-- and that function pins its own; warnings and notices look up no name.
 
 -- Answer one SELECT with dp_count aggregates privately; the hook sends every such query here.
 -- STABLE, so that everything is read in the snapshot of the calling statement.

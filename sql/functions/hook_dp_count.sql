@@ -1,6 +1,7 @@
 -- The private aggregates.  An analyst writes them in ordinary SQL; a query that
 -- holds one is replaced by a call of dp.run before it is planned.  They never
 -- return a value by themselves: without the interception they raise PD060.
+-- None is pinned on purpose: what they call raises an error and looks up no name; aggregates cannot be pinned.
 
 create or replace function dp.not_intercepted(state bigint) returns bigint
     language c volatile called on null input parallel unsafe security invoker

@@ -1,5 +1,6 @@
 -- The private sums, averages, values by rank and histograms, for every type of number, the last two for dates and timestamps,
 -- too: of a value, and of a value that is clamped to bounds.  As dp_count, they are answered instead of being executed, and raise PD060 otherwise.
+-- None is pinned on purpose: as in hook_dp_count.sql.
 
 do $create$
 declare

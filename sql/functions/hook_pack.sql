@@ -2,6 +2,7 @@
 -- bytea, column after column, four bytes a value where all fit; sql/hook/pack.c says how.
 -- A row with a NULL is left out; more than max_bytes of values in one process is an error (54000).
 -- NULL without rows.  Parallel: the rows arrive in no particular order.  For dp_executor.
+-- None is pinned on purpose: they copy integers, look up no name, and are called for each row.
 
 create or replace function dp.pack_step(internal, max_bytes bigint, variadic "any")
     returns internal

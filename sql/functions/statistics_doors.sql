@@ -1,5 +1,6 @@
 -- The doors to PL/Python (hook_door.sql) that statistics need.  Internal: their callers have checked
 -- who may do this.
+-- None is pinned on purpose: as in hook_door.sql, the PL/Python function behind each pins its own.
 
 -- Maximum frequencies of a relation and boundaries of questions, as a JSON array of objects.
 create or replace function dp.measure_statistics(relation oid, questions jsonb)

@@ -69,6 +69,7 @@ comment on function dp.owned_questions() is 'internal: dp.kept_questions';
 
 -- Takes it back: by the number in dp.kept_questions, its text there, or any text that means the same.
 -- Callers: members of dp_owner that own all relations that still exist.
+-- Not pinned on purpose: as dp.keep_statistics.
 create or replace function dp.unkeep_statistics(query text)
 returns void
 language sql volatile parallel unsafe security invoker

@@ -131,7 +131,7 @@ dpsql_analyze_kept(PG_FUNCTION_ARGS)
 	bool		isnull;
 
 	SPI_connect();
-	if (SPI_execute_with_args("select query, kept_by from dp.kept_query where id = $1",
+	if (SPI_execute_with_args("select query, kept_by from dp.kept_query where id operator(pg_catalog.=) $1",
 							  1, &type, &question, NULL, true, 1) != SPI_OK_SELECT ||
 		SPI_processed != 1)
 		elog(ERROR, "question %d is not kept", DatumGetInt32(question));

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 EXPECTED = Path(__file__).with_name("privileges.txt")
+FUNCTIONS = Path(__file__).parents[2] / "sql" / "functions"
 
 # "stranger" stands for everyone: a role that is a member of nothing.
 MATRIX = """
@@ -75,23 +77,40 @@ def test_only_the_ledgers_role_owns_its_tables_and_owns_nothing_else(database: A
     ) == [(0,)]
 
 
-def test_functions_pin_their_search_path_unless_they_read_the_callers_text(database: Any) -> None:
+def reasons(text: str) -> set[str]:
+    """Tell which functions of a file say why they do not pin their search_path: each, or all at once."""
+    head = re.match(r"(--.*\n)*", text)
+    all_of_them = head is not None and "-- None is pinned on purpose: " in head[0]
+    defined = re.finditer(r"((?:^--.*\n)*)^ *'?create or replace function dp\.(\w+)", text, re.M)
+    return {d[2] for d in defined if all_of_them or re.search(r"\bNot pinned on purpose: ", d[1])}
+
+
+def test_functions_pin_their_search_path_or_say_why_not(database: Any) -> None:
+    """An aggregate cannot; a definer always does."""
     rows = database.sql(
         """
         select p.proname::text, p.prosecdef
-          from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-          join pg_language l on l.oid = p.prolang
-         where n.nspname in ('dp', 'dpv') and l.lanname not in ('c', 'internal')
+          from pg_proc p join pg_depend d on d.classid = 'pg_proc'::regclass and d.objid = p.oid
+          join pg_extension e on e.oid = d.refobjid and e.extname = 'dpsql' and d.deptype = 'e'
+         where p.prokind <> 'a'
            and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)
          order by 1
         """
     )
-    # These mean what the caller's own search_path makes of the text, and run as the caller.
-    names = (
-        *("create_sketch", "estimate", "explain", "keep_statistics", "query", "sensitivity"),
-        "unkeep_statistics",
-    )
-    assert rows == [(name, False) for name in names]
+    assert not any(definer for _, definer in rows)
+    # one for each type of result
+    names = {re.sub("^not_intercepted_.*", "not_intercepted", name) for name, _ in rows}
+    files = (FUNCTIONS.glob("*.sql"), FUNCTIONS.parents[1].glob("plpython/*.sql"))
+    stated = set().union(*(reasons(path.read_text()) for paths in files for path in paths))
+    assert names == stated
+
+
+def test_a_reason_covers_its_function_alone() -> None:
+    one = "-- Not pinned on purpose: it adds.\ncreate or replace function dp.one()\n"
+    two = "-- It adds.\ncreate or replace function dp.two()\n"
+    assert reasons(one + two) == {"one"}
+    assert reasons("-- None is pinned on purpose: they add.\n\n" + two) == {"two"}
+    assert reasons(two + "-- None is pinned on purpose: they add.\n\n" + two) == set()
 
 
 def test_every_object_has_a_comment(database: Any) -> None:
