@@ -78,14 +78,14 @@ def _select(
     return [key for key, _ in kept], {j: Release([value for _, value in kept], found.scale)}
 
 
-def largest(shown: list[tuple[Key, int | None]], most: int | None) -> list[tuple[Key, int | None]]:
+def largest(shown: list[tuple[Key, int]], most: int | None) -> list[tuple[Key, int]]:
     """Keep so many groups with the largest numbers that select them, in their order.
 
     A function of released values (PRIVACY.md section 2 (b)).
     """
     if most is None or len(shown) <= most:
         return shown
-    kept = sorted(shown, key=lambda found: (-(found[1] or 0), order(found[0])))[:most]
+    kept = sorted(shown, key=lambda found: (-found[1], order(found[0])))[:most]
     return sorted(kept, key=lambda found: order(found[0]))
 
 
