@@ -85,7 +85,7 @@ def largest(shown: list[tuple[Key, int]], most: int | None) -> list[tuple[Key, i
     """
     if most is None or len(shown) <= most:
         return shown
-    kept = sorted(shown, key=lambda found: (-(found[1] or 0), order(found[0])))[:most]
+    kept = sorted(shown, key=lambda found: (-found[1], order(found[0])))[:most]
     return sorted(kept, key=lambda found: order(found[0]))
 
 
