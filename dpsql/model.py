@@ -36,13 +36,14 @@ class Attribute:
     ``join`` attributes equate at least two occurrences and are never NULL in a result;
     carried ones belong to one occurrence and may be NULL.
     ``values``, unless empty, are constants in SQL, one of which a carried attribute is in every
-    row, if it is not NULL: a filter of its occurrence says so.
+    row, if it is not NULL: a filter of its occurrence says so, ``listing``.
     """
 
     id: int
     type_name: str
     join: bool
     values: tuple[str, ...] = ()
+    listing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,9 @@ def bias(aggregate: AggregateQuote) -> str | None:
 
 
 def bound_is_set(aggregate: AggregateQuote) -> bool:
-    """Tell whether the bound at which units are cut off is not drawn."""
-    return len(getattr(aggregate.plan, "bounds", ())) == 1
+    """Tell whether the bound at which units are cut off is public before anything is drawn."""
+    plan = aggregate.plan
+    return plan.name != "r2t" and len(getattr(plan, "bounds", ())) == 1
 
 
 def covers(query: JoinQuery, *, reach: bool = False) -> str:

@@ -201,17 +201,15 @@ def _why_sketch(quote: Quote, settings: Settings) -> str | None:
 def _why_mechanism(quote: Quote, settings: Settings) -> str:
     if not quote.reads_private:
         return "nothing to protect"
-    if _over_units(quote) and all(_is_given(a) for a in quote.aggregates):
+    if _over_units(quote) and all(map(bound_is_set, quote.aggregates)):
         hidden = "; the groups are unknown: delta is spent to hide those of one unit"
         return (
-            "the bound is given by keys or settings (dp.max_rows_contributed), so none is drawn or"
-            f" raced{hidden if quote.groups is None else ''}"
+            "the bound is given by keys or settings (dp.max_rows_contributed), so that nothing is"
+            " drawn or raced and all of epsilon is noise"
+            f"{hidden if quote.groups is None else ''}"
         )
     if settings.mechanism != "auto":
         return "as dp.mechanism says"
-    if _over_units(quote) and all(map(bound_is_set, quote.aggregates)):
-        hidden = "; delta is spent to hide the groups of one unit" if quote.groups is None else ""
-        return f"the bound is known, so that nothing is drawn and all of epsilon is noise{hidden}"
     if _over_several(quote):
         return "the bound is drawn with two fifths of epsilon; results can belong to several units"
     if _over_units(quote) and quote.groups is None:
@@ -223,11 +221,6 @@ def _why_mechanism(quote: Quote, settings: Settings) -> str:
     if all(a.bounding.constant for a in quote.aggregates):
         return "the sensitivity is a public constant, so no delta is spent"
     return "chosen by the number of groups and by whether an interval is asked for"
-
-
-def _is_given(aggregate: AggregateQuote) -> bool:
-    """Tell whether units are cut off at a bound that is public before anything is drawn."""
-    return aggregate.plan.name != "r2t" and len(getattr(aggregate.plan, "bounds", (0,))) == 1
 
 
 def _groups(quote: Quote) -> str:

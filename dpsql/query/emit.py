@@ -150,8 +150,9 @@ class _Emitter:
         number = len(self.attributes)
         self.carried[e] = number
         (occurrence,) = e.occurrences()
-        values = _listed(e, self.graph.filters.get(occurrence, ()))
-        self.attributes.append(Attribute(number, e.type, join=False, values=values))
+        values, listing = _listed(e, self.graph.filters.get(occurrence, ()))
+        text = "" if listing is None else self._sql(listing)
+        self.attributes.append(Attribute(number, e.type, False, values, text))
         name = str(e.data[1]) if e.kind == "col" else None  # type: ignore[index]
         self.uses[occurrence].append(AttributeUse(number, self._export(occurrence, e), name))
         return number
@@ -221,9 +222,10 @@ class _Emitter:
         return number, written
 
 
-def _listed(e: Expr, filters: Iterable[Expr]) -> tuple[str, ...]:
-    """Find a filter that lists the values of an expression, beside NULL."""
-    for condition in filters:
+def _listed(e: Expr, filters: Iterable[Expr]) -> tuple[tuple[str, ...], Expr | None]:
+    """Find the values that a filter lists of an expression, beside NULL, and the filter."""
+    for found in filters:
+        condition = found
         if condition.kind == "or" and Expr("is", "boolean", (e,), "NULL") in condition.args:
             others = [a for a in condition.args if a.kind != "is"]
             condition = others[0] if len(others) == 1 == len(condition.args) - 1 else condition
@@ -232,8 +234,16 @@ def _listed(e: Expr, filters: Iterable[Expr]) -> tuple[str, ...]:
             continue
         first, *values = condition.args
         if first == e and all(v.kind == "const" and v.type == e.type for v in values):
-            return tuple(dict.fromkeys(render(v) for v in values if v.data is not None))
-    return ()
+            return tuple(dict.fromkeys(render(v) for v in values if v.data is not None)), found
+    return (), None
+
+
+def _effort(e: Expr) -> int:
+    """Guess what it takes to test a condition: PostgreSQL tests those of equal cost as written."""
+    types = {n.type for n in e.walk()}
+    if types & set(TEXTS):
+        return 3 if any(n.kind == "fn" for n in e.walk()) else 2
+    return 1 if "numeric" in types else 0
 
 
 def _attributes(e: Expr) -> frozenset[int]:
@@ -321,7 +331,9 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         weights = (emitter.weight(measure.value, value),)
     occurrences = []
     for old in graph.alive:
-        filters = [render(renumber(f, emitter.numbers)) for f in graph.filters.get(old, ())]
+        conditions = graph.filters.get(old, ())
+        written = [(_effort(f), render(renumber(f, emitter.numbers))) for f in conditions]
+        filters = [text for _, text in sorted(written)]
         if graph.contradiction:
             filters = ["false"]
         occurrences.append(
@@ -329,7 +341,7 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
                 emitter.numbers[old],
                 graph.relations[old],
                 tuple(emitter.uses[old]),
-                tuple(sorted(filters)),
+                tuple(filters),
             )
         )
     query = JoinQuery(

@@ -95,9 +95,12 @@ def coded_plan(plan: Plan, attributes: frozenset[int]) -> Plan | None:
         replace(attribute, type_name=_code(attribute)[0]) if attribute.id in changed else attribute
         for attribute in query.attributes
     )
+    listings = {query.attributes[a].listing for a in changed if _placed(query.attributes[a])}
     occurrences = tuple(
         replace(
             occurrence,
+            # a value that is not listed has no code, and a row with a NULL is not read
+            filters=tuple(f for f in occurrence.filters if f not in listings),
             uses=tuple(
                 _coded_use(use, query.attributes[use.attribute], occurrence)
                 if use.attribute in changed
@@ -178,11 +181,17 @@ def _family(attribute: Attribute) -> str:
 
 def _code(attribute: Attribute) -> tuple[str, str]:
     """Return the code's type and its expression over ``{0}``."""
-    if 0 < len(attribute.values) <= _LISTED:
-        listed = ", ".join(attribute.values).replace("{", "{{").replace("}", "}}")
-        return "integer", f"pg_catalog.array_position(ARRAY[{listed}], {{0}})"
+    if _placed(attribute):
+        texts = (v.replace("{", "{{").replace("}", "}}") for v in attribute.values)
+        places = " ".join(f"WHEN {v} THEN {i}" for i, v in enumerate(texts))
+        return "integer", f"CASE {{0}} {places} END"
     family = _family(attribute)
     return _EXACT[family] if family in _EXACT else ("bigint", _HASHED[family])
+
+
+def _placed(attribute: Attribute) -> bool:
+    """Whether the code is the place in a short list."""
+    return 0 < len(attribute.values) <= _LISTED
 
 
 def _coded_use(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> AttributeUse:

@@ -3,8 +3,8 @@
 A line determines its order, and the order its customer.  The other relations are read whole, into
 tables that are looked up by key; the rows of the first are read in pieces and added to counts and
 sums in arrays, with one cell for each group and unit.  Nothing is sorted, a piece is forgotten when
-it is added, and many sums cost one pass: a third to a fifth of the server's own hash tables (bench/
-README.md).  Whether it is done so changes time, never a number (PRIVACY.md section 2).
+it is added, and many sums cost one pass, where the server groups rows in hash tables.  Whether it
+is done so changes time, never a number (PRIVACY.md section 2).
 """
 
 from __future__ import annotations
@@ -211,7 +211,9 @@ class _Run:
 
     def _read(self, occurrence: Occurrence, key: tuple[int, ...]) -> _Other:
         base, values = self._base(occurrence), self.values[occurrence.index]
-        columns, _ = read_columns(self.query, base, values, self.facts, self.database, self.memory)
+        columns, _ = read_columns(
+            self.query, base, values, self.facts, self.database, self.memory, limits.PIECE
+        )
         return _Other(dict(zip((*base.output, *values), columns, strict=True)), key)
 
     def _folded(self, others: list[_Other]) -> list[_Other]:

@@ -23,4 +23,4 @@ PAGES = 4096
 #: Bytes of values that one statement reads, about.
 PACKED = 1 << 23
 #: The same where rows are forgotten at once.
-PIECE = 1 << 24
+PIECE = 24 << 20

@@ -104,15 +104,19 @@ def read_columns(
     facts: Facts,
     database: Database,
     memory: Memory,
+    packed: int | None = None,
 ) -> tuple[list[Ints], int]:
-    """Read an occurrence whole: the attributes ``base.output``, then ``values``; and its rows."""
+    """Read an occurrence whole: the attributes ``base.output``, then ``values``; and its rows.
+
+    ``packed`` is how many bytes one statement reads, about.
+    """
     number = len(base.output) + len(values)
     if not number:
         _, source = source_sql(query, base)
         return [], int(str(database.execute(f"SELECT count(*) FROM {source}")[0][0]))
     parts: list[list[Ints]] = [[] for _ in range(number)]
     rows = 0
-    ranges = page_ranges(query.occurrences[base.occurrence], number, facts)
+    ranges = page_ranges(query.occurrences[base.occurrence], number, facts, None, packed)
     for columns in read_pieces(query, base, values, ranges, database, memory):
         rows += len(columns[0])
         for part, column in zip(parts, columns, strict=True):
@@ -151,11 +155,17 @@ def read_pieces(
     memory : Memory
         Bounds what one statement may pack; holds nothing.
     """
-    for first in range(0, len(ranges), _TOGETHER):
+    waiting = [ranges[i : i + _TOGETHER] for i in range(0, len(ranges), _TOGETHER)]
+    while waiting:
+        some = waiting.pop(0)
         room = max(1, (memory.limit - memory.used) // _COPIES)
-        packed = fetch(
-            database, _packing(query, base, values, ranges[first : first + _TOGETHER], room)
-        )
+        try:
+            packed = fetch(database, _packing(query, base, values, some, room))
+        except NotInArrays:
+            if len(some) == 1:
+                raise
+            waiting[:0] = [some[: len(some) // 2], some[len(some) // 2 :]]
+            continue
         if packed is not None:
             yield unpack(packed)
         database.tick()
@@ -204,18 +214,21 @@ def page_ranges(
 ) -> list[tuple[str, ...]]:
     """Conditions that cut a large table into ranges of pages; open at both ends.
 
-    ``rows`` is how many rows are expected, if not all; few are read without ranges, which could
-    keep the server from using an index.  ``packed`` is how many bytes one statement reads, about.
+    ``rows`` is how many rows are expected, if not all, ``packed`` how many bytes one statement
+    reads, about.  Fewer are read without ranges, which could keep the server from using an index or
+    from sharing pages among its workers evenly.
     """
+    whole = packed is not None
     packed = limits.PACKED if packed is None else packed
+    a_value = 8 if rows is None and not whole else 4  # where too many can be read again in parts
     oid = occurrence.relation.oid
     pages = facts.pages.get(oid, 0)
     step = limits.PAGES
     expected = facts.rows.get(oid, 0.0) if rows is None else rows
-    if rows is not None and rows * columns * 8 < packed:
+    if (whole or rows is not None) and expected * columns * a_value < packed:
         return [()]
     if pages:
-        a_page = expected / pages * columns * 8
+        a_page = expected / pages * columns * a_value
         step = max(1, min(step, int(packed / _TOGETHER / max(a_page, 1.0))))
     if occurrence.relation.kind not in ("r", "m") or pages <= 2 * step:
         return [()]

@@ -36,7 +36,9 @@ threshold.cutoff = lambda *parameters, each: 1
 from dataclasses import replace
 from dpsql.core.mechanisms import linear_quantile
 right = linear_quantile.plan
-linear_quantile.plan = lambda *given: replace(right(*given), name="several")
+# larger bounds are counted in larger steps
+linear_quantile.plan = lambda *given: replace(
+    right(*given), name="several", bounds=(min({0}, 2**31 - 1),))
 $body$"""
 
 

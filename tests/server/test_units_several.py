@@ -210,15 +210,18 @@ def test_answers_are_within_the_noise_of_the_bound(
 
 
 def test_an_interval_covers_the_noise_around_a_declared_bound(town: Any, asker: Any) -> None:
-    """Nobody has more than 8 links: nothing is cut off; missed with probability 1e-12."""
-    asker.execute("set dp.max_rows_contributed = 8; set dp.epsilon = 1")
-    ((rows,),) = asker.execute(
-        "select dp.query($$select dp_count(*) as n from knows where a < b$$, intervals => 0.999999999999)"
-    ).fetchall()
-    answer = rows if isinstance(rows, dict) else rows[0]
-    assert answer["n_covers"] == "noise only"
-    assert answer["n_low"] <= 2400 <= answer["n_high"]
-    assert 8 * 27 < answer["n_high"] - answer["n_low"] < 8 * 62
+    """Nobody has more than 8 links: nothing is cut off; missed twice with probability 1e-12."""
+    asker.execute("set dp.max_rows_contributed = 8; set dp.epsilon = 1; set dp.fresh = on")
+    met = []
+    for _ in range(2):
+        ((answer,),) = asker.execute(
+            "select dp.query($$select dp_count(*) as n from knows where a < b$$, intervals => 0.999999)"
+        ).fetchall()
+        answer = answer if isinstance(answer, dict) else answer[0]
+        assert answer["n_covers"] == "noise only"
+        assert 8 * 27 < answer["n_high"] - answer["n_low"] < 8 * 31
+        met.append(answer["n_low"] <= 2400 <= answer["n_high"])
+    assert any(met)
 
 
 def test_with_a_declared_bound_nothing_is_raced(town: Any, asker: Any) -> None:
