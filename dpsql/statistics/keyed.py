@@ -18,7 +18,6 @@ from dpsql.counted import Contributions
 from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
 from dpsql.query.elimination import Base, Plan
-from dpsql.statistics import limits
 from dpsql.statistics.accumulate import Cells
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays, Table
 from dpsql.statistics.codes import coded_plan, decode_keys, read_texts
@@ -29,6 +28,7 @@ from dpsql.statistics.merged import Amount, Merged
 from dpsql.statistics.reading import (
     MAX_COLUMNS,
     page_ranges,
+    piece,
     read_columns,
     read_pieces,
     readable_attributes,
@@ -212,7 +212,7 @@ class _Run:
     def _read(self, occurrence: Occurrence, key: tuple[int, ...]) -> _Other:
         base, values = self._base(occurrence), self.values[occurrence.index]
         columns, _ = read_columns(
-            self.query, base, values, self.facts, self.database, self.memory, limits.PIECE
+            self.query, base, values, self.facts, self.database, self.memory, piece(self.memory)
         )
         return _Other(dict(zip((*base.output, *values), columns, strict=True)), key)
 
@@ -254,15 +254,15 @@ class _Run:
         """Yield the results in pieces."""
         base, values = self._base(self.first), self.values[self.first.index]
         names: tuple[Name, ...] = (*base.output, *values)
-        ranges = page_ranges(self.first, len(names), self.facts, rows, limits.PIECE)
+        ranges = page_ranges(self.first, len(names), self.facts, rows, piece(self.memory))
         wanted: set[Name] = {*self.keys, *(name for values in self.values for name in values)}
         later: list[set[Name]] = [
             wanted.union(*(other.columns for other in self.others[j + 1 :]))
             for j in range(len(self.others))
         ]
         pieces = read_pieces(self.query, base, values, ranges, self.database, self.memory)
-        for piece in pieces:
-            columns = dict(zip(names, piece, strict=True))
+        for part in pieces:
+            columns = dict(zip(names, part, strict=True))
             for other, lookup, needed in zip(self.others, self.lookups, later, strict=True):
                 columns = _looked_up(columns, other, lookup, needed)
                 self.database.tick()

@@ -205,6 +205,11 @@ def unpack(packed: bytes) -> list[Ints]:
     return columns
 
 
+def piece(memory: Memory) -> int:
+    """Return how many bytes a statement may pack whose rows are forgotten at once, about."""
+    return min(limits.PIECE, (memory.limit - memory.used) // _COPIES * 3 // 4)
+
+
 def page_ranges(
     occurrence: Occurrence,
     columns: int,

@@ -117,8 +117,8 @@ ROW_CASES = {
         f"{JOINED} group by h",
         lambda r: True,
         ANY_GROUP,
-        statements=20,
-        acquittal=20,
+        statements=40,
+        acquittal=40,
     ),
 }
 VISITS = "from visit"
@@ -161,8 +161,8 @@ UNIT_CASES = {
         f"{VISITS} where note is not null group by note",
         lambda r: True,
         ANY_GROUP,
-        statements=20,
-        acquittal=20,
+        statements=40,
+        acquittal=40,
     ),
 }
 
