@@ -34,9 +34,8 @@ def read(quote: Quote, services: Services) -> list[Exact]:
             found[j] = read_several(aggregate.query, services)
             continue
         over_units = isinstance(aggregate.bounding, Truncated)
-        shared = replace(aggregate.query, weights=(), rank=None)
-        if over_units:
-            shared = alike(shared)
+        query = aggregate.query
+        shared = alike(query) if over_units else replace(query, weights=(), rank=None)
         together.setdefault((over_units, shared), []).append(j)
     for (over_units, _), numbers in together.items():
         aggregates = [quote.aggregates[j] for j in numbers]

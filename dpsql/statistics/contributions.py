@@ -68,14 +68,16 @@ def contributions(
     parts: dict[tuple[tuple[str, ...], ...], list[int]] = {}
     for j, query in enumerate(queries):
         parts.setdefault(tuple(o.filters for o in query.occurrences), []).append(j)
+    # of relations and columns, in which the queries are alike
+    facts = read_facts(queries[0], database)
     if kernel != "sql" and not reach:
-        found = _by_keys(queries, bounds, len(parts), database, kernel, memory_limit)
+        found = _by_keys(queries, bounds, len(parts), facts, database, kernel, memory_limit)
         if found is not None:
             return found
     known: dict[int, Contributions] = {}
     for numbers in parts.values():
         some, listed = [queries[j] for j in numbers], [bounds[j] for j in numbers]
-        made = _by_plan(some, listed, database, reach, kernel, memory_limit)
+        made = _by_plan(some, listed, facts, database, reach, kernel, memory_limit)
         known |= zip(numbers, made, strict=True)
     return [known[j] for j in range(len(queries))]
 
@@ -89,6 +91,7 @@ def alike(query: JoinQuery) -> JoinQuery:
 def _by_plan(
     queries: Sequence[JoinQuery],
     bounds: Sequence[Sequence[int]],
+    facts: Facts,
     database: Database,
     reach: int,
     kernel: Kernel,
@@ -97,7 +100,6 @@ def _by_plan(
     """Evaluate the plan of queries that differ in their weights only."""
     query = together(queries)
     grouped = per_unit(query)
-    facts = read_facts(grouped, database)
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
     wanted = kernel == "arrays"
     if kernel == "auto" and not is_flat(grouped):
@@ -120,6 +122,7 @@ def _by_keys(
     queries: Sequence[JoinQuery],
     bounds: Sequence[Sequence[int]],
     passes: int,
+    facts: Facts,
     database: Database,
     kernel: Kernel,
     memory_limit: int,
@@ -129,7 +132,6 @@ def _by_keys(
         return None
     merged = merge(queries)
     query = per_unit(merged.query)
-    facts = read_facts(query, database)
     first = leading(query, facts)
     if first is None or (kernel == "auto" and passes == 1 and is_flat(query)):
         return None
