@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.relation import Relation
+from dpsql.steps import Steps
 
 #: Shares of a unit in groups, certified bounds and their noise are whole numbers of ``1/GRID``.
 GRID = 2**20
@@ -102,7 +103,10 @@ def same_values(source: str, target: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What a result counts: ``sql`` times ``10**digits``, an integer, never NULL.
+    """What a result counts: ``sql`` times ``factor``, an integer in steps, never NULL.
+
+    A number is so many steps of ``10**-digits``; ``in_steps`` says that ``sql`` already counts
+    them.  ``steps``, if any, are the same integers in eight bytes, or error 22003.
 
     ``sql`` is over the alias of its one occurrence, or over ``a<attribute>`` if it spans several;
     its type is exact (``integer`` says whether it fits bigint, else it is numeric).  The integers
@@ -117,6 +121,13 @@ class Weight:
     high: int
     integer: bool
     loose: bool = False
+    in_steps: bool = False
+    steps: Steps | None = None
+
+    @property
+    def factor(self) -> int:
+        """What ``sql`` is multiplied with."""
+        return 1 if self.in_steps else 10**self.digits
 
     @property
     def bound(self) -> int:

@@ -192,7 +192,7 @@ class _Statement:
 def integer_sql(value: str, query: JoinQuery) -> str:
     """Write a sum of weights as the integer that it is, in ``numeric``."""
     (weight,) = query.weights
-    factor = f" * {10**weight.digits}" if weight.digits else ""
+    factor = f" * {weight.factor}" if weight.factor > 1 else ""
     return f"trunc({value}::numeric{factor})"
 
 

@@ -10,6 +10,7 @@ from dpsql.model import Attribute, AttributeUse, Computed, JoinQuery, Occurrence
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
 from dpsql.query.ir import Expr, constant, render, renumber
 from dpsql.query.measures import Measure, Value, fits_bigint
+from dpsql.query.steps import steps_of
 from dpsql.query.totality import short
 from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
 from dpsql.query.values import fitted
@@ -196,9 +197,13 @@ class _Emitter:
         """Make the weight of a value that was provided."""
         occurrences = self.places(value.expression) or frozenset({0})
         low, high = value.steps
-        integer = fits_bigint(value)
-        text = render(written)
-        return Weight(text, occurrences, value.digits, low, high, integer, value.loose)
+        integer, steps, text = fits_bigint(value), steps_of(value, written), render(written)
+        in_steps = not integer and steps is not None and steps.fits
+        if in_steps and steps is not None:
+            integer, text = True, steps.sql
+        return Weight(
+            text, occurrences, value.digits, low, high, integer, value.loose, in_steps, steps
+        )
 
     def places(self, e: Expr) -> frozenset[int]:
         return frozenset(self.numbers[o] for o in e.occurrences())

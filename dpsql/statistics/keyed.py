@@ -19,6 +19,7 @@ from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
 from dpsql.query.elimination import Base, Plan
 from dpsql.statistics.accumulate import Cells
+from dpsql.statistics.amounts import Amounts
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays, Table
 from dpsql.statistics.codes import coded_plan, decode_keys, read_texts
 from dpsql.statistics.counts import OUT_OF_RANGE
@@ -171,7 +172,8 @@ class _Run:
     ) -> None:
         self.query = query
         self.uncoded = uncoded
-        self.values = merged.values
+        self.values, self.made = merged.values, merged.made
+        self.amounts = {name for amount in merged.amounts for name in amount.columns}
         self.first = query.occurrences[first.index]  # its values may be coded
         self.facts = facts
         self.database = database
@@ -214,7 +216,20 @@ class _Run:
         columns, _ = read_columns(
             self.query, base, values, self.facts, self.database, self.memory, piece(self.memory)
         )
-        return _Other(dict(zip((*base.output, *values), columns, strict=True)), key)
+        names: tuple[Name, ...] = (*base.output, *values)
+        named = dict(zip(names, columns, strict=True))
+        found = self._computed(occurrence.index, named)
+        self.memory.release(_nbytes(named))
+        self.memory.hold(_nbytes(found))
+        return _Other(found, key)
+
+    def _computed(self, index: int, columns: Columns) -> Columns:
+        """Add what is summed of an occurrence, and forget what that is made of."""
+        values = self.values[index]
+        amounts = Amounts({sql: columns[name] for name, sql in values.items()}, self.memory)
+        made = {name: amounts.column(steps) for name, steps in self.made[index].items()}
+        kept = {n: c for n, c in columns.items() if n in self.amounts or isinstance(n, int)}
+        return kept | {n: _full(c, columns) for n, c in made.items()}
 
     def _folded(self, others: list[_Other]) -> list[_Other]:
         """Look up what other relations already tell once for their rows, not for every result."""
@@ -255,14 +270,14 @@ class _Run:
         base, values = self._base(self.first), self.values[self.first.index]
         names: tuple[Name, ...] = (*base.output, *values)
         ranges = page_ranges(self.first, len(names), self.facts, rows, piece(self.memory))
-        wanted: set[Name] = {*self.keys, *(name for values in self.values for name in values)}
+        wanted: set[Name] = {*self.keys, *self.amounts}
         later: list[set[Name]] = [
             wanted.union(*(other.columns for other in self.others[j + 1 :]))
             for j in range(len(self.others))
         ]
         pieces = read_pieces(self.query, base, values, ranges, self.database, self.memory)
         for part in pieces:
-            columns = dict(zip(names, part, strict=True))
+            columns = self._computed(self.first.index, dict(zip(names, part, strict=True)))
             for other, lookup, needed in zip(self.others, self.lookups, later, strict=True):
                 columns = _looked_up(columns, other, lookup, needed)
                 self.database.tick()
@@ -285,6 +300,13 @@ def _looked_up(
     new = {name: column[places] for name, column in other.columns.items() if name not in columns}
     merged = columns | new
     return merged if needed is None else {n: c for n, c in merged.items() if n in needed}
+
+
+def _full(column: Ints, columns: Columns) -> Ints:
+    """Repeat a constant for each row."""
+    if column.ndim:
+        return column
+    return np.full(len(next(iter(columns.values()))), column)
 
 
 def _kept(columns: Columns, rows: Ints) -> Columns:

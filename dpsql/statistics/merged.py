@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.model import JoinQuery, Weight
 from dpsql.query.contribution_sql import together
+from dpsql.steps import Steps, leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,13 @@ class Merged:
     """Several queries as one.
 
     ``query`` has all weights and the common conditions; ``values[i]`` are integers per row of the
-    i-th occurrence, by name; ``amounts`` says for each query what it adds up of them.
+    i-th occurrence, by name, and ``made[i]`` what is computed of them; ``amounts`` says for each
+    query what it adds up of both.
     """
 
     query: JoinQuery
     values: tuple[dict[str, str], ...]
+    made: tuple[dict[str, Steps], ...]
     amounts: tuple[Amount, ...]
 
 
@@ -58,16 +61,20 @@ def merge(queries: Sequence[JoinQuery]) -> Merged:
         if all(others):
             common += (" OR ".join(f"({_all(more)})" for more in known),)
         occurrences.append(replace(occurrence, filters=common))
+    made: tuple[dict[str, Steps], ...] = tuple({} for _ in query.occurrences)
     names = {}
     for j, weight in enumerate(query.weights):
         names[weight] = f"w{j}"
         if len(weight.occurrences) == 1:
-            values[min(weight.occurrences)][f"w{j}"] = _integer(weight)
+            i, steps = min(weight.occurrences), weight.steps or leaf(_integer(weight), weight.bound)
+            made[i][f"w{j}"] = steps
+            new = [s for s in dict.fromkeys(steps.leaves()) if s not in values[i].values()]
+            values[i].update((f"v{j}_{k}", sql) for k, sql in enumerate(new))
     amounts = tuple(
         Amount(tuple(own), names[one.weights[0]] if one.weights else None)
         for one, own in zip(queries, flags, strict=True)
     )
-    return Merged(replace(query, occurrences=tuple(occurrences)), values, amounts)
+    return Merged(replace(query, occurrences=tuple(occurrences)), values, made, amounts)
 
 
 def _all(conditions: Sequence[str]) -> str:
@@ -76,5 +83,5 @@ def _all(conditions: Sequence[str]) -> str:
 
 def _integer(weight: Weight) -> str:
     """Write a weight as an integer of eight bytes, or error 22003."""
-    factor = f" * {10**weight.digits}" if weight.digits else ""
+    factor = f" * {weight.factor}" if weight.factor > 1 else ""
     return f"(({weight.sql}){factor})::bigint"

@@ -139,6 +139,8 @@ grant execute on function
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any"),
     dp.planned_rows(text),
+    dp.steps(numeric, integer),
+    dp.steps(numeric, bigint, bigint, integer),
     dp.draw(bytea, bigint, integer, bigint)
 to dp_executor;
 

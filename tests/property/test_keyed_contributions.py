@@ -18,6 +18,7 @@ from dpsql.relation import Column, Relation
 from dpsql.statistics import accumulate, keyed, limits, lookup
 from dpsql.statistics.contributions import contributions
 from dpsql.statistics.merged import Amount
+from dpsql.steps import clamped, constant, leaf, plus, times
 from tests.property.random_joins import SnapshotDatabase, connection, relaxed
 from tests.property.test_contributions_match_the_counts import Recorder
 
@@ -58,6 +59,28 @@ WEIGHTS = (
     Weight("coalesce(r0.x, 0)", frozenset({0}), 0, -50, 50, True),
     Weight("r0.y", frozenset({0}), 2, -(10**9), 10**9, False),
     Weight("r1.z", frozenset({1}), 0, -50, 50, True),
+    Weight(
+        "r0.y * (2 - r0.q)",
+        frozenset({0}),
+        2,
+        -(10**11),
+        10**11,
+        False,
+        steps=times(
+            leaf("dp.steps(r0.y, 2)", 10**9),
+            plus(constant(2), times(constant(-1), leaf("r0.q::bigint", 2**15))),
+        ),
+    ),
+    Weight(
+        "least(greatest(r1.z * r1.z, 3), 40)",
+        frozenset({1}),
+        0,
+        0,
+        40,
+        True,
+        steps=clamped(times(leaf("r1.z::bigint", 50), leaf("r1.z::bigint", 50)), 3, 40),
+    ),
+    Weight("7", frozenset({1}), 0, 7, 7, True, steps=constant(7)),
 )
 
 
