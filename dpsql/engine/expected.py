@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ def expected(aggregate: AggregateQuote, confidence: Fraction) -> Expected:
     note = "; ".join(filter(None, (noise.about, "" if known else noise.unless_known)))
     if noise.scale is None:
         query = aggregate.query
+        note = note.format(between=_between(aggregate, *noise.between))
         settable = law is _quantile and not query.weights and query.distinct != (query.unit,)
         return Expected(False, None, None, None, f"{note}; {_SETTABLE}" if settable else note)
     step, times = _steps(aggregate)
@@ -84,6 +86,18 @@ def _steps(aggregate: AggregateQuote) -> tuple[Fraction, int]:
         return Fraction(1), 1
     each = 1 if query.over_units else query.weights[0].bound
     return Fraction(1, 10**query.digits), each
+
+
+def _between(aggregate: AggregateQuote, least: int, largest: int) -> str:
+    """Say between what a bound is drawn, in the units of the answer."""
+    if not aggregate.query.weights:
+        return f"between {least} and {largest} (dp.max_contribution)"
+    low, high = (
+        Decimal(bound).scaleb(-aggregate.query.digits).normalize() for bound in (least, largest)
+    )
+    if aggregate.query.weights[0].loose:
+        return f"from {low:f} on, since nobody declared or wrote bounds of values"
+    return f"between {low:f} and {high:f}, the most that a unit can add"
 
 
 def bias(aggregate: AggregateQuote) -> str | None:
@@ -137,6 +151,7 @@ class _Noise:
     unless_known: str = ""
     about: str = ""
     quartic: bool = False
+    between: tuple[int, int] = (0, 0)
 
 
 def _global(plan: Any) -> _Noise:
@@ -169,12 +184,9 @@ def _quantile(plan: Any) -> _Noise:
     if len(candidates) == 1:
         return _Noise(candidates[0] / plan.epsilon_value, True, about=about)
     times = float(1 / plan.epsilon_value)
-    note = (
-        f"{times:.3g} times the bound at which units are cut off, which is drawn, between"
-        f" {candidates[0]} and {candidates[-1]} (dp.max_contribution); at most about three times"
-        " that with probability 0.95"
-    )
-    return _Noise(None, False, note, about)
+    note = f"{times:.3g} times the bound at which units are cut off, which is drawn, {{between}}"
+    note += "; at most about three times that with probability 0.95"
+    return _Noise(None, False, note, about, between=(candidates[0], candidates[-1]))
 
 
 def _race(plan: Any) -> _Noise:

@@ -56,9 +56,9 @@ begin
             if exists (select from json_array_elements(units) with ordinality as o(unit, n)
                         where o.n <> hop.n and (o.unit ->> 0)::integer = hop.root and json_array_length(o.unit -> 3) = 0) then
                 -- dropping rows is not what whoever has another way wants first
-                options := (mend || 'follow => false); (every row still belongs to its unit by another way, and to none by this one)')
-                           || (options[1] || format(' (rows where %s leads to no parent are never counted)',
-                                                    array_to_string(hop.columns, ', ')))
+                options := array[mend || 'follow => false); (every row still belongs to its unit by another way, and to none by this one)',
+                                 options[1] || format(' (rows where %s leads to no parent are never counted)',
+                                                      array_to_string(hop.columns, ', '))]
                            || options[2:];
             end if;
             mend := array_to_string(options, ' or ');

@@ -40,7 +40,9 @@ begin
         if member.complete then
             perform dp.let_executor_read(member.name);
             raise notice using
-                message = format('relation %s belongs to privacy units and can be asked about from now on', member.name),
+                message = format('relation %s belongs to privacy units and can be asked about %s', member.name,
+                                 case when (select q.problem from dp.asking_problem(member.name) as q) is null
+                                      then 'from now on' else 'once the problem told next is mended' end),
                 hint = format('To keep it from being asked about: REVOKE SELECT ON %s FROM dp_executor;', member.name);
         else
             raise notice using

@@ -53,6 +53,7 @@ def test_another_way_that_is_never_null_is_what_to_keep(shop: Any) -> None:
     told = str(problem(shop, "ticket"))
     assert 0 < told.index(FOLLOW) < told.index(EXCLUDE)
     assert "every row still belongs to its unit by another way" in told
+    assert f"and to none by this one) or {EXCLUDE}" in told
     assert "rows where order leads to no parent are never counted" in told
     shop.sql(FOLLOW)
     assert problem(shop, "ticket") is None

@@ -37,6 +37,27 @@ def test_the_error_of_a_sum_is_in_its_own_unit() -> None:
     assert found.within == pytest.approx(14 * 3, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("loose", "limits", "says"),
+    [
+        (False, truncation.Limits(70_000, least=11), "between 0.11 and 700, the most that"),
+        (True, truncation.Limits(10**24, least=100), "from 1.28 on, since nobody"),
+    ],
+)
+@pytest.mark.parametrize("several", [False, True])
+def test_what_the_bound_of_a_sum_is_drawn_from_is_in_its_own_unit(
+    loose: bool, limits: truncation.Limits, says: str, several: bool
+) -> None:
+    weight = Weight("r0.x", frozenset({0}), 2, -300, 700, integer=False, loose=loose)
+    plan: Any = truncation.plan("auto", EPSILON, None, limits, single=True)
+    if several:
+        plan = linear.plan("auto", EPSILON, limits, (1, -1))
+    bounding = Counted("residual", False, frozenset())
+    found = expected(AggregateQuote(replace(QUERY, weights=(weight,)), bounding, plan), LEVEL)
+    assert f"which is drawn, {says}" in found.note
+    assert "dp.max_contribution" not in found.note
+
+
 @pytest.mark.parametrize("scale", [Fraction(1, 900), Fraction(1, 10), Fraction(1), Fraction(200)])
 def test_the_mean_of_discrete_laplace_noise(scale: Fraction) -> None:
     rate = float(1 / scale)
