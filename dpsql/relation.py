@@ -107,6 +107,11 @@ class Relation:
         return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
 
     @property
+    def has_pages(self) -> bool:
+        """Whether its rows lie in pages of its own, so that a part of them can be read."""
+        return self.kind in ("r", "m")
+
+    @property
     def shown(self) -> str:
         """The qualified name for a person's eyes, quoted where it must be."""
         return show_name(self.schema, self.name)

@@ -23,7 +23,8 @@ from dpsql.statistics.counts import (
     in_arrays,
     prefer_arrays,
 )
-from dpsql.statistics.merged import merge
+from dpsql.statistics.limits import COPIES
+from dpsql.statistics.merged import Merged, merge
 from dpsql.statistics.sizes import Facts, read_facts
 
 # Milliseconds, measured on TPC-H at scale factor 1: of a result and each of its sums, of a row that
@@ -136,7 +137,10 @@ def _by_keys(
     if first is None or (kernel == "auto" and passes == 1 and is_flat(query)):
         return None
     rows = expected_rows(query, first, database) if first.filters else None
-    if kernel == "auto" and not prefer_keys(query, first, rows, facts, passes):
+    if kernel == "auto" and not (
+        prefer_keys(query, first, rows, facts, passes)
+        and expected_need(merged, first, rows, facts) <= memory_limit
+    ):
         return None
     from dpsql.statistics.arrays import Memory
     from dpsql.statistics.keyed import evaluate
@@ -175,6 +179,22 @@ def prefer_keys(
             sql += min(results * _SQL_PROBE, size * _SQL_ROW)
             keyed += _STATEMENT + size * _ROW
     return keyed < sql * passes
+
+
+def expected_need(merged: Merged, first: Occurrence, rows: float | None, facts: Facts) -> float:
+    """Estimate the bytes that are held at once: the others whole, of the first some pages."""
+    total = 0.0
+    for occurrence, values in zip(merged.query.occurrences, merged.values, strict=True):
+        size = facts.rows.get(occurrence.relation.oid, 0.0)
+        leads = occurrence.index == first.index
+        if leads and rows is not None:
+            size = rows
+        a_row = 4 * (len(occurrence.attributes) + len(values))
+        if not leads:
+            total += size * a_row
+        elif not occurrence.relation.has_pages:
+            total += size * a_row * COPIES
+    return total
 
 
 def _in_arrays(

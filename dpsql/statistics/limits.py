@@ -24,3 +24,6 @@ PAGES = 4096
 PACKED = 1 << 23
 #: The same where rows are forgotten at once.
 PIECE = 24 << 20
+#: Times that rows just read exist, at most: in the processes that pack them, on their way to the
+#: leader, there, as the result, in SPI's hands and in Python's.
+COPIES = 6

@@ -14,6 +14,7 @@ from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.query.elimination import make_plan
 from dpsql.query.membership_sql import membership_sql, per_units
+from dpsql.statistics import limits
 from dpsql.statistics.arrays import NotInArrays
 from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.reading import fetch, unpack
@@ -21,8 +22,6 @@ from dpsql.statistics.sizes import read_facts
 
 #: What reading and merging may hold at any moment, in bytes: some 10 million combinations of three.
 MEMORY_LIMIT = 1 << 30
-#: Times that values just read exist, at most.
-_COPIES = 6
 #: A count above this is read as this: no unit is ever counted with as many results.
 _MOST = 2**32 - 1
 
@@ -49,7 +48,7 @@ def memberships(
     grouped = per_units(query)
     facts = read_facts(grouped, database)
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
-    room = memory_limit // _COPIES
+    room = memory_limit // limits.COPIES
     most = HIGHEST if query.weights else _MOST
     try:
         packed = fetch(database, membership_sql(plan, query, most, room))

@@ -23,9 +23,6 @@ from dpsql.statistics.sizes import Facts
 _INTEGERS = ("smallint", "integer", "bigint")
 #: Columns that dp.pack takes.
 MAX_COLUMNS = 16
-#: Times that rows just read exist, at most: in the processes that pack them, on their way to the
-#: leader, there, as the result, in SPI's hands and in Python's.
-_COPIES = 6
 #: Ranges of pages that one statement reads.
 _TOGETHER = 4
 _LIMIT_EXCEEDED = "54000"
@@ -158,7 +155,7 @@ def read_pieces(
     waiting = [ranges[i : i + _TOGETHER] for i in range(0, len(ranges), _TOGETHER)]
     while waiting:
         some = waiting.pop(0)
-        room = max(1, (memory.limit - memory.used) // _COPIES)
+        room = max(1, (memory.limit - memory.used) // limits.COPIES)
         try:
             packed = fetch(database, _packing(query, base, values, some, room))
         except NotInArrays:
@@ -207,7 +204,7 @@ def unpack(packed: bytes) -> list[Ints]:
 
 def piece(memory: Memory) -> int:
     """Return how many bytes a statement may pack whose rows are forgotten at once, about."""
-    return min(limits.PIECE, (memory.limit - memory.used) // _COPIES * 3 // 4)
+    return min(limits.PIECE, (memory.limit - memory.used) // limits.COPIES * 3 // 4)
 
 
 def page_ranges(
@@ -235,7 +232,7 @@ def page_ranges(
     if pages:
         a_page = expected / pages * columns * a_value
         step = max(1, min(step, int(packed / _TOGETHER / max(a_page, 1.0))))
-    if occurrence.relation.kind not in ("r", "m") or pages <= 2 * step:
+    if not occurrence.relation.has_pages or pages <= 2 * step:
         return [()]
     tid = f"{occurrence.alias}.ctid"
     marks = [f"'({p},0)'::pg_catalog.tid" for p in range(step, pages - step // 2, step)]
