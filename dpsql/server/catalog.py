@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
 # From 18 on NOT NULL can be not valid, a column generated when it is read (and so raise an error on
 # some row), a foreign key temporal or not enforced.
-_NOT_NULL = """a.attnotnull and not exists (select from pg_constraint v
+_NOT_NULL = """rows.checked and a.attnotnull and not exists (select from pg_constraint v
             where v.conrelid = a.attrelid and v.contype = 'n' and not v.convalidated
               and v.conkey = array[a.attnum])"""
+# NOT NULL of foreign tables, foreign partitions and parents of tables is a mere claim (section 1).
+_CHECKED = """not (c.relkind = 'f' or c.relkind = 'r' and c.relhassubclass
+        or c.relkind = 'p' and exists (select from pg_class m
+            where m.oid = any (dp.statistics_members(c.oid)) and m.relkind = 'f'))"""
 
 _RELATION = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
@@ -75,6 +79,7 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
   case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 cross join dp.standing(c.oid) p
+cross join lateral (select {_CHECKED} as checked offset 0) as rows
 left join dp.reading_problem(c.oid) reading on p.kind <> 'view'
 where n.nspname = $1 and c.relname = $2 and p.kind is not null
 """
