@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from dpsql.relation import Relation
+from dpsql.relation import Relation, base
 from dpsql.steps import Steps
 
 #: Shares of a unit in groups, certified bounds and their noise are whole numbers of ``1/GRID``.
@@ -95,7 +95,8 @@ class Predicate:
 
 def same_values(source: str, target: str) -> bool:
     """Whether casting ``source`` to ``target`` keeps distinct values distinct, for certain."""
-    if source == target or (source.startswith("character varying") and target == "text"):
+    kept = (source, base(source))  # a modifier restricts values, and merges none
+    if target in kept or (kept[1] == "character varying" and target == "text"):
         return True
     widths = {"smallint": 2, "integer": 4, "bigint": 8}
     return source in widths and widths[source] <= widths.get(target, 0)

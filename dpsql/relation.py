@@ -117,6 +117,16 @@ class Relation:
         return show_name(self.schema, self.name)
 
 
+#: The modifier of a type.
+MODIFIER = re.compile(r"\(([\d,-]+)\)")
+
+
+def base(full: str) -> str:
+    """Drop the type modifier: ``character(5)`` is ``bpchar``, ``numeric(10,2)`` ``numeric``."""
+    name = MODIFIER.sub("", full) if "(" in full and not full.startswith('"') else full
+    return "bpchar" if name == "character" else name
+
+
 def quote_identifier(name: str) -> str:
     """Quote an SQL identifier, always."""
     return '"' + name.replace('"', '""') + '"'

@@ -28,8 +28,8 @@ from dpsql.query.fields import field_range
 from dpsql.query.ir import Expr
 from dpsql.query.ranges import Range
 from dpsql.query.refine import Fact, facts
-from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, base, full_type, modifier, octets
-from dpsql.relation import Domain
+from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, full_type, modifier, octets
+from dpsql.relation import Domain, base
 
 
 @dataclass(frozen=True, slots=True)

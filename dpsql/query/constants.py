@@ -9,7 +9,8 @@ from typing import Protocol
 from dpsql.errors import FunctionNotAllowed, InternalError, UnsupportedConstruct
 from dpsql.query.ir import FALSE, TRUE, Expr, constant, literal, render
 from dpsql.query.ranges import as_float
-from dpsql.query.types import EXACT, FLOATS, INTEGERS, SIMPLE, TEXTS, base
+from dpsql.query.types import EXACT, FLOATS, INTEGERS, SIMPLE, TEXTS
+from dpsql.relation import base
 
 #: Characters of a LIKE pattern.
 MAX_PATTERN = 10_000

@@ -19,8 +19,8 @@ from dpsql.query.emit import canonical_key, has_identity_equality
 from dpsql.query.graph import Graph, as_type
 from dpsql.query.ir import Expr, column, constant, literal, render, renumber
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
-from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, TIMESTAMPTZ, base
-from dpsql.relation import Domain, Relation, quote_identifier, show_name
+from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, TIMESTAMPTZ
+from dpsql.relation import Domain, Relation, base, quote_identifier, show_name
 
 MAX_GROUPS = 1_000_000
 MAX_FILTER_VALUES = 10_000

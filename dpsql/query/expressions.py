@@ -15,7 +15,8 @@ from dpsql.query.catalog import Catalog
 from dpsql.query.constants import array_elements, check_pattern, enum_labels, fold, integer_value
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
 from dpsql.query.syntax import Node
-from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TIMESTAMP, TIMESTAMPTZ, base
+from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TIMESTAMP, TIMESTAMPTZ
+from dpsql.relation import base
 
 Lookup = Callable[[Node], Expr]
 COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))

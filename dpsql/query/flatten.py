@@ -21,7 +21,7 @@ from dpsql.query.ir import Expr, column, conjuncts, literal
 from dpsql.query.parse import parse
 from dpsql.query.screen import screen
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, With
-from dpsql.relation import Relation, show_name
+from dpsql.relation import Relation, base, show_name
 
 SYSTEM_COLUMNS = frozenset(["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
 MAX_OCCURRENCES = 12
@@ -207,7 +207,7 @@ class Flattener:
                 column(
                     number,
                     c.name,
-                    types.base(c.type_name),
+                    base(c.type_name),
                     c.type_name,
                     # a foreign table's NOT NULL is a claim that nobody enforces
                     c.not_null and relation.kind != "f",

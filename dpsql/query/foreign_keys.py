@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from dpsql.query.graph import AttributeClass, Graph, not_null, place
 from dpsql.query.ir import Expr
-from dpsql.query.types import INTEGERS, base
-from dpsql.relation import ForeignKey, Relation
+from dpsql.query.types import INTEGERS
+from dpsql.relation import ForeignKey, Relation, base
 
 
 def remove_foreign_key_joins(graph: Graph) -> None:

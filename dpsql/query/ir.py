@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
 
-from dpsql.relation import quote_identifier
+from dpsql.relation import base, quote_identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def written_constant(type_: str, text: str | None) -> str:
     of whatever the name means by then, before anybody can look at the analysed statement.
     """
     shown = "NULL" if text is None else literal(text)
-    from dpsql.query.types import SIMPLE, base
+    from dpsql.query.types import SIMPLE
 
     if base(type_) in SIMPLE:
         return f"{shown}::{type_}"

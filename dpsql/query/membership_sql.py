@@ -15,7 +15,7 @@ from dpsql.model import JoinQuery
 from dpsql.query.contribution_sql import integer_sql
 from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
-from dpsql.query.types import base
+from dpsql.relation import base
 
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _COLLATED = frozenset({"text", "character varying", "bpchar"})

@@ -25,7 +25,7 @@ from dpsql.query.flatten import Scope
 from dpsql.query.ir import Expr, literal, written_constant
 from dpsql.query.measures import MEAN, Formula, Measure, fitted, mean_ends
 from dpsql.query.syntax import Node, Select
-from dpsql.relation import Relation, quote_identifier
+from dpsql.relation import Relation, base, quote_identifier
 
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
 _INTERVALS = {("public", "dp_interval_low"): "l", ("public", "dp_interval_high"): "h"}
@@ -272,7 +272,7 @@ class _Separator:
 
     def _type(self, full: str, position: int) -> str:
         element = full.removesuffix("[]")
-        simple = types.base(element) in types.SIMPLE
+        simple = base(element) in types.SIMPLE
         # an array literal of a type that is not built in is read by that type's code
         if not simple and (element != full or enum_labels(full, self.catalog) is None):
             raise _not_allowed(f"the type {full}", position)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from dpsql.query.ir import Expr
+from dpsql.relation import MODIFIER
 
 INTEGERS = ("smallint", "integer", "bigint")
 FLOATS = ("real", "double precision")
@@ -29,20 +28,12 @@ SIMPLE = frozenset(
     )
 )
 
-_MODIFIER = re.compile(r"\(([\d,-]+)\)")
-
-
-def base(full: str) -> str:
-    """Drop the type modifier: ``character(5)`` is ``bpchar``, ``numeric(10,2)`` ``numeric``."""
-    name = _MODIFIER.sub("", full) if "(" in full and not full.startswith('"') else full
-    return "bpchar" if name == "character" else name
-
 
 def modifier(full: str) -> tuple[int, ...]:
     """Return the numbers of the type modifier; empty if there is none."""
     if full == "character":
         return (1,)
-    match = _MODIFIER.search(full)
+    match = MODIFIER.search(full)
     return tuple(int(n) for n in match[1].split(",")) if match else ()
 
 

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import UndeclaredRelation, UnsupportedConstruct
 from dpsql.query.graph import Graph, not_null, place, unite
 from dpsql.query.ir import Expr, column
-from dpsql.query.types import base
-from dpsql.relation import Hop, Relation, UnitPath
+from dpsql.relation import Hop, Relation, UnitPath, base
 
 if TYPE_CHECKING:
     from dpsql.query.catalog import Catalog
@@ -118,9 +117,8 @@ def _follow(graph: Graph, catalog: Catalog, occurrence: int, path: UnitPath) -> 
         parent = _parent(graph, occurrence, hop)
         occurrence = _join(graph, relation, occurrence, hop) if parent is None else parent
     # where the way is loose, a NOT NULL may not be what it says
-    unit = _column(graph, occurrence, path.column, trusted=not path.loose)
-    place(graph, not_null(unit))
-    return unit
+    place(graph, not_null(_column(graph, occurrence, path.column, trusted=not path.loose)))
+    return _column(graph, occurrence, path.column)  # as joins name it
 
 
 def _parent(graph: Graph, child: int, hop: Hop) -> int | None:

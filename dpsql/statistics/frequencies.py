@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpsql.ports import Database
-from dpsql.query.types import SIMPLE, base
-from dpsql.relation import Relation, quote_identifier
+from dpsql.query.types import SIMPLE
+from dpsql.relation import Relation, base, quote_identifier
 from dpsql.statistics.stored import frequency_identity
 
 

@@ -83,6 +83,9 @@ def evaluate(
     coded = coded_plan(shown, read)
     if coded is None or not _fits(coded.query, merged):
         return None
+    attributes = frozenset(a for p in plan.query.predicates for a in p.attributes)
+    if any(coded.query.attributes[a] != plan.query.attributes[a] for a in attributes):
+        return None  # conditions are on values
     texts = read_texts(shown, read, database)
     if texts is None:
         return None

@@ -15,8 +15,7 @@ from itertools import groupby, permutations, product
 from dpsql.core import stale
 from dpsql.model import AttributeUse, Boundary, JoinQuery, Occurrence, same_values
 from dpsql.ports import Database
-from dpsql.query.types import base
-from dpsql.relation import quote_identifier
+from dpsql.relation import base, quote_identifier
 
 _MOST_ORDERS = 720
 

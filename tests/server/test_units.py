@@ -196,6 +196,25 @@ def test_explain_says_that_a_given_bound_is_neither_drawn_nor_raced(
 
 
 @pytest.mark.parametrize(
+    "type_", ["text", "varchar(10)", "char(10)", "numeric(9,0)", "timestamp(0)"]
+)
+def test_keys_of_any_type_bound_a_unit(shop: Any, asker: Any, type_: str) -> None:
+    """Its modifier changes nothing, nor does a link by which rows may find no unit."""
+    shop.sql(
+        f"create table holder (h {type_} primary key, c int unique);"
+        " select dp.protect('holder', privacy_unit => 'h'), dp.declare_public('nation');"
+        f" create table paper (p int primary key, h {type_} references holder);"
+        " select dp.link('paper', 'holder', array['h'], nulls => 'excluded')"
+    )
+    text = "select value from dp.explain('select dp_count(*) from {}') where item = 'mechanism'"
+    for join in ("holder", "holder x join holder y using (h)"):
+        ((said,),) = asker.execute(text.format(join)).fetchall()
+        assert said.startswith("quantile: the bound is given by keys"), (join, said)
+    ((said,),) = asker.execute(text.format("paper p join holder h using (h)")).fetchall()
+    assert not said.startswith("quantile: the bound is given by keys")
+
+
+@pytest.mark.parametrize(
     ("setting", "value"),
     [("method", "residual"), ("method", "sampling"), ("mechanism", "laplace")],
 )

@@ -105,6 +105,13 @@ def test_closure_follows_keys() -> None:
 def test_lossy_casts_do_not_keep_keys() -> None:
     assert same_values("integer", "bigint")
     assert same_values("text", "text")
+    assert same_values("character varying(10)", "text")
+    assert same_values("character varying(10)", "character varying")
+    assert same_values("character(10)", "bpchar")
+    assert same_values("numeric(9,2)", "numeric")
+    assert same_values("timestamp(3) without time zone", "timestamp without time zone")
+    assert not same_values("numeric(9,2)", "numeric(9,1)")
+    assert not same_values("character(10)", "text")
     assert not same_values("bigint", "double precision")
     assert not same_values("bigint", "integer")
 
