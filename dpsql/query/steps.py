@@ -1,8 +1,9 @@
 """Numerics in steps of the last decimal, as integers of eight bytes.
 
 Sums of ``price * (1 - discount)`` take several times as long in the server's decimal arithmetic as
-in integers.  What is written here gives the integers that :mod:`dpsql.query.values` defines, or
-error 22003, after which decimals are asked for (PRIVACY.md section 3: sums are exact either way).
+in integers.  What is written here gives the integers that :mod:`dpsql.query.values` defines; error
+22003 is possible only where ``fits`` is false, and then decimals are asked for (PRIVACY.md section
+3: sums are exact either way; section 2: no value makes a question fail).
 """
 
 from __future__ import annotations

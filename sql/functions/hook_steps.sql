@@ -1,6 +1,6 @@
 -- dp.steps(value, digits): a numeric times 10^digits; error 22003 where that is no bigint.  With low
--- and high it is clamped to these integers, NaN above all; then an error is only a value between
--- them that is no integer.  sql/hook/steps.c says how.  For dp_executor.
+-- and high it is clamped to these integers, NaN above all, and cut off towards zero: never an error.
+-- sql/hook/steps.c says how.  For dp_executor.
 -- Not pinned on purpose: they look up no name, and are called for each row.
 create or replace function dp.steps(value numeric, digits integer) returns bigint
     language c immutable strict parallel safe security invoker

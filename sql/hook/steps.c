@@ -3,15 +3,15 @@
  *		dp.steps(value, digits), dp.steps(value, low, high, digits): a numeric as
  *		an integer; clamped to two others.
  *
- * The value times 10^digits, which must be an integer where it lies between
- * low and high, itself in such steps; beyond, the nearer of the two.  NaN is
- * greater than all others, as PostgreSQL sorts it.  That is what
+ * The value times 10^digits, cut off towards zero, or the nearer of low and
+ * high, themselves in such steps, if it lies beyond.  NaN is greater than all
+ * others, as PostgreSQL sorts it.  That is what
  *
- *		(least(greatest(value, low), high) * 10 ^ digits)::bigint
+ *		trunc(least(greatest(value, low), high) * 10 ^ digits)::bigint
  *
- * computes of bounds that are written with a point, without arithmetic of
+ * computes of bounds that are written with a point, and never an error, without arithmetic of
  * numerics: sums of them are what private sums spend their time on.  Without
- * bounds a value that is no bigint then is an error, NaN as well.
+ * bounds a value that is no integer then is an error, NaN as well.
  *
  * A numeric is read as it lies on disk, which majors have in common because
  * pg_upgrade keeps it: a header of two or four bytes, then digits of base
@@ -137,14 +137,6 @@ read_numeric(struct varlena *numeric, int digits)
 	return read;
 }
 
-static void
-refuse(int digits)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-			 errmsg("dp.steps: a value is no bigint after %d digits", digits)));
-}
-
 Datum
 dpsql_steps(PG_FUNCTION_ARGS)
 {
@@ -152,7 +144,9 @@ dpsql_steps(PG_FUNCTION_ARGS)
 	Read		read = read_numeric(PG_GETARG_VARLENA_PP(0), digits);
 
 	if (read.special || read.fraction || !read.fits)
-		refuse(digits);
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("dp.steps: a value is no bigint after %d digits", digits)));
 	PG_RETURN_INT64(read.value);
 }
 
@@ -168,12 +162,5 @@ dpsql_clamped_steps(PG_FUNCTION_ARGS)
 		elog(ERROR, "dp.steps cannot clamp to these bounds");
 	if (read.special || !read.fits)
 		PG_RETURN_INT64(read.negative ? low : high);
-	/* With a fraction the value lies beyond, away from zero. */
-	if (read.value < low || (read.value == low && read.fraction && read.negative))
-		PG_RETURN_INT64(low);
-	if (read.value > high || (read.value == high && read.fraction && !read.negative))
-		PG_RETURN_INT64(high);
-	if (read.fraction)
-		refuse(digits);
-	PG_RETURN_INT64(read.value);
+	PG_RETURN_INT64(Min(Max(read.value, low), high));
 }
