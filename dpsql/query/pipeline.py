@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from dpsql.errors import UnsupportedConstruct
+from dpsql.errors import UnreadableRelation, UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
@@ -50,8 +51,29 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
     NotAnswerable
         Names the construct and its position in ``analysis["sql"]``.  No private row was read.
     """
-    try:
+    with _shallow():
         return _analyse(analysis, catalog, use_keys)
+
+
+def require_flat(text: str, catalog: Catalog) -> None:
+    """Refuse a statement that reads what cannot be flattened: a view that no question can name.
+
+    What owners may mend in the relations below it is no reason.
+
+    Raises
+    ------
+    NotAnswerable
+        What every question that reads the same would be refused for.
+    """
+    with _shallow(), suppress(UnreadableRelation):
+        Flattener(catalog).top(parse(text))
+
+
+@contextmanager
+def _shallow() -> Iterator[None]:
+    """Refuse what is too deep for the functions that call themselves."""
+    try:
+        yield
     except RecursionError:
         raise UnsupportedConstruct("the statement is nested too deeply") from None
 
