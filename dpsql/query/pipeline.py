@@ -12,7 +12,7 @@ from dpsql.model import GroupKey, OutputColumn, Question
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
 from dpsql.query.disjoint import blocks
-from dpsql.query.domains import plan
+from dpsql.query.domains import most_values, plan
 from dpsql.query.emit import Emitted, emit
 from dpsql.query.flatten import Flattener
 from dpsql.query.foreign_keys import remove_foreign_key_joins
@@ -125,12 +125,23 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         wants_interval=output.wants_interval,
         loose=tuple(output.loose),
         vectors=tuple(counted.index(e) for e in emitted),
+        most=tuple(_most(measure, base, catalog) for measure in output.measures),
         selection=None if selecting is None else counted.index(selecting),
         blocks=blocks([*graphs.values()], len(block.relations)),
         redundant=tuple(
             sorted({r.shown for i, r in enumerate(base.relations) if i not in base.alive})
         ),
     )
+
+
+def _most(measure: Measure, graph: Graph, catalog: Catalog) -> int | None:
+    """Return how many different values there can be; ``None`` where nothing public tells.
+
+    Counts over public relations alone are exact, whatever was declared.
+    """
+    if measure.distinct is None or not any(r.private for r in graph.relations):
+        return None
+    return most_values(measure.distinct, graph, catalog)
 
 
 def _columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColumn, ...]:
