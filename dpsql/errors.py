@@ -87,6 +87,10 @@ class UndeclaredRelation(NotAnswerable):
     sqlstate = "PD012"
 
 
+class UnreadableRelation(UndeclaredRelation):
+    """A declared relation that something forbids reading now; its owner may mend that."""
+
+
 class FunctionNotAllowed(NotAnswerable):
     """A function, operator, cast or type outside the allow-list."""
 

@@ -360,7 +360,8 @@ class Question:
 
     ``aggregates[n]`` counts or sums the n-th vector that its aggregates are made of; all share
     ``groups``.  ``selection`` is the number of the one that decides which groups are shown where
-    these are not public.  Column ``aj`` of the post-processing is the vector ``vectors[j]``.
+    these are not public.  Column ``aj`` of the post-processing is the vector ``vectors[j]``, cut at
+    ``most[j]``, which a public fact says that no count exceeds, unless it is ``None``.
     ``post_sql`` selects the output columns ``c1 ... cn`` from a relation named ``noisy`` with
     columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (counts bigint, sums numeric) and
     ``l0, h0, ...`` (ends of an interval around ``a0, ...``; ``p0, q0, ...``: surer ones), and
@@ -387,6 +388,7 @@ class Question:
     loose: tuple[str, ...] = ()
     selection: int | None = None
     vectors: tuple[int, ...] = ()
+    most: tuple[int | None, ...] = ()
     blocks: tuple[int, ...] = ()
 
     @property

@@ -63,11 +63,11 @@ def finish(
     for j, n in enumerate(question.vectors):
         query, values = question.aggregates[n], payload.values[n]
         type_ = "numeric" if query.weights else "bigint"
-        columns = _columns(j, query, values, payload.scales[n], confidence)
+        columns = _columns(j, query, values, payload.scales[n], confidence, question.most[j])
         if means:
             # ends around a sum and a count that hold both as often as is asked
             surer = 1 - (1 - confidence) / 2
-            more = _columns(j, query, values, payload.scales[n], surer)
+            more = _columns(j, query, values, payload.scales[n], surer, question.most[j])
             columns |= {f"p{j}": more[f"l{j}"], f"q{j}": more[f"h{j}"]}
         columns = {name: column for name, column in columns.items() if name in used}
         if query.cells and query.rank is None:
@@ -101,6 +101,7 @@ def _columns(
     values: list[int | None],
     scale: str | None,
     confidence: Fraction,
+    most: int | None,
 ) -> dict[str, list[int | str | None]]:
     low: list[int | None] = [None] * len(values)
     high: list[int | None] = [None] * len(values)
@@ -114,8 +115,9 @@ def _columns(
             for name, column in ((f"a{j}", values), (f"l{j}", low), (f"h{j}", high))
         }
     # beyond the type an answer is its nearest value: an error would come after the charge
+    least, most = _BIGINT[0], _BIGINT[1] if most is None else most
     return {
-        name: [None if v is None else max(_BIGINT[0], min(v, _BIGINT[1])) for v in column]
+        name: [None if v is None else max(least, min(v, most)) for v in column]
         for name, column in ((f"a{j}", values), (f"l{j}", low), (f"h{j}", high))
     }
 

@@ -16,7 +16,7 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.model import GroupDomain
 from dpsql.query.catalog import Catalog
 from dpsql.query.emit import canonical_key, has_identity_equality
-from dpsql.query.graph import Graph, as_type
+from dpsql.query.graph import Graph, as_type, bare
 from dpsql.query.ir import Expr, column, constant, literal, render, renumber
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
 from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, TIMESTAMPTZ
@@ -54,6 +54,22 @@ def plan(graph: Graph, catalog: Catalog) -> Domains:
     return planner.finish()
 
 
+def most_values(e: Expr, graph: Graph, catalog: Catalog) -> int | None:
+    """Return how many values other than NULL an expression's public domain has, if it has one."""
+    values = _Planner(graph, catalog).finite(e)
+    found = [] if values is None else [len({v for v in values if v.data is not None})]
+    sizes = []
+    for occurrence, name in e.columns():
+        domain = _domain(graph.relations[occurrence], name)
+        if domain is None:
+            break
+        # an expression may give NULL a value
+        sizes.append(len(domain.values) + (bare(e).kind != "col"))
+    else:
+        found.append(prod(sizes))
+    return min(found, default=None)
+
+
 class _Planner:
     def __init__(self, graph: Graph, catalog: Catalog) -> None:
         self.graph = graph
@@ -84,7 +100,7 @@ class _Planner:
         if declared:
             self.declared.setdefault(occurrence, []).append(position)
             return
-        values = self._finite(key)
+        values = self.finite(key)
         if values is not None:
             self.found.append(_listed(position, key, values, self._about(key)))
             return
@@ -166,7 +182,7 @@ class _Planner:
 
     # -- types and forms ------------------------------------------------------------
 
-    def _finite(self, e: Expr) -> list[Expr] | None:
+    def finite(self, e: Expr) -> list[Expr] | None:
         """List a superset of an expression's values when its form tells."""
         null = constant(e.type, None)
         values: list[Expr] | None = None
@@ -178,7 +194,7 @@ class _Planner:
             return self._united([*e.args[1:-1:2], e.args[-1]], e.type)
         elif e.kind in ("coalesce", "greatest", "least"):
             return self._united(list(e.args), e.type)
-        elif e.kind == "guard" and (inner := self._finite(e.args[1])) is not None:
+        elif e.kind == "guard" and (inner := self.finite(e.args[1])) is not None:
             return list(dict.fromkeys([*inner, null]))
         elif e.kind == "fn" and e.data == "width_bucket":
             values = [constant("integer", str(i)) for i in range(int(str(e.args[3].data)) + 2)]
@@ -188,7 +204,7 @@ class _Planner:
                 fields = range(25)  # 24:00 is a time
             values = [constant("numeric", str(i)) for i in fields]
         elif _is_field(e):
-            inner = self._finite(e.args[0])
+            inner = self.finite(e.args[0])
             values = inner and [constant(e.type, v.data) for v in inner if v.data is not None]  # type: ignore[arg-type]
         else:
             labels = self.catalog.enum(e.type)
@@ -212,7 +228,7 @@ class _Planner:
     def _united(self, parts: list[Expr], type_: str) -> list[Expr] | None:
         united: dict[Expr, None] = {}
         for part in parts:
-            values = self._finite(part)
+            values = self.finite(part)
             if values is None:
                 return None
             united.update(dict.fromkeys(as_type(v, type_) for v in values))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from dpsql.errors import UnsupportedConstruct
+from dpsql.errors import UnreadableRelation, UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
 from dpsql.query.disjoint import blocks
-from dpsql.query.domains import plan
+from dpsql.query.domains import most_values, plan
 from dpsql.query.emit import Emitted, emit
 from dpsql.query.flatten import Flattener
 from dpsql.query.foreign_keys import remove_foreign_key_joins
@@ -50,8 +51,29 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
     NotAnswerable
         Names the construct and its position in ``analysis["sql"]``.  No private row was read.
     """
-    try:
+    with _shallow():
         return _analyse(analysis, catalog, use_keys)
+
+
+def require_flat(text: str, catalog: Catalog) -> None:
+    """Refuse a statement that reads what cannot be flattened: a view that no question can name.
+
+    What owners may mend in the relations below it is no reason.
+
+    Raises
+    ------
+    NotAnswerable
+        What every question that reads the same would be refused for.
+    """
+    with _shallow(), suppress(UnreadableRelation):
+        Flattener(catalog).top(parse(text))
+
+
+@contextmanager
+def _shallow() -> Iterator[None]:
+    """Refuse what is too deep for the functions that call themselves."""
+    try:
+        yield
     except RecursionError:
         raise UnsupportedConstruct("the statement is nested too deeply") from None
 
@@ -103,12 +125,23 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         wants_interval=output.wants_interval,
         loose=tuple(output.loose),
         vectors=tuple(counted.index(e) for e in emitted),
+        most=tuple(_most(measure, base, catalog) for measure in output.measures),
         selection=None if selecting is None else counted.index(selecting),
         blocks=blocks([*graphs.values()], len(block.relations)),
         redundant=tuple(
             sorted({r.shown for i, r in enumerate(base.relations) if i not in base.alive})
         ),
     )
+
+
+def _most(measure: Measure, graph: Graph, catalog: Catalog) -> int | None:
+    """Return how many different values there can be; ``None`` where nothing public tells.
+
+    Counts over public relations alone are exact, whatever was declared.
+    """
+    if measure.distinct is None or not any(r.private for r in graph.relations):
+        return None
+    return most_values(measure.distinct, graph, catalog)
 
 
 def _columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColumn, ...]:

@@ -16,6 +16,7 @@ from dpsql.errors import (
     FunctionNotAllowed,
     SyntaxInvalid,
     UndeclaredRelation,
+    UnreadableRelation,
 )
 from dpsql.ledger.refusals import restored
 from dpsql.query.catalog import Function
@@ -154,7 +155,7 @@ class SpiCatalog:
 
         Raises
         ------
-        UndeclaredRelation
+        UnreadableRelation
             When it is declared but something forbids reading it now (row security, say).
         LedgerRestored
             When that may be so because the database was restored.
@@ -166,7 +167,7 @@ class SpiCatalog:
             if not self._database.execute("select dp.ledger_in_place() as found")[0][0]:
                 raise restored()
             change = "change that" if row["problem"] else f"run {row['mend']}"
-            raise UndeclaredRelation(
+            raise UnreadableRelation(
                 f"relation {schema}.{name} cannot be queried privately",
                 detail=f"The reason: {row['problem'] or row['unread']}.",
                 hint=f"Ask its owner to {change.rstrip(';')}, or query other relations.",

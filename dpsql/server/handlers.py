@@ -173,6 +173,13 @@ def question_relations(plpy: Any, session: Session, *, query: str) -> list[int]:
     return relations(_text(query), role, services)
 
 
+def require_flat(plpy: Any, session: Session, *, query: str) -> None:
+    """``dp.require_flat``: refuse what no question can read."""
+    from dpsql.query.pipeline import require_flat as require
+
+    require(query, session.services(plpy).catalog)
+
+
 def _text(query: str | None) -> str:
     if query is None:
         raise InvalidParameter('parameter "query" must not be null')

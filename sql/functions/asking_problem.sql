@@ -30,6 +30,7 @@ declare
     node oid;
     options text[];
     filled boolean;
+    types record;
 begin
     for hop in
         select u.n, (u.unit ->> 0)::integer as root, h.hop ->> 'loose' as loose, (h.hop ->> 'excluded')::boolean as excluded,
@@ -42,7 +43,8 @@ begin
          order by u.n, h.m
     loop
         parents := parents || hop.parent;
-        if hop.loose is not null and not hop.excluded then
+        types := dp.unlike_columns(hop.child, hop.columns, hop.parent, hop.parent_columns);
+        if types.unlike is not null or hop.loose is not null and not hop.excluded then
             problem := format('rows may belong to no privacy unit, since of %s %s', hop.child::regclass, hop.loose);
             filled := hop.loose = format('%s can be NULL', array_to_string(hop.columns, ', '));
             mend := format('SELECT dp.link(%L, %L, %s%s, ', hop.child::regclass, hop.parent::regclass,
@@ -50,16 +52,21 @@ begin
                            case when dp.primary_key(hop.parent) is distinct from hop.parent_columns
                                 then format(', %s', dp.shown_names(hop.parent_columns)) end);
             options := array[mend || 'nulls => ''excluded'');'];
-            if filled then
+            if types.unlike is not null then
+                problem := format('the columns that lead to its privacy unit cannot be compared: %s', types.unlike);
+                options := array[types.mend];
+            elsif filled then
                 options := options || format('ALTER TABLE %s %s;', hop.child::regclass, dp.filling(hop.columns));
             end if;
             if exists (select from json_array_elements(units) with ordinality as o(unit, n)
                         where o.n <> hop.n and (o.unit ->> 0)::integer = hop.root and json_array_length(o.unit -> 3) = 0) then
                 -- dropping rows is not what whoever has another way wants first
-                options := array[mend || 'follow => false); (every row still belongs to its unit by another way, and to none by this one)',
-                                 options[1] || format(' (rows where %s leads to no parent are never counted)',
-                                                      array_to_string(hop.columns, ', '))]
-                           || options[2:];
+                if types.unlike is null then
+                    options[1] := options[1] || format(' (rows where %s leads to no parent are never counted)',
+                                                       array_to_string(hop.columns, ', '));
+                end if;
+                options := array[mend || 'follow => false); (every row still belongs to its unit by another way, and to none by this one)']
+                           || options;
             end if;
             mend := array_to_string(options, ' or ');
             return;

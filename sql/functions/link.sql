@@ -76,21 +76,12 @@ begin
     select array_agg(a.attname order by a.attnum) as mine, array_agg(a.attnum order by a.attnum) as mine_numbers,
            array_agg(b.attname order by a.attnum) as theirs, array_agg(b.attnum order by a.attnum) as their_numbers,
            min(coalesce(dp.unit_column_problem(child, a.attnum), dp.unit_column_problem(parent, b.attnum))) as problem,
-           -- as the analyser compares them
-           string_agg(format('%s.%I is of type %s, %s.%I of type %s', child, a.attname, format_type(a.atttypid, null),
-                             parent, b.attname, format_type(b.atttypid, null)), '; ' order by a.attnum)
-               filter (where not (
-                   a.atttypid = b.atttypid
-                   or a.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype)
-                  and b.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype)
-                   or a.atttypid in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, '"char"'::regtype)
-                  and b.atttypid in ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, '"char"'::regtype))) as unlike,
-           string_agg(format('ALTER %I TYPE %s USING ...', a.attname, format_type(b.atttypid, b.atttypmod)), ', ' order by a.attnum)
-               filter (where a.atttypid <> b.atttypid) as alter_types
+           min(l.unlike) as unlike, min(l.mend) as mend
       into pairs
       from unnest(columns, parent_columns) as u(mine, theirs)
       join pg_attribute as a on a.attrelid = child and a.attname = u.mine
-      join pg_attribute as b on b.attrelid = parent and b.attname = u.theirs;
+      join pg_attribute as b on b.attrelid = parent and b.attname = u.theirs
+     cross join dp.unlike_columns(child, columns, parent, parent_columns) as l;
     if pairs.problem is not null and follow then
         raise exception using
             errcode = 'PD040',
@@ -103,7 +94,7 @@ begin
             errcode = 'PD040',
             message = format('relation %s cannot be linked to %s by columns of different types', child, parent),
             detail = format('%s.', pairs.unlike),
-            hint = format('Give them the same type, then link: ALTER TABLE %s %s;', child, pairs.alter_types);
+            hint = format('Give them the same type, then link: %s', pairs.mend);
     end if;
     perform dp.touch_catalogue();
     members := child::oid || dp.unit_dependants(child);
@@ -168,3 +159,34 @@ begin
 end
 $$;
 comment on function dp.unlink(regclass, regclass, name[]) is 'take back dp.link';
+
+-- Internal: which columns of a child the analyser cannot compare with those of the parent, and the statement that
+-- gives the child's the types of the parent's; NULL for none.
+create or replace function dp.unlike_columns(
+    child oid, columns name[], parent oid, parent_columns name[], out unlike text, out mend text)
+language plpgsql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    numbers constant oid[] := array['int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype];
+    texts constant oid[] := array['text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, '"char"'::regtype];
+begin
+    select string_agg(format('%s.%I is of type %s, %s.%I of type %s', child::regclass, a.attname, format_type(a.atttypid, null),
+                             parent::regclass, b.attname, format_type(b.atttypid, null)), '; ' order by a.attnum)
+               filter (where not (a.atttypid = any (numbers) and b.atttypid = any (numbers)
+                                  or a.atttypid = any (texts) and b.atttypid = any (texts))),
+           format('ALTER TABLE %s %s;', child::regclass,
+                  string_agg(format('ALTER %1$I TYPE %2$s USING %1$I::%2$s', a.attname, format_type(b.atttypid, b.atttypmod)),
+                             ', ' order by a.attnum))
+      into unlike, mend
+      from unnest(columns, parent_columns) as u(mine, theirs)
+      join pg_attribute as a on a.attrelid = child and a.attname = u.mine and a.attnum > 0
+      join pg_attribute as b on b.attrelid = parent and b.attname = u.theirs and b.attnum > 0
+     where a.atttypid <> b.atttypid;
+    if unlike is null then
+        mend := null;
+    end if;
+end
+$$;
+comment on function dp.unlike_columns(oid, name[], oid, name[]) is
+    'internal: columns of both sides of a key that cannot be compared';

@@ -8,13 +8,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     update dp.root as r
-       set schema_name = d.schema_name, relation_name = d.object_name
-      from pg_event_trigger_dropped_objects() as d
-      join dp.policy as p on p.relation = d.objid
-     where d.classid = 'pg_class'::regclass
-       and d.objsubid = 0
-       and p.root = r.id
-       and (r.schema_name, r.relation_name) is distinct from (d.schema_name, d.object_name);
+       set schema_name = d.schema_name, relation_name = d.relation_name
+      from dp.dropped_relations() as d
+      join dp.policy as p on p.relation = d.relation
+     where p.root = r.id
+       and (r.schema_name, r.relation_name) is distinct from (d.schema_name, d.relation_name);
 end
 $$;
 comment on function dp.remember_dropped() is 'internal: keeps the last name of a dropped relation';

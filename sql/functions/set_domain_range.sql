@@ -90,16 +90,20 @@ begin
     execute format('select $1::%1$s <= $2::%1$s', type_name)
        into ordered using domain.lower, domain.upper;
     if not ordered then
-        size := 0;
+        raise exception using
+            errcode = 'PD040',
+            message = format('a range from %s to %s is empty: its lower bound is above its upper one', domain.lower, domain.upper),
+            hint = format('Give the lower bound first: SELECT dp.set_domain(%L, %L, %L, %L%s%s);', relation, column_name,
+                          domain.upper, domain.lower, case when step is not null then format(', %L', step) end,
+                          case when domain.includes_null then ', includes_null => true' end);
     end if;
     domain.kind := case when domain.step is null then 'bounds' else 'range' end;
-    if size < 1 or domain.step is not null and size > 1000000 then
+    if domain.step is not null and size > 1000000 then
         raise exception using
             errcode = 'PD040',
             message = 'a domain must have between 1 and 1000000 values',
-            detail = format('Got %s.', greatest(size, 0)),
-            hint = case when size < 1 then 'Give the lower bound first.'
-                        when bare <> 'date' then 'Leave the step out to declare bounds for sums, '
+            detail = format('Got %s.', size),
+            hint = case when bare <> 'date' then 'Leave the step out to declare bounds for sums, '
                                                  'without groups.' end;
     end if;
     if domain.kind = 'bounds' and domain.includes_null then

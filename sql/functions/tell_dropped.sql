@@ -14,11 +14,10 @@ begin
     if not exists (select from dp.root as r where r.neighbours = 'unit') then
         return;
     end if;
-    select string_agg(d.object_identity, ', ' order by d.object_identity) into ended
-      from pg_event_trigger_dropped_objects() as d
-      join dp.policy as p on p.relation = d.objid and p.kind = 'protected'
-      join dp.root as r on r.id = p.root and r.neighbours = 'unit'
-     where d.classid = 'pg_class'::regclass and d.objsubid = 0;
+    select string_agg(d.shown, ', ' order by d.shown) into ended
+      from dp.dropped_relations() as d
+      join dp.policy as p on p.relation = d.relation and p.kind = 'protected'
+      join dp.root as r on r.id = p.root and r.neighbours = 'unit';
     if ended is null then
         return;
     end if;
@@ -30,8 +29,7 @@ begin
          where d.object_type = 'table constraint'
         union
         select l.child from dp.unit_link as l
-          join pg_event_trigger_dropped_objects() as d
-            on d.objid = l.parent and d.classid = 'pg_class'::regclass and d.objsubid = 0
+          join dp.dropped_relations() as d on d.relation = l.parent
          where l.follow);
     children := array(select distinct t.top from unnest(children) as u(oid), unnest(dp.topmost(u.oid)) as t(top));
     perform dp.tell_members(ended, array(

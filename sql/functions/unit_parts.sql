@@ -77,10 +77,8 @@ begin
     end if;
     update dp.unit_link as l
        set parts = array(select p.oid from unnest(l.parts) as p(oid)
-                          where p.oid not in (select d.objid from pg_event_trigger_dropped_objects() as d
-                                               where d.classid = 'pg_class'::regclass and d.objsubid = 0))
-     where exists (select from pg_event_trigger_dropped_objects() as d
-                    where d.classid = 'pg_class'::regclass and d.objsubid = 0 and d.objid = any (l.parts::oid[]));
+                          where p.oid not in (select d.relation from dp.dropped_relations() as d))
+     where exists (select from dp.dropped_relations() as d where d.relation = any (l.parts::oid[]));
 end
 $$;
 comment on function dp.forget_dropped_parts() is 'internal: forgets dropped parts of linked relations';

@@ -41,6 +41,7 @@ grant execute on function
     dp.way_problem(oid, json),
     dp.primary_key(oid),
     dp.key_mend(oid, name[]),
+    dp.unlike_columns(oid, name[], oid, name[]),
     dp.filling(name[]),
     dp.shown_names(name[])
 to dp_analyst, dp_owner;

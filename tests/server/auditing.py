@@ -5,13 +5,15 @@ As in `tests.server.test_audit`: an event that is likelier than the claim allows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from scipy.stats import beta as beta_law
 
+from tests.server import asking
 from tests.server.test_audit import DELTA, FALSE_ALARM, patched, refuted
 
 EPSILON = 0.5
@@ -81,6 +83,35 @@ class Sessions:
             f"set dp.epsilon = {case.epsilon * len(case.columns)}; set dp.delta = {DELTA}; {case.settings}"
         )
         return sum(case.hits(session.execute(case.question).fetchall()) for _ in range(statements))
+
+
+def fixtures(relation: str, **kinds: tuple[str, str]) -> tuple[Any, Any]:
+    """Make the fixtures ``neighbours``, two databases of a kind, and their ``sessions``.
+
+    A kind is what both databases have and what the second has besides; a test gets every kind that
+    it does not choose from.  The first question of a session is about the relation.
+    """
+
+    @pytest.fixture(scope="module", params=kinds)
+    def neighbours(server: Any, request: Any) -> Any:
+        yield from asking.neighbours(server, *kinds[request.param])
+
+    @pytest.fixture(scope="module")
+    def sessions(neighbours: Any) -> Iterator[Sessions]:
+        with ExitStack() as stack:
+            yield Sessions(f"select dp_count(*) from {relation}", stack)
+
+    return neighbours, sessions
+
+
+def audited(cases: Mapping[str, Case], kind: str) -> Callable[[Any], Any]:
+    """Run a test for every case, each on neighbours of one kind."""
+
+    def mark(test: Any) -> Any:
+        test = pytest.mark.parametrize("name", cases)(test)
+        return pytest.mark.parametrize("neighbours", [kind], indirect=True)(test)
+
+    return mark
 
 
 def audit(sessions: Sessions, neighbours: tuple[Any, Any], case: Case, *, hidden: bool) -> None:

@@ -9,17 +9,15 @@ refuted but for a probability below 1e-9.  The noise is the operating system's: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from tests.server import asking
-from tests.server.auditing import Case, Sessions, audit, copies
+from tests.server.auditing import Case, Sessions, audit, audited, copies, fixtures
 from tests.server.test_audit import FORGOTTEN_JOIN
-from tests.server.test_audit_sums import EACH_GROUP_ALONE, NOT_CUT, NOT_SPLIT, PARTS
-from tests.server.test_audit_units import BOUND_FROM_DATA
+from tests.server.test_audit_sums import NOT_SPLIT, PARTS
+from tests.server.test_audit_units import BOUND_FROM_DATA, EACH_GROUP_ALONE, NOT_CUT
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
@@ -151,28 +149,17 @@ UNIT_CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def neighbours(server: Any, request: Any) -> Any:
-    set_up, more = (ROWS, ROW) if request.param == "rows" else (UNITS, UNIT)
-    yield from asking.neighbours(server, set_up, more)
+neighbours, sessions = fixtures("pay", rows=(ROWS, ROW), units=(UNITS, UNIT))
 
 
-@pytest.fixture(scope="module")
-def sessions(neighbours: Any) -> Iterator[Sessions]:
-    with ExitStack() as stack:
-        yield Sessions("select dp_count(*) from pay", stack)
-
-
-@pytest.mark.parametrize("neighbours", ["rows"], indirect=True)
-@pytest.mark.parametrize("name", ROW_CASES)
+@audited(ROW_CASES, "rows")
 def test_one_row_is_not_seen_and_the_mutant_shows_it(
     sessions: Sessions, neighbours: Any, name: str
 ) -> None:
     audit(sessions, neighbours, ROW_CASES[name], hidden=False)
 
 
-@pytest.mark.parametrize("neighbours", ["units"], indirect=True)
-@pytest.mark.parametrize("name", UNIT_CASES)
+@audited(UNIT_CASES, "units")
 def test_one_unit_is_not_seen_and_the_mutant_shows_it(
     sessions: Sessions, neighbours: Any, name: str
 ) -> None:

@@ -8,15 +8,13 @@ mutant refuted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from tests.server import asking
-from tests.server.auditing import Case, Sessions, audit, copies, first
+from tests.server.auditing import Case, Sessions, audit, audited, copies, first, fixtures
 from tests.server.test_audit import FORGOTTEN_JOIN
+from tests.server.test_audit_units import EACH_GROUP_ALONE, NOT_CUT, R2T_UNSPLIT
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
@@ -69,17 +67,6 @@ ANY_GROUP = """
 import dpsql.core.mechanisms.threshold as threshold
 threshold.cutoff = lambda bound, epsilon, delta, each=None: 1
 """
-NOT_CUT = """
-from dpsql.counted import Contributions
-Contributions.truncated = lambda self, j, groups: [
-    self.grid * sum(amount for amount, _ in self.groups.get(key, {}).values()) for key in groups]
-"""
-EACH_GROUP_ALONE = """
-from dpsql.counted import Contributions
-Contributions.truncated = lambda self, j, groups: [
-    self.grid * sum(n if i <= j else min(n, self.bounds[j]) for i, (n, _) in cells.items())
-    for cells in (self.groups.get(key, {}) for key in groups)]
-"""
 #: The value that others have as well comes last.
 RANKED_BY_OTHERS = """
 from dpsql.query.contribution_sql import _Statement
@@ -90,16 +77,6 @@ def distinct(self):
     return right(self).replace("ORDER BY ", f"ORDER BY held > 1, a{value}, ", 1)
 _Statement._distinct = distinct
 """
-R2T_UNSPLIT = """
-from fractions import Fraction
-from dpsql.core.mechanisms import truncation
-def release(self, contributions, groups, noise):
-    value = sum(amount for amount, _ in contributions.groups[()].values())
-    return truncation.Release([value + noise.discrete_laplace(Fraction(1) / self.guarantee.epsilon)])
-truncation.RaceToTheTop.release = release
-"""
-
-
 PAID = "from pay"
 JOINED = "from dept join work using (d)"
 ROW_CASES = {
@@ -167,28 +144,17 @@ UNIT_CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def neighbours(server: Any, request: Any) -> Any:
-    set_up, more = (ROWS, ROW) if request.param == "rows" else (UNITS, UNIT)
-    yield from asking.neighbours(server, set_up, more)
+neighbours, sessions = fixtures("pay", rows=(ROWS, ROW), units=(UNITS, UNIT))
 
 
-@pytest.fixture(scope="module")
-def sessions(neighbours: Any) -> Iterator[Sessions]:
-    with ExitStack() as stack:
-        yield Sessions("select dp_count(*) from pay", stack)
-
-
-@pytest.mark.parametrize("neighbours", ["rows"], indirect=True)
-@pytest.mark.parametrize("name", ROW_CASES)
+@audited(ROW_CASES, "rows")
 def test_one_row_is_not_seen_and_the_mutant_shows_it(
     sessions: Sessions, neighbours: Any, name: str
 ) -> None:
     audit(sessions, neighbours, ROW_CASES[name], hidden=name == "selection")
 
 
-@pytest.mark.parametrize("neighbours", ["units"], indirect=True)
-@pytest.mark.parametrize("name", UNIT_CASES)
+@audited(UNIT_CASES, "units")
 def test_one_unit_is_not_seen_and_the_mutant_shows_it(
     sessions: Sessions, neighbours: Any, name: str
 ) -> None:

@@ -7,14 +7,12 @@ code as it is must be acquitted (false alarms below 2e-10 each), each mutant ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from tests.server import asking
-from tests.server.auditing import Case, Sessions, audit, copies, first
+from tests.server.auditing import Case, Sessions, audit, audited, copies, first, fixtures
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
@@ -106,18 +104,10 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def neighbours(server: Any) -> Any:
-    yield from asking.neighbours(server, SET_UP, HUB)
+neighbours, sessions = fixtures("visit", units=(SET_UP, HUB))
 
 
-@pytest.fixture(scope="module")
-def sessions(neighbours: Any) -> Iterator[Sessions]:
-    with ExitStack() as stack:
-        yield Sessions("select dp_count(*) from visit", stack)
-
-
-@pytest.mark.parametrize("name", CASES)
+@audited(CASES, "units")
 def test_the_audit_acquits_the_code_and_catches_its_mutant(
     sessions: Sessions, neighbours: Any, name: str
 ) -> None:

@@ -101,7 +101,7 @@ def test_domains_are_read_back_as_declared(
         ("w", "0, null::numeric", "null"),
         ("f", "0, 1, includes_null => true", "includes_null"),
         ("b", "0, 1", "range"),
-        ("i", "2, 1", "between 1 and 1000000"),
+        ("i", "2, 1", "lower bound first"),
         ("i", "1, 2, 0", "step"),
         ("d", "'1995-01-01', 'infinity'", "infinity"),
         ("d", "'1995-01-01', '1996-01-01', '1 hour'", "step"),
@@ -120,6 +120,36 @@ def test_domains_that_mean_nothing_are_refused(
         admin.execute(f"select dp.set_domain('t', '{column}', {arguments})")
     assert caught.value.sqlstate == "PD040"
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "arguments", "bounds"),
+    [
+        ("i", "7, -3", ("7", "-3")),
+        ("d", "date '2021-01-02', date '2021-01-01'", ("2021-01-02", "2021-01-01")),
+        (
+            "d",
+            "date '2021-03-01', date '2021-02-28', interval '7 days'",
+            ("2021-03-01", "2021-02-28"),
+        ),
+        ("w", "1, 0.5, 0.25", ("1", "0.5")),
+        ("w", "1, 0.5, 0.25, true", ("1", "0.5")),
+    ],
+)
+def test_a_range_without_values_is_refused_with_the_call_that_is_meant(
+    admin: Any, column: str, arguments: str, bounds: tuple[str, str]
+) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        admin.execute(f"select dp.set_domain('t', '{column}', {arguments})")
+    error = caught.value.diag
+    low, high = bounds
+    assert f"a range from {low} to {high} is empty" in str(error.message_primary)
+    hint = str(error.message_hint)
+    assert f"'{high}', '{low}'" in hint
+    admin.execute(hint[hint.index("SELECT") :])
+    found = members(admin, column)
+    assert found[0] == high
+    assert (found[-1] is None) == arguments.endswith("true")
 
 
 def test_a_domain_of_an_altered_column_is_not_used(admin: Any) -> None:

@@ -170,6 +170,42 @@ def test_a_view_needs_declared_base_relations(owner: Any) -> None:
     assert refusal(owner, "select dp.undeclare_view('shown')").sqlstate == "PD040"
 
 
+UNANSWERABLE = "select id from plain left join plain as p using (id)"
+
+
+def told(error: psycopg.Error) -> tuple[str | None, ...]:
+    diag = error.diag
+    return (diag.sqlstate, diag.message_primary, diag.message_detail, diag.message_hint)
+
+
+def test_a_view_that_no_question_could_name_is_refused_and_leaves_nothing(
+    owner: Any, database: Any
+) -> None:
+    owner.execute("select dp.protect('plain')")
+    owner.execute(f"create view outer_join as {UNANSWERABLE}")
+    state = "select * from dp.policy", "select * from dp.catalog_version"
+    before = [database.sql(sql) for sql in state]
+    refused = told(refusal(owner, "select dp.declare_view('outer_join')"))
+    assert [database.sql(sql) for sql in state] == before
+    # one that comes to be such a view later is refused in the same words when it is asked about
+    owner.execute("create or replace view outer_join as select id from plain")
+    owner.execute("select dp.declare_view('outer_join')")
+    owner.execute("select * from dp.explain('select public.dp_count(*) from outer_join')")
+    owner.execute(f"create or replace view outer_join as {UNANSWERABLE}")
+    assert told(refusal(owner, "select public.dp_count(*) from outer_join")) == refused
+    assert told(refusal(owner, "select dp.declare_view('outer_join')")) == refused
+    owner.execute("select dp.undeclare_view('outer_join')")
+
+
+def test_a_view_over_what_can_be_mended_is_declared(owner: Any) -> None:
+    owner.execute("select dp.protect('plain'); alter table plain enable row level security")
+    owner.execute("select dp.declare_view('shown')")
+    explain = "select * from dp.explain('select public.dp_count(*) from shown')"
+    assert refusal(owner, explain).sqlstate == "PD012"
+    owner.execute("alter table plain disable row level security")
+    owner.execute(explain)
+
+
 def test_every_declaration_changes_the_version(owner: Any, database: Any) -> None:
     seen = set()
     for statement in (

@@ -72,6 +72,25 @@ def test_an_operator_in_a_view_is_refused_too(
     assert error.diag.message_detail == 'USING uses it in the definition of view "joined".'
 
 
+@pytest.mark.parametrize("view", ["joined", "around"])
+def test_such_a_view_is_not_declared(connection: psycopg.Connection[Any], view: str) -> None:
+    connection.execute("set search_path = pg_catalog, public")
+    connection.execute("select dp.declare_public('w.l'), dp.declare_public('w.r')")
+    if view == "around":  # of which the inner one was another when it was declared
+        connection.execute("alter view w.joined rename to other")
+        connection.execute("create view w.joined as select id from w.l")
+        connection.execute("select dp.declare_view('w.joined')")
+        connection.execute("create or replace view w.around as select id from w.joined")
+        connection.execute("set search_path = theirs, pg_catalog, public")
+        connection.execute(
+            "create or replace view w.joined as select l.id from w.l join w.r using (v)"
+        )
+    error = told(connection, f"select dp.declare_view('w.{view}')")
+    assert error.sqlstate == "PD013"
+    assert "operator theirs.=(w.en,w.en) is not allowed" in str(error.diag.message_primary)
+    assert error.diag.message_detail == 'USING uses it in the definition of view "joined".'
+
+
 def test_without_that_schema_the_same_statements_pass(
     connection: psycopg.Connection[Any],
 ) -> None:

@@ -81,6 +81,49 @@ def test_several_units_are_told_of_by_link_and_unlink(shop: Any) -> None:
     assert warned(shop, EXCLUDE.lower()) == []
 
 
+@pytest.mark.parametrize("excluded", [False, True])
+def test_a_foreign_key_between_types_that_are_not_compared_is_told_of(
+    shop: Any, excluded: bool
+) -> None:
+    """The analyser would refuse such a way also where rows without a unit are left out."""
+    shop.sql(
+        "create table day (d timestamp primary key, customer int not null references customer);"
+        "create table shift (d timestamp not null references day);"
+        "insert into day select '2020-01-01', 1; insert into shift select d from day"
+    )
+    assert problem(shop, "shift") is None
+    if excluded:
+        shop.sql("select dp.link('shift', 'day', array['d'], nulls => 'excluded')")
+    shop.sql("alter table shift alter d type date")
+    told = str(problem(shop, "shift"))
+    assert "public.shift.d is of type date, public.day.d of type timestamp" in told
+    assert "excluded" not in told
+    assert "follow" not in told
+    mend = told[told.index("ALTER TABLE") :]
+    with shop.connect() as owner:
+        assert refused(owner, "select dp_count(*) from shift").sqlstate in ("PD011", "PD012")
+        # with another way for every row the key need not be followed
+        owner.execute("alter table shift add customer int not null references customer default 1")
+        other = str(problem(shop, "shift"))
+        assert 0 < other.index("follow => false);") < other.index(mend)
+        assert "excluded" not in other
+        assert "never counted" not in other
+        owner.execute("alter table shift drop customer")
+        owner.execute(mend)
+        assert problem(shop, "shift") is None
+        owner.execute("select dp_count(*) from shift")
+
+
+def test_a_foreign_key_between_types_that_are_compared_excludes_rows(shop: Any) -> None:
+    shop.sql("create table paid (price int not null references customer (price))")
+    told = str(problem(shop, "paid"))
+    assert "types of price and price differ" in told
+    assert "ALTER" not in told
+    shop.sql(told[told.index("SELECT") :])
+    assert problem(shop, "paid") is None
+    shop.sql("select dp_count(*) from paid")
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "fits"),
     [

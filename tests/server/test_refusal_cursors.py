@@ -214,6 +214,8 @@ def test_the_bodies_behind_the_doors_are_closed(shop: Any) -> None:
         "select dp.python_sensitivity_of('select 1', 'elastic', 1, true, '')",
         "select dp.python_measure_statistics('client'::regclass, '[]')",
         "select dp.python_question_relations('select 1', '')",
+        "select dp.require_flat('select 1')",
+        "select dp.python_require_flat('select 1')",
         "select dp.warn('a', 'b', 'c')",
     ):
         assert refusal(shop, call).sqlstate == "42501"

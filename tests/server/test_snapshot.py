@@ -53,6 +53,9 @@ ANSWERING = {
     "python_sensitivity_of": "s",
     "query": "s",
     "question_relations": "s",
+    "declare_view": "v",  # reads no data
+    "python_require_flat": "s",
+    "require_flat": "s",
     "refresh_statistics": "v",  # counts all by one statement, and so in one snapshot
     "rotate_sketch_seeds": "v",
     "run": "s",

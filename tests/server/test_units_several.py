@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -56,6 +58,26 @@ LinearRace._handicap = lambda self, tau, noise: 0
 LinearQuantile.draw = lambda self, *given: sum(tau < 2**31 for tau in self.bounds) - 1
 LinearQuantile.scale = lambda self, tau: Fraction(1, 10**9)
 $body$"""
+LITTLE_MEMORY = """
+do language plpython3u $body$
+import dpsql.statistics.memberships as m
+m.memberships.__kwdefaults__['memory_limit'] = 6 * 4000
+$body$"""
+#: programs that take seconds: many random triples
+LONG_PROGRAMS = """
+do language plpython3u $body$
+import numpy as np
+import dpsql.statistics.memberships as m
+from dpsql.core import programs
+from dpsql.core.packing import Memberships
+from dpsql.core.mechanisms.linear import LinearRace
+source = np.random.default_rng(1)
+columns = [source.integers(0, 1500, 60000) for _ in range(3)]
+big = Memberships.of(columns, [1, 1, 1], np.ones(60000, np.int64))
+m.memberships = lambda *given, **more: big
+LinearRace._handicap = lambda self, tau, noise: 0 if tau == 16 else -2**80
+programs.SIMPLEX = 10**9
+$body$"""
 
 
 @pytest.fixture
@@ -69,6 +91,16 @@ def asker(town: Any) -> Any:
     with town.connect("alice") as connection:
         connection.execute("set dp.epsilon = 50")
         yield connection
+
+
+@contextmanager
+def patched(town: Any, patch: str) -> Iterator[Any]:
+    """Open a session of an owner with budget in which the package is changed."""
+    with town.connect() as session:
+        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
+        session.execute(f"select * from dp.explain('{EDGES}')")  # imports
+        session.execute(patch)
+        yield session
 
 
 SUMS = [
@@ -107,19 +139,6 @@ QUESTIONS = [
 ]
 
 
-@pytest.mark.parametrize("mechanism", ["auto", "r2t"])
-def test_answers_without_noise_are_postgres_counts(town: Any, mechanism: str) -> None:
-    with town.connect() as session:
-        session.execute(f"set dp.mechanism = {mechanism}")
-        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
-        session.execute(f"select * from dp.explain('{EDGES}')")
-        session.execute(SILENT)
-        for statement in QUESTIONS:
-            ((value,),) = session.execute(statement).fetchall()
-            ((expected,),) = session.execute(statement.replace("dp_count", "count")).fetchall()
-            assert value == expected, statement
-
-
 def plain(statement: str) -> str:
     """Write PostgreSQL's own statement; no value here is outside of its bounds, or the sign says."""
     clamped = {"(w, 0, 100)": "(greatest(w, 0))", "(w, -100, 0)": "(least(w, 0))"}
@@ -129,14 +148,18 @@ def plain(statement: str) -> str:
 
 
 @pytest.mark.parametrize("mechanism", ["auto", "r2t"])
-def test_sums_without_noise_are_those_of_postgres(town: Any, mechanism: str) -> None:
+@pytest.mark.parametrize(
+    ("statements", "settings"),
+    [(QUESTIONS, ""), (SUMS, "set dp.max_contribution = 20000")],
+    ids=["counts", "sums"],
+)
+def test_answers_without_noise_are_those_of_postgres(
+    town: Any, statements: list[str], settings: str, mechanism: str
+) -> None:
     """Here no unit has 2^31 steps, from where on bounds have coarser ones."""
-    with town.connect() as session:
-        session.execute(f"set dp.mechanism = {mechanism}; set dp.max_contribution = 20000")
-        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
-        session.execute(f"select * from dp.explain('{EDGES}')")
-        session.execute(SILENT)
-        for statement in SUMS:
+    with patched(town, SILENT) as session:
+        session.execute(f"set dp.mechanism = {mechanism}; {settings}")
+        for statement in statements:
             (found,) = session.execute(statement).fetchall()
             (expected,) = session.execute(plain(statement)).fetchall()
             for value, sought in zip(found, expected, strict=True):
@@ -154,15 +177,11 @@ def test_sums_beyond_all_steps_are_near(town: Any) -> None:
         "insert into much select a, b, 9000000000000000 * (1 - 2 * (a % 2)) + a, a / 7.0 - 30"
         " from knows where a < 50"
     )
-    with town.connect() as session:
-        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
-        session.execute(f"select * from dp.explain('{EDGES}')")
-        session.execute(
-            SILENT.replace(
-                "sum(tau < 2**31 for tau in self.bounds) - 1",
-                "sum(tau < 1.01 * given[0].heaviest for tau in self.bounds)",
-            )
-        )
+    near = SILENT.replace(
+        "sum(tau < 2**31 for tau in self.bounds) - 1",
+        "sum(tau < 1.01 * given[0].heaviest for tau in self.bounds)",
+    )
+    with patched(town, near) as session:
         for of in ("w", "d"):
             ((value,),) = session.execute(f"select dp_sum({of}) from much").fetchall()
             ((expected, size),) = session.execute(
@@ -173,10 +192,7 @@ def test_sums_beyond_all_steps_are_near(town: Any) -> None:
 
 
 def test_two_counts_of_one_question(town: Any) -> None:
-    with town.connect() as session:
-        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
-        session.execute(f"select * from dp.explain('{EDGES}')")
-        session.execute(SILENT)
+    with patched(town, SILENT) as session:
         rows = session.execute(
             "select dp_count(*), dp_count(note), dp_count(*) filter (where p < 10) from works"
         ).fetchall()
@@ -358,14 +374,7 @@ def test_units_that_a_question_equates_are_one(town: Any, asker: Any) -> None:
 
 
 def test_memory_ends_a_charged_question_without_a_word(town: Any) -> None:
-    with town.connect() as session:
-        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
-        session.execute(f"select * from dp.explain('{EDGES}')")
-        session.execute(
-            "do language plpython3u $body$\n"
-            "import dpsql.statistics.memberships as m\n"
-            "m.memberships.__kwdefaults__['memory_limit'] = 6 * 4000\n$body$"
-        )
+    with patched(town, LITTLE_MEMORY) as session:
         error = refused(session, EDGES)
         assert error.sqlstate == "PD900"
         assert "charged" in str(error.diag.message_hint)
@@ -374,24 +383,7 @@ def test_memory_ends_a_charged_question_without_a_word(town: Any) -> None:
 
 def test_a_timeout_fails_the_charged_question(town: Any) -> None:
     """The solver is stopped between two iterations."""
-    with town.connect() as session:
-        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
-        session.execute(f"select * from dp.explain('{EDGES}')")
-        # programs that take seconds: many random triples
-        session.execute(
-            "do language plpython3u $body$\n"
-            "import numpy as np\n"
-            "import dpsql.statistics.memberships as m\n"
-            "from dpsql.core import programs\n"
-            "from dpsql.core.packing import Memberships\n"
-            "from dpsql.core.mechanisms.linear import LinearRace\n"
-            "source = np.random.default_rng(1)\n"
-            "columns = [source.integers(0, 1500, 60000) for _ in range(3)]\n"
-            "big = Memberships.of(columns, [1, 1, 1], np.ones(60000, np.int64))\n"
-            "m.memberships = lambda *given, **more: big\n"
-            "LinearRace._handicap = lambda self, tau, noise: 0 if tau == 16 else -2**80\n"
-            "programs.SIMPLEX = 10**9\n$body$"
-        )
+    with patched(town, LONG_PROGRAMS) as session:
         session.execute("set statement_timeout = 700; set dp.mechanism = r2t")
         error = refused(session, EDGES)
         assert error.sqlstate == "57014"
@@ -414,10 +406,7 @@ def test_names_of_units_of_all_types(town: Any) -> None:
         "  'k' || 1 + g % 8 from generate_series(1, 40) g;"
         " select dp.protect(r::regclass, privacy_unit => 'k') from unnest(array['t', 'n', 'i', 'u']) r"
     )
-    with town.connect() as session:
-        session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
-        session.execute(f"select * from dp.explain('{EDGES}')")
-        session.execute(SILENT)
+    with patched(town, SILENT) as session:
         for statement in (
             "select dp_count(*) from nn",
             "select dp_count(*) from nn v join nn w on v.u = w.u and v.i = w.i and v.t = w.t",
