@@ -253,8 +253,8 @@ def test_replacing_a_grant_tells_both_windows(shop: Any) -> None:
     grant(shop, "1, budget_window => '1 month'")
     (told,) = [s for s in grant(shop, "2, budget_window => '1 week'") if "replaced" in s[1]]
     assert told[2] == (
-        "Before: epsilon = 1, delta = 0.000001, basic composition, for each window of 1 mon; now:"
-        " epsilon = 2, delta = 0.000001, basic composition, for each window of 7 days."
+        "Before: epsilon = 1, delta = 0.0000001, basic composition, for each window of 1 mon; now:"
+        " epsilon = 2, delta = 0.0000001, basic composition, for each window of 7 days."
     )
     (told,) = [s for s in grant(shop, "2") if "replaced" in s[1]]
     assert told[2].endswith("now: epsilon = 2, delta = 0.000001, basic composition.")
