@@ -19,7 +19,7 @@ from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
-from dpsql.engine.undeclared import unbounded, unjoined, warning
+from dpsql.engine.undeclared import unbounded, unjoined, warning, without_effect
 from dpsql.errors import DeclarationsChanged, LedgerUnavailable, ReleaseFailed
 from dpsql.ledger.model import Charge, Hit
 
@@ -110,6 +110,8 @@ def _debit_and_run(
         services.warn(*unbounded(quote))
     if told := unjoined(quote):
         services.warn(*told)
+    if idle := without_effect(quote, settings):
+        services.note(idle)
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return _stored(opened, services)

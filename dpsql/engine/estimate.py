@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.answer import charge
-from dpsql.engine.expected import bias, expected
+from dpsql.engine.expected import bias, expected, shown_error
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import Quote, price
@@ -87,8 +87,8 @@ def estimate(text: str, role: Role, settings: Settings, services: Services) -> l
                 epsilon=guarantee.epsilon,
                 delta=guarantee.delta,
                 rho=zcdp.rho,
-                expected_error=error.mean,
-                error_95=None if error.within is None else float(error.within),
+                expected_error=None if error.mean is None else float(shown_error(error.mean)),
+                error_95=None if error.within is None else float(shown_error(error.within)),
                 bias=bias(aggregate) if quote.reads_private else None,
                 groups=number,
                 note="; ".join(filter(None, (error.note, _of_mean(question, j)))) or None,

@@ -142,6 +142,11 @@ def laplace_mean(scale: Fraction) -> float:
     return 1 / math.sinh(float(1 / scale)) if scale > Fraction(1, 700) else 0.0
 
 
+def shown_error(value: Fraction | float) -> str:
+    """Write an error to four significant digits: it says what to expect, not what was drawn."""
+    return f"{Decimal(f'{float(value):.4g}').normalize():f}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Noise:
     """The noise of a plan: ``known`` is ``None`` where the sensitivity decides it."""

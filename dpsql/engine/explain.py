@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.engine.expected import bound_is_set, expected
+from dpsql.engine.expected import bound_is_set, expected, shown_error
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import AggregateQuote, Quote, price
@@ -242,9 +242,9 @@ def _error(aggregate: AggregateQuote, settings: Settings) -> str:
     found = expected(aggregate, settings.confidence)
     if found.known and found.scale == 0:
         return "0"
-    if found.known and found.scale is not None and found.within is not None:
-        return (
-            f"within ±{_decimal(Fraction(found.within))} with probability "
-            f"{_decimal(settings.confidence)} (noise scale {_decimal(found.scale)})"
-        )
-    return "depends on protected rows; it cannot be told without paying"
+    if found.within is None:
+        return found.note
+    within = f"within ±{shown_error(found.within)} with probability {_decimal(settings.confidence)}"
+    if found.known and found.scale is not None:
+        return f"{within} (noise scale {shown_error(found.scale)})"
+    return f"{within}: {found.note}"

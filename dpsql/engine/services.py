@@ -18,8 +18,8 @@ class Services:
     """The ports of one call.
 
     ``catalog`` is a `dpsql.query.catalog.Catalog` that can also analyse a text and tell the
-    fingerprint of relations; ``warn`` shows the caller a message, a detail and a hint, which
-    must be public facts.
+    fingerprint of relations; ``warn`` shows the caller a message, a detail and a hint, ``note`` a
+    message: public facts.
     """
 
     database: Database
@@ -27,4 +27,5 @@ class Services:
     ledger: Ledger
     noise: NoiseSource
     warn: Callable[[str, str, str], None]
+    note: Callable[[str], None]
     plans: dict[Any, Prepared] = field(default_factory=dict)

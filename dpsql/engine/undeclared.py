@@ -1,4 +1,4 @@
-"""What can be said beforehand of what nobody declared, groups and bounds: public facts only.
+"""What can be said beforehand of undeclared groups and bounds, and idle settings: public facts.
 
 Groups are shown only above a private threshold, usually few or none, and the question is
 charged all the same (PRIVACY.md section 6); a person should know that before paying.
@@ -11,6 +11,7 @@ from dpsql.core.mechanisms.threshold import Threshold, cutoff
 from dpsql.core.mechanisms.truncation import Quantile
 from dpsql.engine.groups import most_groups
 from dpsql.engine.price import Quote
+from dpsql.engine.request import Settings
 from dpsql.model import Question
 
 #: Sums of a unit that are so many times the smallest bound that can be drawn are nothing unusual.
@@ -105,3 +106,22 @@ def unjoined(quote: Quote) -> tuple[str, str, str] | None:
                 "Join the relations by columns that they share.",
             )
     return None
+
+
+def without_effect(quote: Quote, settings: Settings) -> str | None:
+    """Name the settings that are for privacy units where rows alone are protected."""
+    if any(aggregate.query.over_units for aggregate in quote.aggregates):
+        return None
+    usual = Settings()
+    names = [
+        f"dp.{name}"
+        for name in ("max_rows_contributed", "max_groups_contributed", "max_contribution")
+        if getattr(settings, name) != getattr(usual, name)
+    ]
+    if not names:
+        return None
+    have = "has" if len(names) == 1 else "have"
+    return (
+        f"{', '.join(names)} {have} no effect: the relations of the question are protected row by"
+        " row, and nothing is cut off"
+    )

@@ -164,10 +164,15 @@ def _mean(value: Value, centre: Fraction, measures: tuple[Measure, ...], result:
 def _moments(
     kind: str, sample: bool, value: Value, measures: tuple[Measure, ...], result: str
 ) -> Formula:
-    """Write a variance, which the centre does not change, or its root."""
-    mean, square = "({0}::numeric / greatest({1}, 1))", "({2}::numeric / greatest({1}, 1))"
+    """Write a variance, which the centre does not change, or its root.
+
+    Divided once, as PostgreSQL does it: each division has as many digits as numbers of its size
+    deserve, and products of quotients would have twice as many.
+    """
+    rows = "greatest({1}, 1)::numeric"
     most = decimal((value.high - value.low) ** 2 / 4)
-    text = f"least(greatest({square} - {mean} * {mean}, 0), {most}::numeric)"
+    found = f"({rows} * {{2}}::numeric - {{0}}::numeric * {{0}}::numeric) / ({rows} * {rows})"
+    text = f"least(greatest({found}, 0), {most}::numeric)"
     if sample:
         text = f"({text} * greatest({{1}}, 2) / (greatest({{1}}, 2) - 1))"
     if kind == "deviation":

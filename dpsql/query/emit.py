@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.errors import UnsupportedConstruct
@@ -13,6 +13,7 @@ from dpsql.query.measures import Measure, Value, fits_bigint
 from dpsql.query.steps import steps_of
 from dpsql.query.totality import short
 from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
+from dpsql.query.units import equation
 from dpsql.query.values import fitted
 
 #: Bytes of computed texts that joins, groups and predicates may take of one row of a relation.
@@ -280,7 +281,7 @@ def _types(node: Expr) -> set[str]:
     return {node.type, *(a.type for a in node.args)}
 
 
-def _of_several(measure: Measure) -> Measure:
+def _of_several(measure: Measure, roots: Sequence[int]) -> Measure:
     """Return what is counted or summed where results can belong to several units; refuse others."""
     if measure.units or measure.distinct is not None or measure.cell is not None:
         raise UnsupportedConstruct(
@@ -288,8 +289,8 @@ def _of_several(measure: Measure) -> Measure:
             " told",
             detail="Different values, values by rank and histograms need one unit for each result.",
             hint="Count what is sought, for example with dp_count(*) FILTER (WHERE x < 10), which"
-            " shares dp.epsilon with other aggregates; or equate the units, for example with"
-            " a.customer = b.customer.",
+            " shares dp.epsilon with other aggregates"
+            f"{equation(roots, 'a.customer = b.customer')}.",
         )
     return measure if measure.value is None else replace(measure, value=fitted(measure.value))
 
@@ -317,7 +318,7 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     if len(units) == 1:
         unit, units = units[0][0], ()
     if units:
-        measure = _of_several(measure)
+        measure = _of_several(measure, [root for _, root in units])
     distinct: tuple[int, ...] = ()
     computed: Expr | None = None
     number: int | None = None

@@ -85,8 +85,9 @@ def _how_to_declare(schema: str, shown: str) -> str:
         return "Catalogues and temporary tables cannot be joined privately: leave it out."
     name = literal(shown)
     return (
-        f"Its owner can declare it: SELECT dp.protect({name}), dp.declare_public({name})"
-        f" or, if it is a view, dp.declare_view({name})."
+        f"Its owner can declare it: SELECT dp.protect({name}), dp.declare_public({name}),"
+        f" dp.link({name}, parent, columns) if its rows belong to privacy units of another"
+        f" relation, or, if it is a view, dp.declare_view({name})."
     )
 
 

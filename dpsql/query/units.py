@@ -28,6 +28,8 @@ from dpsql.query.ir import Expr, column
 from dpsql.relation import Hop, Relation, UnitPath, base
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpsql.query.catalog import Catalog
 
 #: Units of one result that are told apart: with its count they are what ``dp.pack`` takes.
@@ -53,7 +55,8 @@ def attribute_units(graph: Graph, catalog: Catalog) -> None:
         raise UnsupportedConstruct(
             "relations with privacy units cannot be joined to relations that are protected by rows",
             detail=f"Protected by rows: {', '.join(rows)}.",
-            hint="Their owner can give them a unit: dp.link(child, parent, columns).",
+            hint="Their owner can give them a unit: dp.unprotect(child), then"
+            " dp.link(child, parent, columns).",
         )
     found: list[tuple[int, Expr]] = []
     for occurrence in with_units:
@@ -77,15 +80,23 @@ def _require_answerable(graph: Graph, found: list[tuple[int, Expr]]) -> None:
             f"{', '.join(sorted({_shown(graph, unit) for _, unit in found}))} may differ.",
             hint="Leave out GROUP BY and ask for each public group apart: with FILTER (WHERE ...),"
             " where n groups share dp.epsilon and each has an n-th of it, or with WHERE, where each"
-            " question costs dp.epsilon; or equate the units, for example with WHERE a.customer ="
-            " b.customer.",
+            " question costs dp.epsilon"
+            f"{equation([root for root, _ in found], 'WHERE a.customer = b.customer')}.",
         )
     if len(found) > MOST_UNITS:
         raise UnsupportedConstruct(
             f"a result of this join can belong to {len(found)} privacy units",
             detail=f"At most {MOST_UNITS} can be told apart in one result.",
-            hint="Join fewer relations, or equate units that are the same.",
+            hint="Join fewer relations"
+            f"{equation([root for root, _ in found], 'WHERE a.customer = b.customer')}.",
         )
+
+
+def equation(roots: Sequence[int], example: str) -> str:
+    """Say that units can be equated, which takes two of one protected relation."""
+    if len(set(roots)) == len(roots):
+        return ""
+    return f"; or equate the units, for example with {example}"
 
 
 def require_shared_groups(graph: Graph) -> None:

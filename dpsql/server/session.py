@@ -42,6 +42,7 @@ class Session:
             ledger=_Ledger(self, database),
             noise=SystemNoise(),
             warn=database.warn,
+            note=database.note,
             plans=self.plans,
         )
 

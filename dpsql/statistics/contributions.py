@@ -58,7 +58,7 @@ def contributions(
     bounds : sequence of sequences of int
         For each query the sizes of units that are told apart, ascending.
     database : Database
-        Reads one snapshot, by one statement.
+        Reads one snapshot.
     reach : int
         Of each unit the results in so many of its groups count; 0: in all.
     kernel : {'auto', 'sql', 'arrays'}

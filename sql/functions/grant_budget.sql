@@ -5,13 +5,14 @@
 -- 7).  Makes the role a member of dp_analyst.  A grant counts for questions that are asked
 -- after it was committed.  "composition" says how spends add up: "basic" (sums of epsilon and
 -- delta) or "zcdp" (sums of rho, better for many small questions); NULL keeps what the role has,
--- "basic" at first.  Replacing a grant tells the caller what was before.
+-- "basic" at first.  NULL delta is 1e-6 or, for each window, 1e-7: a tenth of what relations may ever lose
+-- by default.  Replacing a grant tells the caller what was before.
 -- Callers: members of dp_owner.
 -- Security definer on purpose: writes the catalogue and grants membership.
 create or replace function dp.grant_budget(
     role regrole,
     epsilon numeric,
-    delta numeric default 1e-6,
+    delta numeric default null,
     composition text default null,
     budget_window interval default null)
 returns void
@@ -25,9 +26,10 @@ declare
     anchor timestamptz;
 begin
     perform dp.require_administrator();
-    if role is null or epsilon is null or delta is null then
-        raise exception using errcode = 'PD040', message = 'parameters of dp.grant_budget must not be null';
+    if role is null or epsilon is null then
+        raise exception using errcode = 'PD040', message = 'parameters "role" and "epsilon" of dp.grant_budget must not be null';
     end if;
+    delta := coalesce(delta, case when budget_window is null then 1e-6 else 1e-7 end);
     perform dp.require_loss('dp.grant_budget', epsilon, delta);
     perform dp.require_composition('dp.grant_budget', composition);
     perform dp.require_window('dp.grant_budget', budget_window);

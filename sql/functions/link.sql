@@ -21,6 +21,7 @@ declare
     forbidden text;
     members oid[];
     several oid[];
+    reaches boolean;
 begin
     if child is null or parent is null or columns is null or nulls is null or follow is null then
         raise exception using
@@ -96,8 +97,18 @@ begin
             detail = format('%s.', pairs.unlike),
             hint = format('Give them the same type, then link: %s', pairs.mend);
     end if;
-    perform dp.touch_catalogue();
     members := child::oid || dp.unit_dependants(child);
+    reaches := dp.unit_roots(parent) is not null;
+    if follow and reaches then
+        if parent = any (members)
+           and not exists (select from dp.unit_edges(child) as e
+                            where e.parent = link.parent and e.columns = pairs.mine and e.parent_columns = pairs.theirs) then
+            perform dp.refuse_circle(child, parent, members);
+        end if;
+        perform dp.require_undeclared(parent, array(select m.oid from unnest(members) as m(oid)
+                                                     where dp.unit_roots(m.oid) is null));
+    end if;
+    perform dp.touch_catalogue();
     -- of what could be asked about: for anything else it is news
     several := array(select r.oid from unnest(dp.of_several_units(members)) as r(oid)
                       where (select q.problem from dp.asking_problem(r.oid) as q) is null);
@@ -118,6 +129,9 @@ begin
             message = format('no foreign key leads from these columns of %s to %s', child, parent),
             detail = 'What was said holds for one that may come.';
     end if;
+    if follow and not reaches then
+        perform dp.warn_without_unit(child, parent, pairs.mine);
+    end if;
     if follow and dp.unit_roots(child) is not null then
         perform dp.let_executor_read(child);
         perform dp.let_executor_read_members(child);
@@ -127,6 +141,73 @@ end
 $$;
 comment on function dp.link(regclass, regclass, name[], name[], text, boolean) is
     'declare how rows of a relation belong to the privacy unit of another one';
+
+-- Internal: refuses a link that would close a circle of keys, of which nothing could be asked any more, and tells
+-- which statements cut it elsewhere.  Only relations that lead to the child are looked through: its members.
+create or replace function dp.refuse_circle(child regclass, parent regclass, members oid[])
+returns void
+language plpgsql stable parallel restricted security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    cuts text;
+begin
+    if child <> parent then
+        with recursive way(at, cuts, visited) as (
+            select parent::oid, '{}'::text[], array[parent::oid]
+            union all
+            select e.parent, w.cuts || (dp.cut_of_key(w.at, e.parent, e.columns, e.parent_columns) || ';') collate "default",
+                   w.visited || e.parent
+              from way as w
+             cross join lateral dp.unit_edges(w.at) as e
+             where w.at <> child and e.parent = any (members) and e.parent <> all (w.visited))
+        select array_to_string(w.cuts, ' or ') into cuts
+          from way as w where w.at = child order by cardinality(w.cuts), w.cuts limit 1;
+    end if;
+    raise exception using
+        errcode = 'PD040',
+        message = case when child = parent then format('relation %s cannot be linked to itself', child)
+                       else format('relation %s cannot be linked to %s: keys would lead in a circle', child, parent) end,
+        detail = case when child = parent then 'Its rows refer to other rows of it, which may be of other units.'
+                      else format('Keys lead from %s to %s already. Nothing on a circle could be asked about, nor what'
+                                  ' refers to it.', parent, child) end,
+        hint = case when child = parent then 'Leave it out: such a key leads to no unit.'
+                    else 'Leave it out; or, where another key leads to no privacy unit, say so first: ' || cuts end;
+end
+$$;
+comment on function dp.refuse_circle(regclass, regclass, oid[]) is
+    'internal: raises PD040 where a link would close a circle of keys';
+
+-- Internal: tells whoever links a relation to one that leads to no privacy unit that this protects nothing.
+create or replace function dp.warn_without_unit(child regclass, parent regclass, columns name[])
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    child_kind constant text := (select s.kind from dp.standing(child) as s);
+    with_units constant boolean := dp.unit_roots(child) is not null;
+    owns_units constant boolean := exists (
+        select from dp.policy as p join dp.root as r on r.id = p.root
+         where p.relation = child and p.kind = 'protected' and r.neighbours = 'unit');
+begin
+    raise warning using
+        message = format('relation %s belongs to no privacy unit, so that the link protects no row of %s', parent, child),
+        detail = case
+            when owns_units then format('Rows of %s have privacy units of their own.', child)
+            when with_units then format('Rows of %s belong to privacy units by other ways.', child)
+            when child_kind = 'protected' then format('Rows of %s are protected one by one.', child)
+            when child_kind = 'public' then format('Rows of %s are public and told exactly.', child)
+            else format('Relation %s is not declared: questions about it are refused.', child) end,
+        hint = format('Where rows of %1$s tell whose they are, protect it: SELECT dp.protect(%1$L, privacy_unit => column);'
+                      ' otherwise take the link back: SELECT dp.unlink(%2$L, %1$L, %3$s);', parent, child,
+                      dp.shown_names(columns))
+               || case when with_units or child_kind is not null then ''
+                       else format(' and protect single rows: SELECT dp.protect(%L);', child) end;
+end
+$$;
+comment on function dp.warn_without_unit(regclass, regclass, name[]) is
+    'internal: warns of a link that leads to no privacy unit';
 
 -- Takes back dp.link; a foreign key says again what it says.
 create or replace function dp.unlink(child regclass, parent regclass, columns name[])

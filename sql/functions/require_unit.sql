@@ -5,9 +5,6 @@ language plpgsql stable parallel restricted security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    conflicts text;
-    others record;
-    members oid[];
     problem text;
     attnum int2;
 begin
@@ -40,7 +37,22 @@ begin
             detail = format('%s.', problem),
             hint = 'Name a NOT NULL column of a type such as integer, bigint, text or uuid that tells whose a row is.';
     end if;
-    members := dp.unit_dependants(relation);
+    perform dp.require_undeclared(relation, dp.unit_dependants(relation));
+end
+$$;
+comment on function dp.require_unit(regclass, text) is 'internal: raises PD040 where a privacy unit cannot be declared';
+
+-- Internal: refuses that relations get privacy units by a parent while the caller declared them as something else, and
+-- tells of those of other owners.
+create or replace function dp.require_undeclared(parent regclass, members oid[])
+returns void
+language plpgsql stable parallel restricted security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    conflicts text;
+    others record;
+begin
     select string_agg(format('%s (%s)', p.relation, case p.kind when 'public' then 'public' else 'protected row by row' end), ', ')
       into conflicts
       from dp.policy as p join pg_class as c on c.oid = p.relation left join dp.root as r on r.id = p.root
@@ -51,7 +63,7 @@ begin
     if conflicts is not null then
         raise exception using
             errcode = 'PD040',
-            message = format('relations that refer to %s are declared otherwise', relation),
+            message = format('relations that refer to %s are declared otherwise', parent),
             detail = format('They would belong to its units: %s.', conflicts),
             hint = 'Take that back first with dp.unprotect or dp.undeclare_public, or say that the key leads to no unit: dp.link(child, parent, columns, follow => false).';
     end if;
@@ -67,7 +79,7 @@ begin
     loop
         raise warning using
             message = format('relation %s of another owner refers to %s and cannot be asked about any more',
-                             others.relation, relation),
+                             others.relation, parent),
             detail = format('%s declared it as %s, but its rows belong to these units.', others.declared_by,
                             case others.kind when 'public' then 'public' else 'protected row by row' end),
             hint = 'Let its owner take that back, or say that the key leads to no unit:'
@@ -75,7 +87,8 @@ begin
     end loop;
 end
 $$;
-comment on function dp.require_unit(regclass, text) is 'internal: raises PD040 where a privacy unit cannot be declared';
+comment on function dp.require_undeclared(regclass, oid[]) is
+    'internal: raises PD040 where what would belong to privacy units is declared as something else';
 
 -- Internal: one notion of neighbours per root, for ever (PRIVACY.md section 1): refuses another one
 -- once anything was spent.

@@ -20,7 +20,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     member record;
-    names text;
+    several oid[];
+    equatable boolean;
 begin
     for member in
         select r.oid::regclass as name, q.problem, q.mend
@@ -36,15 +37,20 @@ begin
             hint = coalesce('To mend it: ' || member.mend,
                             'It can be asked about once that is changed; dp.relations shows it under "problem".');
     end loop;
-    select string_agg(r.oid::regclass::text, ', ' order by r.oid::regclass::text) into names
-      from unnest(dp.of_several_units(relations)) as r(oid)
-     where r.oid <> all (before);
-    if names is not null then
+    several := array(select r.oid from unnest(dp.of_several_units(relations)) as r(oid) where r.oid <> all (before));
+    if several <> '{}' then
+        equatable := exists (select from unnest(several) as r(oid)
+                              cross join lateral (select count(u.root) - count(distinct u.root) as same
+                                                    from dp.unit_paths(r.oid) as u) as w
+                              where w.same > 0);
         raise warning using
-            message = format('rows of %s belong to several privacy units', names),
+            message = format('rows of %s belong to several privacy units',
+                             (select string_agg(r.oid::regclass::text, ', ' order by r.oid::regclass::text)
+                                from unnest(several) as r(oid))),
             detail = 'Of their results only counts, sums and averages are told: dp_count(*), dp_count(x), dp_sum, dp_avg,'
-                     ' variances, with FILTER. GROUP BY and all other aggregates are refused unless the question equates the units.'
-                     ' Questions are charged to each kind of unit.',
+                     ' variances, with FILTER. GROUP BY and all other aggregates are refused'
+                     || case when equatable then ' unless the question equates the units' else '' end
+                     || '. Questions are charged to each kind of unit.',
             hint = 'dp.relations shows the ways to the units. Where one is none, say so:'
                    ' SELECT dp.link(child, parent, columns, follow => false);';
     end if;

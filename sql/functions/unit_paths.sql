@@ -98,17 +98,13 @@ begin
             if path -> 'visited' @> jsonb_build_array(edge -> 'parent') then
                 root := null; hops := null; unit_column := null; loose := null; excluded := null;
                 problem := case when edge -> 'parent' = edge -> 'child'
-                    then format('rows of %1$s refer to other rows of it by %2$s, which may be of other units; if that key'
-                                ' leads to no unit, its owner can say so: SELECT dp.link(%1$L, %1$L, %3$s%4$s, follow => false)',
+                    then format('rows of %s refer to other rows of it by %s, which may be of other units; if that key'
+                                ' leads to no unit, its owner can say so: %s',
                                 (edge ->> 'parent')::oid::regclass,
                                 array_to_string(array(select jsonb_array_elements_text(edge -> 'columns')), ', '),
-                                dp.shown_names(array(select jsonb_array_elements_text(edge -> 'columns'))::name[]),
-                                case when dp.primary_key((edge ->> 'parent')::oid)::text[]
-                                          is distinct from array(select jsonb_array_elements_text(edge -> 'parent_columns'))
-                                     then format(', %s', dp.shown_names(array(
-                                          select jsonb_array_elements_text(edge -> 'parent_columns'))::name[])) end)
-                    else format('its keys lead in a circle, by %s; say which one leads to no privacy unit:'
-                                ' dp.link(child, parent, columns, follow => false)', (edge ->> 'parent')::oid::regclass)
+                                dp.cuts_of_circle(path, edge))
+                    else format('its keys lead in a circle, by %s; where one of them leads to no privacy unit, its owner can say so: %s',
+                                (edge ->> 'parent')::oid::regclass, dp.cuts_of_circle(path, edge))
                     end;
                 return next;
                 continue;
@@ -133,6 +129,42 @@ begin
 end
 $$;
 comment on function dp.unit_paths(oid) is 'internal: how rows of a relation find their privacy units';
+
+-- Internal: the statement that says of a key that it leads to no privacy unit.
+create or replace function dp.cut_of_key(child oid, parent oid, columns name[], parent_columns name[])
+returns text
+language plpgsql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return format('SELECT dp.link(%L, %L, %s%s, follow => false)', child::regclass, parent::regclass,
+                  dp.shown_names(columns),
+                  case when dp.primary_key(parent) is distinct from parent_columns
+                       then format(', %s', dp.shown_names(parent_columns)) end);
+end
+$$;
+comment on function dp.cut_of_key(oid, oid, name[], name[]) is 'internal: says of a key that it leads to no privacy unit';
+
+-- Internal: the same of each key of a circle that the last key of a path closes; both as dp.unit_paths has them.
+create or replace function dp.cuts_of_circle(path jsonb, closing jsonb)
+returns text
+language plpgsql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return (
+        with step as (
+            select u.n, u.key, (path -> 'visited' ->> (u.n - 1)::integer)::oid as child
+              from jsonb_array_elements((path -> 'hops') || jsonb_build_array(closing)) with ordinality as u(key, n))
+        select string_agg(dp.cut_of_key(s.child, (s.key ->> 'parent')::oid,
+                                        array(select jsonb_array_elements_text(s.key -> 'columns'))::name[],
+                                        array(select jsonb_array_elements_text(s.key -> 'parent_columns'))::name[]),
+                          ' or ' order by s.n)
+          from step as s
+         where s.n >= (select min(b.n) from step as b where b.child = (closing ->> 'parent')::oid));
+end
+$$;
+comment on function dp.cuts_of_circle(jsonb, jsonb) is 'internal: the statements of which one cuts a circle of keys';
 
 -- Internal: why a column that names a privacy unit may be NULL, or NULL.
 create or replace function dp.unit_nulls_problem(relation oid, attnum int2)
@@ -201,8 +233,13 @@ begin
        and not exists (select from dp.root as r where r.id = standing.root and r.neighbours = 'unit') then
         names := (select string_agg(distinct format('%I.%I', r.relation_name, r.unit_column), ', ')
                     from dp.root as r where r.id = any (roots));
-        problem := format('it is declared as %s, but its rows belong to units of %s',
-                          case kind when 'public' then 'public' else 'protected row by row' end, names);
+        problem := format('it is declared as %s, but its rows belong to units of %s; to take that back: SELECT %s(%L)%s',
+                          case kind when 'public' then 'public' else 'protected row by row' end, names,
+                          case kind when 'public' then 'dp.undeclare_public' else 'dp.unprotect' end, relation::regclass,
+                          (select ', or, if its keys lead to none: ' || string_agg(
+                                      dp.cut_of_key(relation, e.parent, e.columns, e.parent_columns), ' and '
+                                      order by e.parent, e.columns)
+                             from dp.unit_edges(relation) as e where dp.unit_roots(e.parent) is not null));
     end if;
     return next;
 end

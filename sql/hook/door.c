@@ -40,6 +40,7 @@
 PG_FUNCTION_INFO_V1(dpsql_door);
 PG_FUNCTION_INFO_V1(dpsql_door_value);
 PG_FUNCTION_INFO_V1(dpsql_door_text);
+PG_FUNCTION_INFO_V1(dpsql_door_asking);
 PG_FUNCTION_INFO_V1(dpsql_warn);
 PG_FUNCTION_INFO_V1(dpsql_note);
 
@@ -111,28 +112,28 @@ remember_caller(Caller *caller)
 	current_caller = caller;
 }
 
-/* dp.python_<name> with the arguments of the function that was called. */
+/* dp.<prefix>_<name> with the arguments of the function that was called. */
 static FmgrInfo *
-python_function(FunctionCallInfo fcinfo)
+function_behind(FunctionCallInfo fcinfo, const char *prefix)
 {
-	FmgrInfo   *python = (FmgrInfo *) fcinfo->flinfo->fn_extra;
+	FmgrInfo   *behind = (FmgrInfo *) fcinfo->flinfo->fn_extra;
 	HeapTuple	tuple;
 	Form_pg_proc form;
 
-	if (python)
-		return python;
+	if (behind)
+		return behind;
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
 	form = (Form_pg_proc) GETSTRUCT(tuple);
-	python = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(FmgrInfo));
-	fmgr_info_cxt(member_function(psprintf("python_%s", NameStr(form->proname)),
+	behind = MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(FmgrInfo));
+	fmgr_info_cxt(member_function(psprintf("%s_%s", prefix, NameStr(form->proname)),
 								  form->pronargs, form->proargtypes.values),
-				  python, fcinfo->flinfo->fn_mcxt);
-	fmgr_info_set_expr(fcinfo->flinfo->fn_expr, python);
+				  behind, fcinfo->flinfo->fn_mcxt);
+	fmgr_info_set_expr(fcinfo->flinfo->fn_expr, behind);
 	ReleaseSysCache(tuple);
-	fcinfo->flinfo->fn_extra = python;
-	return python;
+	fcinfo->flinfo->fn_extra = behind;
+	return behind;
 }
 
 static bool
@@ -264,7 +265,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 	BufferUsage used = pgBufferUsage;
 	WalUsage	written = pgWalUsage;
 	FmgrInfo   *called = fcinfo->flinfo;
-	FmgrInfo   *volatile python = python_function(fcinfo);
+	FmgrInfo   *volatile python = function_behind(fcinfo, "python");
 	MemoryContext context = CurrentMemoryContext;
 	Caller		caller = {
 		.outer = current_caller,
@@ -394,6 +395,42 @@ dpsql_door_text(PG_FUNCTION_ARGS)
 	char	   *source = PG_ARGISNULL(last) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(last));
 
 	return answer(fcinfo, source, -1, false, NULL);
+}
+
+/*
+ * A function in PL/pgSQL that asks a question which it wrote itself: where that
+ * is refused, neither its text nor the frames of the function mean anything to
+ * the caller.  It answers nothing itself, so that it runs as it would alone.
+ */
+Datum
+dpsql_door_asking(PG_FUNCTION_ARGS)
+{
+	FmgrInfo   *called = fcinfo->flinfo;
+	FmgrInfo   *behind = function_behind(fcinfo, "asking");
+	MemoryContext context = CurrentMemoryContext;
+	volatile Datum result = (Datum) 0;
+
+	PG_TRY();
+	{
+		fcinfo->flinfo = behind;
+		result = FunctionCallInvoke(fcinfo);
+		fcinfo->flinfo = called;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		fcinfo->flinfo = called;
+		if (!is_refusal(geterrcode()))
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		error->internalquery = NULL;
+		raise_refusal(error, NULL, -1, false, true);
+	}
+	PG_END_TRY();
+	return result;
 }
 
 /*

@@ -17,6 +17,7 @@ grant select on dp.budgets to public;
 grant execute on function
     dp.caller(),
     dp.caller_administers(),
+    dp.shown_amount(numeric),
     dp.zcdp_epsilon(numeric, numeric),
     dp.zcdp_offset(numeric, numeric),
     dp.running_window(timestamptz, interval, timestamptz, timestamptz, timestamptz),

@@ -6,6 +6,7 @@
 -- *_spent        (epsilon_spent, delta_spent + delta_reserved) is what all spends ever imply together;
 --                no window takes anything from it
 -- *_remaining    the most that one further question may cost now
+-- rho_*          to twelve significant digits; what is compared is exact
 -- delta_reserved kept for the conversion under zCDP composition
 -- budget_window  the length of the budget's windows (null: none), with the window that runs now,
 -- window_*       or would if a question were asked, and what counts in it
@@ -28,16 +29,16 @@ select entry.account,
        entry.delta_spent,
        greatest(entry.delta_limit - entry.delta_reserved - entry.counted_delta, 0) as delta_remaining,
        entry.delta_reserved,
-       entry.rho_limit,
-       entry.rho_spent,
-       entry.rho_remaining,
+       dp.shown_amount(entry.rho_limit) as rho_limit,
+       dp.shown_amount(entry.rho_spent) as rho_spent,
+       dp.shown_amount(entry.rho_remaining) as rho_remaining,
        entry.spends,
        entry.budget_window,
        entry.window_start,
        entry.window_end,
        case when entry.budget_window is not null then entry.counted_epsilon end as window_epsilon_spent,
        case when entry.budget_window is not null then entry.counted_delta end as window_delta_spent,
-       case when entry.budget_window is not null then entry.counted_rho end as window_rho_spent,
+       case when entry.budget_window is not null then dp.shown_amount(entry.counted_rho) end as window_rho_spent,
        case when entry.budget_window is not null then entry.counted_spends end as window_spends
   from (
     select sums.account, sums.role, sums.relation, sums.composition, sums.spends,

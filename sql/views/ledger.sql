@@ -1,6 +1,6 @@
 -- Every spend.  A role sees its own; members of dp_owner see all, with losses that were recorded
 -- by hand.  A spend without relations paid for an answer that was computed before.  (rho, rho_delta)
--- is its price under zCDP composition.  taken_at tells when the stored answer was computed,
+-- is its price under zCDP composition, rho to twelve significant digits.  taken_at tells when the stored answer was computed,
 -- expires_at until when it is repeated for nothing (null: for ever); both are null once the answer is
 -- no longer stored.
 -- The union is wrapped because a barrier around a bare union does not keep a reader's own cheap
@@ -13,7 +13,7 @@ select entry.*
            s.role_name as role,
            s.epsilon,
            s.delta,
-           s.rho,
+           dp.shown_amount(s.rho) as rho,
            s.rho_delta,
            s.mechanism,
            s.method,
@@ -34,7 +34,7 @@ select entry.*
      where s.principal = (select p.id from dp.principal as p where p.role_oid = dp.caller())
         or (select dp.caller_administers())
     union all
-    select null, l.recorded_at, p.role_name, l.epsilon, l.delta, l.rho, l.rho_delta, null, null, null,
+    select null, l.recorded_at, p.role_name, l.epsilon, l.delta, dp.shown_amount(l.rho), l.rho_delta, null, null, null,
            'recorded', l.note,
            array(select pg_catalog.format('%I.%I', r.schema_name, r.relation_name)
                    from dp.root as r where r.id = l.root),

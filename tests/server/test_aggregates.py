@@ -102,6 +102,18 @@ def test_clamped_values_are_summed_and_averaged(silent: Any, column: str, bounds
             assert abs(float(found) - expected) <= 1e-8 * size, aggregate
 
 
+@pytest.mark.parametrize("bounds", ["-1000, 1000", "-0.5, 3.25"])
+@pytest.mark.parametrize("name", [name for name in MOMENTS if name != "avg"])
+def test_deviations_have_about_as_many_digits_as_those_of_postgresql(
+    silent: Any, name: str, bounds: str
+) -> None:
+    low, high = bounds.split(", ")
+    value = f"least(greatest(n, {low}), {high})"
+    usual = one(silent, f"select scale({name}({value})) from v")
+    assert usual >= 12
+    assert abs(one(silent, f"select scale(dp_{name}(n, {bounds})) from v") - usual) <= 6
+
+
 @pytest.mark.parametrize(("column", "bounds"), CASES[:11])
 def test_sums_of_exact_numbers_are_exact(silent: Any, column: str, bounds: str) -> None:
     low, high = bounds.split(", ")

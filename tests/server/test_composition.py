@@ -178,6 +178,29 @@ def test_a_pure_and_an_approximate_question_share_one_account(shop: Any) -> None
     assert rows[2][2] == 0
 
 
+def test_views_show_rho_to_twelve_digits_and_the_ledger_keeps_all(shop: Any) -> None:
+    with shop.connect(user="owner1") as owner:
+        owner.execute("select dp.grant_budget('bob', 2, 1e-6, composition => 'zcdp')")
+        kept = {"limit": shop.sql("select max(rho_limit) from dp.role_budget")[0][0]}
+    with shop.connect(user="bob") as bob:
+        bob.execute("set dp.epsilon = 0.123457")
+        bob.execute(SMALL.format(1))
+        kept["spent"] = shop.sql("select rho from dp.spend")[0][0]
+        names = "rho_limit, rho_spent, rho_remaining"
+        limit, spent, left = bob.execute(f"select {names} from dp.budgets").fetchone()
+        (priced,) = bob.execute("select rho from dp.ledger").fetchone()
+    assert max(len(value.as_tuple().digits) for value in kept.values()) > 20
+    kept["left"] = kept["limit"] - kept["spent"]
+    assert priced == spent
+    for shown, exact in zip((limit, spent, left), ("limit", "spent", "left"), strict=True):
+        assert len(shown.as_tuple().digits) <= 12
+        assert abs(shown / kept[exact] - 1) <= 5e-12
+    sizes = "select x, dp.shown_amount(x::numeric) from unnest(array['0','1e-30','123456789012345','-2.5','0.1']) x"
+    shown = {x: str(value) for x, value in shop.sql(sizes)}
+    assert float(shown.pop("1e-30")) == 1e-30
+    assert shown == {"0": "0", "123456789012345": "123456789012000", "-2.5": "-2.5", "0.1": "0.1"}
+
+
 def test_a_recorded_loss_counts_in_rho(shop: Any) -> None:
     with shop.connect(user="owner1") as owner:
         owner.execute("select dp.grant_budget('bob', 2, 1e-6, composition => 'zcdp')")

@@ -69,6 +69,19 @@ def test_a_window_that_uses_up_the_caps_on_delta_is_warned_of(shop: Any) -> None
         assert not [one for one in found if one[0] == "WARNING"], (delta, window)
 
 
+def test_each_window_has_a_tenth_of_the_caps_on_delta_by_default(shop: Any) -> None:
+    windows = ", budget_window => '1 month'"
+    for more, delta in (
+        (windows, "0.0000001"),
+        ("", "0.000001"),
+        (", null" + windows, "0.0000001"),
+    ):
+        found = told(shop, f"select dp.grant_budget('alice', 1{more})")
+        assert not [one for one in found if "delta" in one[1]], more
+        ((now,),) = shop.sql("select delta_limit::text from dp.budgets where account = 'role'")
+        assert now == delta
+
+
 def test_rows_that_a_domain_leaves_out_are_told_of(shop: Any) -> None:
     ((_, message, _, hint),) = told(shop, "select dp.set_domain('visit', 'kind', array['a'])")
     assert message == "rows where public.visit.kind is NULL are in no group"

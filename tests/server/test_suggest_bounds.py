@@ -460,8 +460,8 @@ def test_the_stated_confidence_holds(values: Any, alice: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "state", "message"),
     [
-        ("null, null", "22004", 'parameter "relation" must not be null'),
-        ("'v', null", "22004", 'parameter "column_name" must not be null'),
+        ("null, null", "PD040", 'parameter "relation" must not be null'),
+        ("'v', null", "PD040", 'parameter "column_name" must not be null'),
         ("'v', 'x'", "PD040", "column x of relation "),
         ("'v', 'i', 1e-1000", "PD040", 'parameter "confidence" must be between'),
         ("'v', 'i', 'NaN'", "PD040", 'parameter "confidence" must be between'),
@@ -478,3 +478,46 @@ def test_arguments_that_mean_nothing(
     assert caught.value.diag.message_primary.startswith(message)
     assert len(str(caught.value.diag.message_detail)) < 100
     assert spent(values) == before
+
+
+@pytest.mark.parametrize("form", ["select * from {}", "select {}", "select ({}).lower"])
+@pytest.mark.parametrize(
+    ("before", "arguments", "state", "message"),
+    [
+        ("", "'secret', 'i'", "PD012", 'relation "public.secret" is neither protected nor public'),
+        ("", "'v', 'i', 100", "PD001", "privacy budget of role"),
+        ("set dp.max_epsilon_per_query = 1", "'v', 'i', 2", "PD040", "the query would spend more"),
+        ("", "'v', 't'", "PD040", "no bounds can be suggested for column t of public.v"),
+        ("", "'v', null", "PD040", 'parameter "column_name" must not be null'),
+    ],
+)
+def test_refusals_tell_nothing_of_what_is_asked_inside(
+    server: Any, form: str, before: str, arguments: str, state: str, message: str
+) -> None:
+    database = server.create_database()
+    try:
+        database.sql(
+            "create table secret (i int); create table v (i int, t text); select dp.protect('v');"
+            "select dp.grant_budget('alice', 10)"
+        )
+        with database.connect(user="alice") as alice:
+            alice.execute(before or "select 1")
+            call = f"dp.suggest_bounds({arguments})"
+            with pytest.raises(psycopg.Error) as caught:
+                alice.execute(form.format(call))
+            told = caught.value.diag
+            assert (told.sqlstate, told.context, told.internal_query) == (state, None, None)
+            assert told.message_primary.startswith(message), told.message_primary
+            assert "CASE" not in f"{told.message_detail} {told.message_hint}"
+            assert "analysed statement" not in str(told.message_detail)
+            # where it stands in a function of the caller's, that is what is told
+            with pytest.raises(psycopg.Error) as caught:
+                alice.execute(f"do $do$ begin perform {call}; end $do$")
+            context = caught.value.diag.context.splitlines()
+            assert [line for line in context if "suggest" in line] == [
+                f'SQL statement "SELECT {call}"'
+            ]
+            # and it works as before, afterwards too
+            assert suggest(alice, "'v', 'i', 1")[2] == 1
+    finally:
+        server.drop_database(database)

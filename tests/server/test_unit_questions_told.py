@@ -178,3 +178,35 @@ def test_all_private_aggregates_are_named_where_another_is_used(alice: Any) -> N
     error = refused(alice, "select * from dp.estimate('select count(*) from person')")
     for name in ("dp_count", "dp_median", "dp_histogram", "dp_percentile"):
         assert name in str(error.diag.message_hint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_rows_contributed": 3}, "dp.max_rows_contributed has no effect: "),
+        ({"max_groups_contributed": 3}, "dp.max_groups_contributed has no effect: "),
+        ({"max_contribution": 3}, "dp.max_contribution has no effect: "),
+        (
+            {"max_contribution": 3, "max_rows_contributed": 3},
+            "dp.max_rows_contributed, dp.max_contribution have no effect: ",
+        ),
+        ({"max_contribution": 1000000000, "max_rows_contributed": 0}, None),
+    ],
+)
+def test_settings_for_units_that_rows_ignore_are_told_of(
+    people: Any, alice: Any, settings: dict[str, int], said: str | None
+) -> None:
+    if not people.sql("select to_regclass('single')")[0][0]:
+        people.sql("create table single (k int not null); select dp.protect('single')")
+    found: list[str] = []
+    alice.add_notice_handler(lambda told: found.append(f"{told.severity} {told.message_primary}"))
+    for name, value in settings.items():
+        alice.execute(f"set dp.{name} = {value}")
+    alice.execute("set dp.fresh = on; select dp_count(*) from single")
+    told = [message for message in found if "effect" in message]
+    assert len(told) == (said is not None)
+    assert all(message.startswith(f"NOTICE {said}") for message in told)
+    # where units are protected the same settings are of use
+    del found[:]
+    alice.execute("select dp_count(*) from visit")
+    assert not [message for message in found if "effect" in message]

@@ -160,7 +160,7 @@ def plan(
     if mechanism not in ("auto", "quantile", "r2t"):
         raise InvalidParameter(
             f"the {mechanism} mechanism does not count or sum results of several units",
-            hint="Use dp.mechanism = 'auto', 'quantile' or 'r2t', or equate the units of a result.",
+            hint="Use dp.mechanism = 'auto', 'quantile' or 'r2t'.",
         )
     if mechanism == "r2t" and not limits.fixed:
         return LinearRace(Guarantee(epsilon, Fraction(0)), limits.largest, signs)

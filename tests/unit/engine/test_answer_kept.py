@@ -11,6 +11,7 @@ import pytest
 from dpsql.core.composition import Zcdp
 from dpsql.engine import answer
 from dpsql.engine.payload import Payload
+from dpsql.engine.request import Settings
 from dpsql.errors import DeclarationsChanged, LedgerUnavailable, ReleaseFailed
 from dpsql.ledger.model import Charged
 from dpsql.model import Guarantee
@@ -29,7 +30,7 @@ QUOTE = SimpleNamespace(
     groups=[()],
 )
 PREPARED = SimpleNamespace(text="select", fingerprint="f", relations=(16384,))
-SETTINGS = SimpleNamespace(fresh=False)
+SETTINGS = Settings()
 ROLE = SimpleNamespace(oid=1, name="alice")
 
 
