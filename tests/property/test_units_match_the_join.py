@@ -119,7 +119,7 @@ def test_without_a_bound_answers_are_those_of_the_plain_statement(server: Any) -
                 break
             assert number < MOST_CASES
             case = UnitCase(owner, source)
-            with silent(database, "s.t0", BOUND.format(2**40)) as session:
+            with silent(database, "s.t0", BOUND.format(2**80)) as session:
                 for _ in range(25):
                     statement, key = case.question()
                     found = answer(session, statement)
@@ -183,7 +183,7 @@ def test_a_unit_moves_every_vector_by_at_most_the_bound(server: Any) -> None:
             with silent(database, "s.t0", WATCH) as session:
                 for _ in range(12):
                     statement, _ = case.question()
-                    session.execute(BOUND.format(2**40))
+                    session.execute(BOUND.format(2**80))
                     if vectors(session, statement) is None:
                         continue
                     full = answer(session, statement)
