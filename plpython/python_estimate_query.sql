@@ -1,9 +1,7 @@
 -- The body of dp.estimate_query, which alone calls it; charges nothing, reads no protected row.
+-- All rows in one array of texts, as of dp.python_run; dp.estimate_query makes them.
 create or replace function dp.python_estimate_query(query text, source text)
-returns table (
-    column_name text, aggregate text, mechanism text, epsilon numeric, delta numeric, rho numeric,
-    expected_error double precision, error_95 double precision, bias text, groups bigint,
-    epsilon_remaining numeric, delta_remaining numeric, stored boolean, refused_by text, note text)
+returns text[]
 language plpython3u stable parallel unsafe security definer
 #!settings
 as $python$

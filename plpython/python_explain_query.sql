@@ -1,6 +1,7 @@
 -- The body of dp.explain_query, which alone calls it; charges nothing, reads no protected row.
+-- All rows in one array of texts, as of dp.python_run; dp.explain_query makes them.
 create or replace function dp.python_explain_query(query text, source text)
-returns table (item text, value text)
+returns text[]
 language plpython3u stable parallel unsafe security definer
 #!settings
 as $python$

@@ -1,9 +1,10 @@
 -- The body of dp.run, which alone calls it.  Charges the role in effect.
--- Text and parameters are analysed afresh: nothing in them is trusted.  Values leave as texts: the
--- column types are the caller's, and dp.run makes them with the caller's rights.
+-- Text and parameters are analysed afresh: nothing in them is trusted.  Values leave as texts, all
+-- rows in one array: the column types are the caller's, and dp.run makes rows with the caller's rights.
+-- Not SETOF: PL/Python frees a function between two of its rows when it was altered meanwhile.
 -- STABLE, so that everything is read in the snapshot of the calling statement.
 create or replace function dp.python_run(query text, parameters text[])
-returns setof text[]
+returns text[]
 language plpython3u stable parallel unsafe security definer
 #!settings
 as $python$

@@ -85,11 +85,22 @@ left join dp.reading_problem(c.oid) reading on p.kind <> 'view'
 where n.nspname = $1 and c.relname = $2 and p.kind is not null
 """
 
-# A cast that somebody made from or to a type or its array, which PostgreSQL would run.
+# A cast that somebody made from or to a type or its array, which PostgreSQL would run.  Not one
+# from or to a type that others made, which anybody can write: it takes part only where an
+# expression has that type too.
 _CAST_OF = (
     "select from pg_cast k join pg_type own on own.oid = {0}"
-    " where own.oid in (k.castsource, k.casttarget)"
-    " or own.typarray <> 0 and own.typarray in (k.castsource, k.casttarget)"
+    " where k.castsource in (own.oid, nullif(own.typarray, 0))"
+    " and (k.casttarget < 16384 or k.casttarget in (own.oid, own.typarray){1})"
+    " or k.casttarget in (own.oid, nullif(own.typarray, 0))"
+    " and (k.castsource < 16384 or k.castsource in (own.oid, own.typarray){2})"
+)
+_ENUM_IN_CASTS = _CAST_OF.format("e.enumtypid", "", "")
+_AMONG = (
+    " or {0} in (select unnest($1) union select f.typelem from pg_type f where f.oid = any ($1))"
+)
+_TYPE_IN_CASTS = _CAST_OF.format(
+    "coalesce(e.oid, t.oid)", _AMONG.format("k.casttarget"), _AMONG.format("k.castsource")
 )
 
 _OWNS = """
@@ -199,7 +210,11 @@ class SpiCatalog:
         row = self._row(schema, name)
         if row is None or row["kind"] != "view":
             return None
-        return self._analysed("dp.analyze_view($1)", (("oid", row["oid"]),))
+        analysis = self._analysed("dp.analyze_view($1)", (("oid", row["oid"]),))
+        # what the view uses inside is part of the question, as what the text itself names
+        own = (int(oid) for kind in ("types", "collations") for oid in analysis[kind])
+        self.seen.update(oid for oid in own if oid >= 16384)
+        return analysis
 
     def enum(self, type_name: str) -> tuple[str, ...] | None:
         """Return the labels of an enum type in order, or ``None`` for any other type.
@@ -209,7 +224,7 @@ class SpiCatalog:
         rows = self._database.execute(
             "select e.enumlabel from pg_enum e join pg_type t on t.oid = e.enumtypid"
             " where t.oid = to_regtype($1) and t.typnamespace <> pg_my_temp_schema()"
-            f" and not exists ({_CAST_OF.format('e.enumtypid')}) order by e.enumsortorder",
+            f" and not exists ({_ENUM_IN_CASTS}) order by e.enumsortorder",
             (("text", type_name),),
         )
         return tuple(str(row[0]) for row in rows) or None
@@ -272,7 +287,7 @@ class SpiCatalog:
         rows = self._database.execute(
             "select count(*) filter (where t.typnamespace = 'pg_catalog'::regnamespace"
             " and t.typtype in ('b', 'p') or coalesce(e.typtype, t.typtype) = 'e'"
-            f" and not exists ({_CAST_OF.format('coalesce(e.oid, t.oid)')})) as n"
+            f" and not exists ({_TYPE_IN_CASTS})) as n"
             " from pg_type t left join pg_type e on e.oid = t.typelem and t.typcategory = 'A'"
             " where t.oid = any ($1)",
             (("oid[]", list(oids)),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,11 @@ def run(
     plpy: Any, session: Session, *, query: str, parameters: Sequence[str | None] | None
 ) -> list[list[str | None]]:
     """``dp.run``: rows in the order and number of the statement's columns, as texts."""
-    rows = _answer(plpy, session, query, parameters)[1]
+    return _as_texts(_answer(plpy, session, query, parameters)[1])
+
+
+def _as_texts(rows: Iterable[Sequence[object]]) -> list[list[str | None]]:
+    """Write rows as the door reads them: PL/Python makes one array of texts of them."""
     return [[_as_text(value) for value in row] for row in rows]
 
 
@@ -43,14 +47,14 @@ def _element(value: object) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def run_json(plpy: Any, session: Session, *, query: str, intervals: object) -> list[str]:
+def run_json(plpy: Any, session: Session, *, query: str, intervals: object) -> list[list[str]]:
     """``dp.run_json``: one JSON object per row, with intervals of that level unless it is NULL."""
     import json
 
     level = None if intervals is None else str(intervals)
     prepared, rows = _answer(plpy, session, query, None, level)
     names = _distinct([column.name for column in prepared.question.columns])
-    return [json.dumps(dict(zip(names, row, strict=True)), default=str) for row in rows]
+    return [[json.dumps(dict(zip(names, row, strict=True)), default=str)] for row in rows]
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -81,22 +85,23 @@ def _answer(
     )
 
 
-def explain(plpy: Any, session: Session, *, query: str) -> list[tuple[str, str]]:
+def explain(plpy: Any, session: Session, *, query: str) -> list[list[str | None]]:
     """``dp.explain_query``: (item, value) rows; charges nothing, reads no protected row."""
     from dpsql.engine.explain import explain as explain_question
 
     services = session.services(plpy)
     role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
-    return explain_question(_text(query), role, settings, services)
+    return _as_texts(explain_question(_text(query), role, settings, services))
 
 
-def estimate(plpy: Any, session: Session, *, query: str) -> list[tuple[object, ...]]:
+def estimate(plpy: Any, session: Session, *, query: str) -> list[list[str | None]]:
     """``dp.estimate_query``: cost and error of each aggregate; charges nothing."""
     from dpsql.engine.estimate import estimate as estimate_question
 
     services = session.services(plpy)
     role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
-    return [line.row() for line in estimate_question(_text(query), role, settings, services)]
+    lines = estimate_question(_text(query), role, settings, services)
+    return _as_texts(line.row() for line in lines)
 
 
 def sensitivity(

@@ -1,6 +1,6 @@
 -- Internal: the type of a column whose domain may be declared, as SQL; refuses others.  Values are
 -- cast to it with the rights of the extension's owner: types whose input runs code that others
--- wrote (domains with checks, enums with casts) or whose equality is not that of their texts are left out.
+-- wrote (domains with checks, enums with casts from or to PostgreSQL's own types) or whose equality is not that of their texts are left out.
 -- Floats have ranges only (ranged).
 create or replace function dp.domain_type(relation regclass, column_name name, ranged boolean default false)
 returns text
@@ -15,8 +15,10 @@ begin
            t.typtype = 'e'
               and not exists (select
                                 from pg_catalog.pg_cast as k
-                               where t.oid in (k.castsource, k.casttarget)
-                                  or t.typarray <> 0 and t.typarray in (k.castsource, k.casttarget))
+                               where k.castsource in (t.oid, nullif(t.typarray, 0))
+                                 and (k.casttarget < 16384 or k.casttarget in (t.oid, t.typarray))
+                                  or k.casttarget in (t.oid, nullif(t.typarray, 0))
+                                 and (k.castsource < 16384 or k.castsource in (t.oid, t.typarray)))
            or a.atttypid in ('boolean'::regtype, 'smallint'::regtype, 'integer'::regtype,
                              'bigint'::regtype, 'numeric'::regtype, 'text'::regtype,
                              'varchar'::regtype, 'bpchar'::regtype, 'date'::regtype,

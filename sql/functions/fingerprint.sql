@@ -5,6 +5,21 @@
 -- parts and files, which the executor finds as of now, whether the parts' triggers keep what foreign
 -- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of
 -- one state; answers outlive it, as they outlive other changes of rows.
+--
+-- Nothing in it may be changed by a role that neither owns nor declares anything of the question: it
+-- would stop the questions of others, after the charge, and end their stored answers.  So rows of
+-- pg_class, pg_attribute and pg_type count with what they say and not with their xmin: a GRANT by
+-- somebody who may grant nothing (a warning, where he has any privilege, as everybody has on types)
+-- writes the row again as it was.  That a relation or type was renamed and named back shows in the xmin
+-- of its array type, which is renamed with it and takes no GRANT; other changes wait for a reader's lock.
+-- Whoever was given a grant option can change privileges, which count.
+--
+-- Casts take part because the counting SQL is analysed anew: a cast could change what a comparison
+-- means, and an enum with casts to or from built-in types is not allowed.  A cast can do so only if the
+-- types of both ends occur: in an expression, or as what an operator or function takes, and those are
+-- PostgreSQL's.  So both ends must be built in or types that the question names or its relations'
+-- columns have, their elements, arrays and base types.  Whoever makes a cast owns one of its ends: of
+-- such a pair that is the owner of a type of the question, or a superuser.
 create or replace function dp.fingerprint_text(objects oid[])
 returns text
 language plpgsql stable parallel unsafe security invoker
@@ -19,16 +34,23 @@ begin
         parts := array(select distinct unnest(dp.statistics_members(o)) from unnest(objects) as o);
     end if;
     return (select concat_ws('|', (select version from dp.catalog_version),
-  (select string_agg(c.oid || ':' || c.xmin || ':' || c.relrowsecurity || ':' || n.nspname || '.' || c.relname, ',' order by c.oid)
+  (select string_agg(row(c.oid, n.nspname, c.relname, c.relowner, c.relkind, c.relpersistence, c.relrowsecurity,
+            c.relforcerowsecurity, c.relispartition, c.relam, c.reltablespace, c.relfilenode, c.reltype, c.relnatts,
+            c.relchecks, c.reloptions, coalesce(c.relacl, acldefault('r', c.relowner)),
+            (select own.xmin from pg_type r join pg_type own on own.oid = r.typarray where r.oid = c.reltype))::text,
+            ',' order by c.oid)
      from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any (objects)),
-  (select string_agg(t.oid || ':' || t.xmin || ':' || n.nspname || '.' || t.typname || ':'
-            || array(select e.enumlabel from pg_enum e where e.enumtypid = t.oid order by e.enumsortorder)::text,
+  (select string_agg(row(t.oid, n.nspname, t.typname, t.typowner, t.typtype, t.typelem, t.typbasetype, t.typtypmod,
+            t.typnotnull, t.typcollation, t.typinput, t.typoutput,
+            (select own.xmin from pg_type own where own.oid = t.typarray),
+            array(select row(e.enumlabel, e.xmin) from pg_enum e where e.enumtypid = t.oid order by e.enumsortorder))::text,
             ',' order by t.oid)
      from pg_type t join pg_namespace n on n.oid = t.typnamespace where t.oid = any (objects)),
   (select string_agg(o.oid || ':' || o.xmin || ':' || n.nspname || '.' || o.collname, ',' order by o.oid)
      from pg_collation o join pg_namespace n on n.oid = o.collnamespace where o.oid = any (objects)),
-  (select string_agg(a.attrelid || ':' || a.attnum || ':' || a.xmin, ','
-            order by a.attrelid, a.attnum)
+  (select string_agg(row(a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attcollation, a.attnotnull,
+            a.attisdropped, a.atthasdef, a.attgenerated, a.attidentity, a.attislocal, a.attinhcount, a.attacl)::text,
+            ',' order by a.attrelid, a.attnum)
      from pg_attribute a where a.attrelid = any (objects) and a.attnum > 0),
   (select string_agg(i.indexrelid || ':' || i.xmin || ':' || i.indisvalid, ','
             order by i.indexrelid)
@@ -39,7 +61,19 @@ begin
      from pg_trigger t where t.tgrelid = any (objects)),
   (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid)
      from pg_rewrite r where r.ev_class = any (objects)),
-  (select count(*) || ':' || max(k.oid::int8) from pg_cast k where k.oid >= 16384),
+  (with recursive own(oid) as (
+     select t.oid from pg_type t where t.oid = any (objects) and t.oid >= 16384
+     union
+     select a.atttypid from pg_attribute a where a.attrelid = any (objects) and a.attnum > 0 and a.atttypid >= 16384
+     union
+     select next.oid
+       from own join pg_type t on t.oid = own.oid
+      cross join lateral (values (t.typelem), (t.typarray), (t.typbasetype)) as next(oid)
+      where next.oid >= 16384)
+   select string_agg(k.oid || ':' || k.xmin, ',' order by k.oid) from pg_cast k
+    where k.oid >= 16384
+      and (k.castsource < 16384 or k.castsource in (select o.oid from own o))
+      and (k.casttarget < 16384 or k.casttarget in (select o.oid from own o))),
   -- what indexes, partitions and functions' owners forbid by now
   (select string_agg(c.oid || ':' || dp.own_problem(c.oid), ',' order by c.oid)
      from pg_class c where c.oid = any (objects)),

@@ -1,5 +1,5 @@
 -- The doors: each calls the PL/Python function dp.python_<its name>, with the rights and the pinned
--- settings of that one, and raises its refusals as PostgreSQL's own (message, detail, hint, cursor).
+-- settings of that one, makes rows of its texts where it returns rows, and raises its refusals as PostgreSQL's own (message, detail, hint, cursor).
 -- None is pinned on purpose: a door finds its function in the schema of the extension, whatever the search_path is,
 -- and that function pins its own; warnings and notices look up no name.
 
@@ -19,7 +19,7 @@ comment on function dp.run(text, text[]) is
 create or replace function dp.run_json(query text, intervals double precision, source text)
 returns setof jsonb
 language c stable parallel unsafe security invoker
-as 'MODULE_PATHNAME', 'dpsql_door_text';
+as 'MODULE_PATHNAME', 'dpsql_door_rows';
 
 comment on function dp.run_json(text, double precision, text) is
     'answers one SELECT with dp_count aggregates privately; rows as jsonb';
@@ -28,7 +28,7 @@ comment on function dp.run_json(text, double precision, text) is
 create or replace function dp.explain_query(query text, source text)
 returns table (item text, value text)
 language c stable parallel unsafe security invoker
-as 'MODULE_PATHNAME', 'dpsql_door_text';
+as 'MODULE_PATHNAME', 'dpsql_door_rows';
 
 comment on function dp.explain_query(text, text) is
     'says how a statement would be answered and what it would cost; free';
@@ -40,7 +40,7 @@ returns table (
     expected_error double precision, error_95 double precision, bias text, groups bigint,
     epsilon_remaining numeric, delta_remaining numeric, stored boolean, refused_by text, note text)
 language c stable parallel unsafe security invoker
-as 'MODULE_PATHNAME', 'dpsql_door_text';
+as 'MODULE_PATHNAME', 'dpsql_door_rows';
 
 comment on function dp.estimate_query(text, text) is
     'cost and expected error of each aggregate of a statement; free';

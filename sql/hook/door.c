@@ -17,7 +17,6 @@
 #include "catalog/pg_proc.h"
 #include "executor/instrument.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "catalog/pg_type.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -30,7 +29,6 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
-#include "utils/tuplestore.h"
 
 #include "dpsql.h"
 
@@ -38,6 +36,7 @@
 #define SHOWN_BYTES 60
 
 PG_FUNCTION_INFO_V1(dpsql_door);
+PG_FUNCTION_INFO_V1(dpsql_door_rows);
 PG_FUNCTION_INFO_V1(dpsql_door_value);
 PG_FUNCTION_INFO_V1(dpsql_door_text);
 PG_FUNCTION_INFO_V1(dpsql_door_asking);
@@ -55,6 +54,15 @@ struct Caller
 };
 
 static Caller *current_caller = NULL;
+
+/* The PL/Python functions that are running, also where the caller is forgotten. */
+typedef struct Running
+{
+	struct Running *outer;
+	Oid			function;
+} Running;
+
+static Running *running = NULL;
 
 /*
  * Maintenance (autovacuum, ANALYZE, REFRESH, index builds) runs a table
@@ -134,6 +142,24 @@ function_behind(FunctionCallInfo fcinfo, const char *prefix)
 	ReleaseSysCache(tuple);
 	fcinfo->flinfo->fn_extra = behind;
 	return behind;
+}
+
+/*
+ * Analysis runs code of whoever asks (the CHECK of a domain), which could call
+ * the same function again: PL/Python would free it under the outer call if it
+ * was altered meanwhile.
+ */
+static void
+require_not_running(Oid function)
+{
+	for (Running *one = running; one; one = one->outer)
+	{
+		if (one->function == function)
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+					 errmsg("a question cannot be asked while another one is analysed"),
+					 errhint("Take the question out of the function that the statement calls.")));
+	}
 }
 
 static bool
@@ -238,29 +264,8 @@ hide_traces(void)
 	return nest_level;
 }
 
-/* Call it once or, where rows are wanted, until it has given all of them. */
 static Datum
-call_python(FunctionCallInfo fcinfo, List **rows)
-{
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-
-	if (rows == NULL)
-		return FunctionCallInvoke(fcinfo);
-	for (;;)
-	{
-		Datum		row;
-
-		result->isDone = ExprSingleResult;
-		fcinfo->isnull = false;
-		row = FunctionCallInvoke(fcinfo);
-		if (result->isDone != ExprMultipleResult)
-			return (Datum) 0;
-		*rows = lappend(*rows, DatumGetArrayTypePCopy(row));
-	}
-}
-
-static Datum
-answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement, List **rows)
+answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement)
 {
 	BufferUsage used = pgBufferUsage;
 	WalUsage	written = pgWalUsage;
@@ -274,16 +279,21 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		.conforming = standard_conforming_strings,
 		.role = role_at_door(),
 	};
+	Running		this_one = {.outer = running, .function = python->fn_oid};
 	volatile Datum result = (Datum) 0;
-	int			nest_level = hide_traces();
+	int			nest_level;
 
+	require_not_running(python->fn_oid);
+	nest_level = hide_traces();
 	current_caller = &caller;
+	running = &this_one;
 	PG_TRY();
 	{
 		fcinfo->flinfo = python;
-		result = call_python(fcinfo, rows);
+		result = FunctionCallInvoke(fcinfo);
 		fcinfo->flinfo = called;
 		current_caller = caller.outer;
+		running = this_one.outer;
 		AtEOXact_GUC(true, nest_level);
 		pgBufferUsage = used;
 		pgWalUsage = written;
@@ -294,6 +304,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 
 		fcinfo->flinfo = called;
 		current_caller = caller.outer;
+		running = this_one.outer;
 		AtEOXact_GUC(false, nest_level);
 		pgBufferUsage = used;
 		pgWalUsage = written;
@@ -309,46 +320,24 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 }
 
 /*
- * Turn texts into the columns that the caller wants.  The types are the
- * caller's choice where he calls dp.run himself, and a type can run code: a
- * domain its CHECK.  So this happens here, with the caller's rights, and sees
- * nothing but what is released.
+ * All rows come as one value, a two-dimensional array of texts.  One row a
+ * call would be no way: PL/Python frees its function between two calls if the
+ * row in pg_proc was changed meanwhile (ALTER FUNCTION, GRANT, ALTER EXTENSION).
  */
-static void
-return_rows(ReturnSetInfo *caller, List *rows)
+static Datum
+answer_rows(FunctionCallInfo fcinfo, const char *source, int location, bool statement)
 {
-	MemoryContext old = MemoryContextSwitchTo(caller->econtext->ecxt_per_query_memory);
-	TupleDesc	tupdesc = CreateTupleDescCopy(caller->expectedDesc);
-	Tuplestorestate *store = tuplestore_begin_heap(true, false, work_mem);
-	AttInMetadata *input = TupleDescGetAttInMetadata(tupdesc);
-	char	  **texts = palloc(sizeof(char *) * tupdesc->natts);
-	ListCell   *cell;
+	ReturnSetInfo *caller = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum		rows;
 
-	MemoryContextSwitchTo(old);
-	foreach(cell, rows)
-	{
-		Datum	   *values;
-		bool	   *nulls;
-		int			count;
-		HeapTuple	tuple;
-
-		deconstruct_array((ArrayType *) lfirst(cell), TEXTOID, -1, false, TYPALIGN_INT,
-						  &values, &nulls, &count);
-		if (count != tupdesc->natts)
-			ereport(ERROR,
-					(errcode(ERRCODE_DPSQL_PARAMETER),
-					 errmsg("the column definition list has %d columns, the answer %d",
-							tupdesc->natts, count),
-					 errhint("Repeat the statement with as many columns; what is paid for is kept.")));
-		for (int i = 0; i < count; i++)
-			texts[i] = nulls[i] ? NULL : TextDatumGetCString(values[i]);
-		tuple = BuildTupleFromCStrings(input, texts);
-		tuplestore_puttuple(store, tuple);
-		heap_freetuple(tuple);
-	}
-	caller->returnMode = SFRM_Materialize;
-	caller->setResult = store;
-	caller->setDesc = tupdesc;
+	fcinfo->resultinfo = NULL;
+	rows = answer(fcinfo, source, location, statement);
+	fcinfo->resultinfo = (fmNodePtr) caller;
+	if (fcinfo->isnull)
+		elog(ERROR, "the answer has no rows");
+	return_rows(caller, DatumGetArrayTypeP(rows));
+	fcinfo->isnull = true;
+	return (Datum) 0;
 }
 
 /*
@@ -358,43 +347,50 @@ return_rows(ReturnSetInfo *caller, List *rows)
 Datum
 dpsql_door(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *caller = (ReturnSetInfo *) fcinfo->resultinfo;
 	Node	   *call = fcinfo->flinfo->fn_expr;
 	int			location = call && IsA(call, FuncExpr) ? ((FuncExpr *) call)->location : -1;
 	const char *source = location >= 0 ? debug_query_string : NULL;
-	ReturnSetInfo one_by_one = {.type = T_ReturnSetInfo, .allowedModes = SFRM_ValuePerCall};
-	List	   *rows = NIL;
 
-	if (caller == NULL || !IsA(caller, ReturnSetInfo) || caller->expectedDesc == NULL ||
-		!(caller->allowedModes & SFRM_Materialize))
+	if (!wants_rows((ReturnSetInfo *) fcinfo->resultinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
 				 errmsg("dp.run must stand in FROM with a column definition list"),
 				 errhint("Ask the question itself, or use dp.query('<question>').")));
-	one_by_one.econtext = caller->econtext;
-	fcinfo->resultinfo = (fmNodePtr) &one_by_one;
-	(void) answer(fcinfo, source, location, true, &rows);
-	fcinfo->resultinfo = (fmNodePtr) caller;
-	return_rows(caller, rows);
-	fcinfo->isnull = true;
-	return (Datum) 0;
+	return answer_rows(fcinfo, source, location, true);
+}
+
+/* The caller's own text, which is the last argument. */
+static char *
+source_argument(FunctionCallInfo fcinfo)
+{
+	int			last = PG_NARGS() - 1;
+
+	return PG_ARGISNULL(last) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(last));
+}
+
+/* Those that return rows and are given the caller's own text as their last argument. */
+Datum
+dpsql_door_rows(PG_FUNCTION_ARGS)
+{
+	if (!wants_rows((ReturnSetInfo *) fcinfo->resultinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("set-valued function called in context that cannot accept a set")));
+	return answer_rows(fcinfo, source_argument(fcinfo), -1, false);
 }
 
 /* Those that return one value and take no text. */
 Datum
 dpsql_door_value(PG_FUNCTION_ARGS)
 {
-	return answer(fcinfo, NULL, -1, false, NULL);
+	return answer(fcinfo, NULL, -1, false);
 }
 
-/* Those that are given the caller's own text as their last argument. */
+/* Those that return one value and are given the caller's own text as their last argument. */
 Datum
 dpsql_door_text(PG_FUNCTION_ARGS)
 {
-	int			last = PG_NARGS() - 1;
-	char	   *source = PG_ARGISNULL(last) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(last));
-
-	return answer(fcinfo, source, -1, false, NULL);
+	return answer(fcinfo, source_argument(fcinfo), -1, false);
 }
 
 /*

@@ -58,6 +58,11 @@ extern Oid	asking_role(void);
 extern Caller *forget_caller(void);
 extern void remember_caller(Caller *caller);
 
+/* rows.c: a two-dimensional array of texts as rows */
+struct ReturnSetInfo;
+extern bool wants_rows(struct ReturnSetInfo *caller);
+extern void return_rows(struct ReturnSetInfo *caller, ArrayType *rows);
+
 /* replace.c */
 extern void replace_query(ParseState *pstate, Query *query, int location);
 

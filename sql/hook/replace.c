@@ -289,6 +289,13 @@ replace_query(ParseState *pstate, Query *query, int location)
 			result->targetList = lappend(result->targetList,
 										 add_column(pstate, call, entry, location));
 	}
+	if (call->funccolcount == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+				 errmsg("a query with a private aggregate must select something"),
+				 errdetail("Its list of columns is empty."),
+				 errhint("Name a column or the aggregate: SELECT dp_count(*) FROM ... ."),
+				 parser_errposition(pstate, location)));
 	from->rtindex = 1;
 	result->commandType = CMD_SELECT;
 	result->querySource = query->querySource;

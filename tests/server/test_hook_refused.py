@@ -76,6 +76,21 @@ def refusal(asking: Asking, text: str) -> psycopg.Error:
             'column "r" beside a private aggregate has pseudo-type record',
             "Select columns of ordinary types.",
         ),
+        *(
+            (
+                text,
+                "^",
+                "a query with a private aggregate must select something",
+                "Name a column or the aggregate: SELECT dp_count(*) FROM",
+            )
+            for text in (
+                "select from t having ^dp_count(*) > 1",
+                "select from t order by ^dp_count(*)",
+                "select order by ^dp_count(*)",
+                "select exists (select from t having ^dp_count(*) > 1)",
+                "select count(*) from (select from t having ^dp_count(*) > 1) s",
+            )
+        ),
     ],
 )
 def test_refused_with_position(

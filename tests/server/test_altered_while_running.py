@@ -1,0 +1,90 @@
+"""Functions of the extension may be altered while they answer: the server must survive it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+pytestmark = pytest.mark.server
+
+SECONDS = 6.0
+#: What an analyst may call, and the PL/Python function behind it.
+CALLS = {
+    "dp.python_run(text, text[])": "select k, dp_count(*) from ar group by k",
+    "dp.python_run_json(text, double precision, text)": (
+        "select count(*) from dp.query($$ select k, dp_count(*) from ar group by k $$)"
+    ),
+    "dp.python_explain_query(text, text)": (
+        "select * from dp.explain($$ select k, dp_count(*) from ar group by k $$)"
+    ),
+    "dp.python_estimate_query(text, text)": (
+        "select * from dp.estimate($$ select k, dp_count(*), dp_sum(k, 0, 9) from ar group by k $$)"
+    ),
+}
+STEPS = ("cost 90", "cost 100")
+
+
+@pytest.fixture
+def shop(database: Any) -> Any:
+    """Declare a relation with many groups, each of which is a row that is returned."""
+    database.sql(
+        "create table ar (k int); insert into ar select i % 300 from generate_series(1, 3000) i;"
+        " select dp.protect('ar'), dp.set_domain('ar', 'k', array(select generate_series(0, 299)::text));"
+        " select dp.grant_budget('alice', 1000)"
+    )
+    return database
+
+
+def test_no_python_function_returns_rows_one_by_one(shop: Any) -> None:
+    """PL/Python frees the function between two rows of one call when its pg_proc row changed."""
+    assert (
+        shop.sql(
+            "select p.oid::regprocedure::text from pg_proc p join pg_language l on l.oid = p.prolang"
+            " where l.lanname = 'plpython3u' and p.proretset"
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_altering_beside_questions(shop: Any, function: str) -> None:
+    stop = threading.Event()
+
+    def loop() -> None:
+        with shop.connect() as owner:
+            while not stop.is_set():
+                for step in STEPS:
+                    owner.execute(f"alter function {function} {step}")
+
+    thread = threading.Thread(target=loop)
+    with shop.connect(user="alice") as alice:
+        rows = len(alice.execute(CALLS[function]).fetchall())
+        thread.start()
+        try:
+            until, asked = time.monotonic() + SECONDS, 0
+            while time.monotonic() < until:
+                assert len(alice.execute(CALLS[function]).fetchall()) == rows
+                asked += 1
+        finally:
+            stop.set()
+            thread.join()
+    assert asked > 10
+
+
+def test_no_function_is_called_again_below_itself(shop: Any) -> None:
+    """Analysis reads the array with the asker's code, which alters the function and asks again."""
+    shop.sql(
+        "create function ask(int) returns bool language plpgsql set search_path = public as $$"
+        " begin alter function dp.python_run(text, text[]) cost 90;"
+        " perform n from (select dp_count(*) as n from ar) s; return true; end $$;"
+        " create domain asks as int check (ask(value));"
+        " select dp.grant_budget('postgres', 10)"
+    )
+    with pytest.raises(psycopg.Error, match="cannot be asked while another one") as caught:
+        shop.sql("select dp_count(*) from ar where k = any ('{1}'::asks[])")
+    assert caught.value.sqlstate == "PD011"
+    shop.sql("select dp_count(*) from ar")
