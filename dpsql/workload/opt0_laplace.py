@@ -3,7 +3,10 @@
 A p-Identity strategy (Definition 13) is ``A = [I; Theta] D`` with a non-negative ``p x n`` matrix
 ``Theta`` and the diagonal matrix ``D = diag(1 + 1^T Theta)^-1``: every column has L1 norm 1, and
 the rank is full.  Definition 14 minimises ``||W A^+||^2`` over ``Theta``; that is not convex, so
-local minima are sought from random beginnings.
+local minima are sought from random beginnings.  A p-Identity strategy always pays for the identity;
+for a workload of a single query (Total) that query alone is the better strategy.
+
+A workload of one query is not served well: its best strategy, that query, has no identity in it.
 
 With ``s = 1 + 1^T Theta``, ``K_ij = s_i V_ij s_j`` and ``M = I + Theta Theta^T`` (p x p),
 Woodbury's identity gives
@@ -19,7 +22,7 @@ says ``O(p n^2)`` too, but multiplies three times, since it forms ``(A^T A)^-1 V
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +33,9 @@ from dpsql.workload.matrix import Floats
 LEVELS_PER_QUERY = 16
 #: Largest entries of random beginnings, by turns.
 SPREADS = (1.0, 0.3)
+#: Largest entry of ``Theta``: workloads that do not need the identity (Total) would have it grow
+#: without end, until the objective is all rounding; it costs them a part ``2/LARGEST``.
+LARGEST = 1e3
 ITERATIONS = 300
 #: Restarts by default: as many as cost together about this many ``n^2 p`` (one product each) ...
 WORK = 1e10
@@ -106,9 +112,9 @@ def opt0_laplace(
     if gram.shape != (n, n) or not np.isfinite(gram).all():
         raise InvalidParameter("the Gram matrix of a workload must be square")
     rows = max(1, n // LEVELS_PER_QUERY) if p is None else p
-    work = iterations * rows * n**2
+    work = max(iterations * rows * n**2, 1)
     turns = int(min(max(WORK // work, 1), MOST_RESTARTS)) if restarts is None else restarts
-    if min(rows, turns, iterations) < 1:
+    if min(n, rows, turns, iterations) < 1:
         raise InvalidParameter("OPT_0 needs at least one query, one beginning and one step")
     scale = float(np.trace(gram))
     best = PIdentity(np.zeros((rows, n)), scale)
@@ -118,10 +124,18 @@ def opt0_laplace(
     objective = p_identity_objective(gram / scale, rows)
     for turn in range(turns):
         theta = random.random((rows, n)) * SPREADS[turn % len(SPREADS)]
-        found, error = _descend(objective, theta, iterations)
-        if error * scale < best.error:
-            best = PIdentity(found, error * scale)
+        found = PIdentity(_descend(objective, theta, iterations), np.inf)
+        error = _error(found.gram(), gram)
+        if error < best.error:
+            best = replace(found, error=error)
     return best
+
+
+def _error(strategy: Floats, workload: Floats) -> float:
+    """Compute ``tr(G^-1 V)``; the objective cancels for large ``Theta``."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    return float(np.trace(cho_solve(cho_factor(strategy), workload)))
 
 
 def p_identity_objective(gram: Floats, p: int) -> Callable[[Floats], tuple[float, Floats]]:
@@ -156,7 +170,7 @@ def p_identity_objective(gram: Floats, p: int) -> Callable[[Floats], tuple[float
 
 def _descend(
     objective: Callable[[Floats], tuple[float, Floats]], theta: Floats, iterations: int
-) -> tuple[Floats, float]:
+) -> Floats:
     """Go down from one beginning."""
     from scipy.optimize import Bounds, minimize
 
@@ -165,7 +179,7 @@ def _descend(
         theta.ravel(),
         jac=True,
         method="L-BFGS-B",
-        bounds=Bounds(0, np.inf),
+        bounds=Bounds(0, LARGEST),
         options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-9, "maxcor": 5},
     )
-    return np.asarray(result.x).reshape(theta.shape), float(result.fun)
+    return np.asarray(result.x).reshape(theta.shape)

@@ -188,8 +188,9 @@ class Workload:
     def sensitivity(self, order: Order) -> float:
         """Find the largest L1 or L2 norm of a column of the union.
 
-        An attribute whose column norms are the same for every level in each product is taken once,
-        so that marginals of any number of cells take no memory.
+        Column norms are products over the attributes, and none is negative.  So where one level has
+        the largest norm in every product, no other level of that attribute need be looked at, and
+        marginals (of prefixes, too) of any number of cells take no memory.
 
         Raises
         ------
@@ -199,13 +200,13 @@ class Workload:
         if any(product.either for product in self.products):
             raise InvalidParameter("the sensitivity of disjunctions is not computed")
         norms = [[f.column_norms(order) for f in p.queries.factors] for p in self.products]
-        same = [all(np.ptp(n[i]) == 0 for n in norms) for i in range(len(self.domain.sizes))]
-        kept = [[n[:1] if s else n for n, s in zip(row, same, strict=True)] for row in norms]
-        cells = math.prod(len(n) for n in kept[0])
+        kept = [_undominated(np.stack(levels)) for levels in zip(*norms, strict=True)]
+        cells = math.prod(levels.shape[1] for levels in kept)
         refuse_entries(cells, 1)
         total = np.zeros(cells)
-        for product, row in zip(self.products, kept, strict=True):
-            total += abs(product.weight) ** order * dense_product([n[:, None] for n in row])[:, 0]
+        for k, product in enumerate(self.products):
+            own = dense_product([levels[k][:, None] for levels in kept])[:, 0]
+            total += abs(product.weight) ** order * own
         return float(total.max() ** (1 / order))
 
     def kronecker_error(self, strategy: Kronecker, order: Order) -> float:
@@ -270,6 +271,14 @@ class Workload:
             The noise's standard deviation for sensitivity 1: ``sqrt(2)/epsilon`` or ``sigma``.
         """
         return deviation * math.sqrt(error / self.queries)
+
+
+def _undominated(norms: Floats) -> Floats:
+    """Keep of the columns (levels) one that is largest in every row, else the distinct ones."""
+    first = int(norms.sum(axis=0).argmax())
+    if (norms[:, first] == norms.max(axis=1)).all():
+        return norms[:, first : first + 1]
+    return np.unique(norms, axis=1)
 
 
 def _trace_of_product(left: Floats, right: Floats) -> float:
