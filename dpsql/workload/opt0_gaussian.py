@@ -28,7 +28,8 @@ from dpsql.workload.matrix import Floats
 
 #: Relative gap between error and lower bound at which the search ends.
 GAP = 1e-4
-ITERATIONS = 60
+#: Workloads of full rank take 3 to 10, others up to some 150.
+ITERATIONS = 200
 #: Power of the diagonal by which the multipliers move.
 POWER = 1.8
 #: Least multiplier, as a part of their mean: costs at most this part of the bound.

@@ -32,11 +32,11 @@ from dpsql.workload.matrix import Floats
 #: ``p`` is the number of levels over this, at least 1 (HDMM, section 4.3).
 LEVELS_PER_QUERY = 16
 #: Largest entries of random beginnings, by turns.
-SPREADS = (1.0, 0.3)
+SPREADS = (0.3, 1.0)
 #: Largest entry of ``Theta``: workloads that do not need the identity (Total) would have it grow
 #: without end, until the objective is all rounding; it costs them a part ``2/LARGEST``.
 LARGEST = 1e3
-ITERATIONS = 300
+ITERATIONS = 400
 #: Restarts by default: as many as cost together about this many ``n^2 p`` (one product each) ...
 WORK = 1e10
 #: ... and at most so many.

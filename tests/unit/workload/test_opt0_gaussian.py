@@ -49,7 +49,7 @@ def test_any_workload_gets_a_feasible_strategy_and_a_valid_bound(rows: list[list
     check(strategy, matrix)
     assert strategy.error <= (matrix**2).sum() * (1 + 1e-6)  # Identity
     assert strategy.error <= (matrix**2).sum(0).max() * np.linalg.matrix_rank(matrix) * (1 + 1e-5)
-    assert strategy.gap < 0.05
+    assert strategy.gap < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_errors_are_at_most_the_published_ones(matrix: QueryMatrix, paper: float
     # HDMM, Table 5, column OPT_0, printed with two digits.
     strategy = opt0_gaussian(matrix.gram())
     assert SIGMA * (strategy.error / matrix.shape[0]) ** 0.5 < paper + 0.0055
-    assert strategy.gap < 3e-4
+    assert strategy.gap <= module.GAP
     assert strategy.bound >= svd_bound(matrix.gram()) * (1 - 1e-9)
 
 
@@ -108,6 +108,15 @@ def test_the_certificate_catches_a_search_that_stands_still(
     assert stuck.gap > 100 * good.gap
     check(stuck, Prefix(64).dense())
     assert stuck.bound == pytest.approx(svd_bound(gram))
+
+
+def test_workloads_of_deficient_rank_are_solved_as_well() -> None:
+    # Shrinking columns one by one tilts the row space, which costs a tenth here.
+    random = np.random.default_rng(0)
+    for matrix in (random.integers(-1, 2, (10, 40)) * 1.0, (random.random((20, 60)) < 0.3) * 1.0):
+        strategy = opt0_gaussian(matrix.T @ matrix)
+        assert strategy.gap <= module.GAP
+        check(strategy, matrix)
 
 
 def test_scale_and_order_of_levels_do_not_matter() -> None:

@@ -16,6 +16,7 @@ from dpsql.workload.matrix import (
     AllRange,
     Dense,
     Identity,
+    Permuted,
     Prefix,
     QueryMatrix,
     Stacked,
@@ -158,6 +159,16 @@ def test_errors_of_identity_and_of_the_workload_itself() -> None:
         assert workload.rmse(workload.trace, LAPLACE) == pytest.approx(identity, rel=4e-3)
         assert LAPLACE * workload.sensitivity(1) == pytest.approx(laplace, rel=2e-4)
         assert SIGMA * workload.sensitivity(2) == pytest.approx(gaussian, rel=2e-4)
+
+
+def test_the_sensitivity_is_that_of_no_single_level_that_leads_everywhere() -> None:
+    # Levels 0 and 2 lead in one product each; the sum of both norms is largest in between.
+    rising = Dense(np.array([[0.0, 2.5, 4]]))
+    falling = Permuted(rising, (2, 1, 0))
+    workload = Workload.of(Domain.of(3, 2), [rising, Prefix(2)], [falling, Identity(2)])
+    matrix = written(workload)
+    assert workload.sensitivity(1) == abs(matrix).sum(0).max() == 8
+    assert workload.sensitivity(2) == pytest.approx((matrix**2).sum(0).max() ** 0.5)
 
 
 def test_the_bound_of_marginals_is_the_published_optimum() -> None:
