@@ -117,6 +117,7 @@ def test_workloads_of_deficient_rank_are_solved_as_well() -> None:
         strategy = opt0_gaussian(matrix.T @ matrix)
         assert strategy.gap <= module.GAP
         check(strategy, matrix)
+        assert opt0_gaussian(matrix.T @ matrix, iterations=60).gap < 1e-3
 
 
 def test_scale_and_order_of_levels_do_not_matter() -> None:
