@@ -58,7 +58,10 @@ class Kronecker:
         return [factor.gram() for factor in self.factors]
 
     def matvec(self, table: Floats) -> Floats:
-        """Answer the queries (HDMM, Theorem 14 and Algorithm 1).
+        """Answer the queries (HDMM, Theorem 14).
+
+        Algorithm 1 there is right only if its first reshaping reads by columns and its second one
+        by rows; here every factor is applied along its own axis.
 
         Parameters
         ----------
