@@ -1,0 +1,1 @@
+"""Workloads, strategies and their errors: linear algebra and convex programs only."""

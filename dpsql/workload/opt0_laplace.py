@@ -1,0 +1,185 @@
+"""OPT_0 for Laplace noise: p-Identity strategies (HDMM, section 4.3).
+
+A p-Identity strategy (Definition 13) is ``A = [I; Theta] D`` with a non-negative ``p x n`` matrix
+``Theta`` and the diagonal matrix ``D = diag(1 + 1^T Theta)^-1``: every column has L1 norm 1, and
+the rank is full.  Definition 14 minimises ``||W A^+||^2`` over ``Theta``; that is not convex, so
+local minima are sought from random beginnings.  A p-Identity strategy always pays for the identity;
+for a workload of a single query (Total) that query alone is the better strategy.
+
+A workload of one query is not served well: its best strategy, that query, has no identity in it.
+
+With ``s = 1 + 1^T Theta``, ``K_ij = s_i V_ij s_j`` and ``M = I + Theta Theta^T`` (p x p),
+Woodbury's identity gives
+
+    f = sum_i s_i^2 V_ii - tr(M^-1 Q),                     Q = Theta K Theta^T
+    df/dTheta = -2 M^-1 Theta K + 2 M^-1 Q M^-1 Theta + 1 g^T
+    g_i = 2 (s_i V_ii - (Theta^T M^-1 Theta K)_ii / s_i)
+
+where only ``Theta K`` takes ``p n^2`` operations: one matrix product a step.  HDMM's Theorem 17
+says ``O(p n^2)`` too, but multiplies three times, since it forms ``(A^T A)^-1 V (A^T A)^-1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpsql.errors import InvalidParameter
+from dpsql.workload.matrix import Floats
+
+#: ``p`` is the number of levels over this, at least 1 (HDMM, section 4.3).
+LEVELS_PER_QUERY = 16
+#: Largest entries of random beginnings, by turns.
+SPREADS = (0.3, 1.0)
+#: Largest entry of ``Theta``: workloads that do not need the identity (Total) would have it grow
+#: without end, until the objective is all rounding; it costs them a part ``2/LARGEST``.
+LARGEST = 1e3
+ITERATIONS = 400
+#: Restarts by default: as many as cost together about this many ``n^2 p`` (one product each) ...
+WORK = 1e10
+#: ... and at most so many.
+MOST_RESTARTS = 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PIdentity:
+    """A p-Identity strategy, of L1 sensitivity 1.
+
+    Parameters
+    ----------
+    theta : array, shape (p, n)
+        Non-negative.
+    error : float
+        ``||W A^+||^2``, the total squared error in units.
+    """
+
+    theta: Floats
+    error: float
+
+    @property
+    def scale(self) -> Floats:
+        """The diagonal of ``D``, shape (n,)."""
+        return np.asarray(1 / (1 + self.theta.sum(axis=0)))
+
+    def matrix(self) -> Floats:
+        """Write ``A`` down, of shape (n + p, n); queries that are zero are left out."""
+        used = self.theta[self.theta.any(axis=1)]
+        return np.concatenate([np.eye(self.theta.shape[1]), used]) * self.scale
+
+    def gram(self) -> Floats:
+        """Compute ``A^T A = D (I + Theta^T Theta) D``, shape (n, n)."""
+        inner = self.theta.T @ self.theta
+        np.fill_diagonal(inner, np.diagonal(inner) + 1)
+        return np.asarray(inner * np.outer(self.scale, self.scale))
+
+
+def opt0_laplace(
+    gram: Floats,
+    *,
+    seed: int,
+    p: int | None = None,
+    restarts: int | None = None,
+    iterations: int = ITERATIONS,
+) -> PIdentity:
+    """Find a p-Identity strategy with a small squared error under Laplace noise.
+
+    Parameters
+    ----------
+    gram : array, shape (n, n)
+        ``W^T W`` of the workload: symmetric, positive semi-definite, of any rank.
+    seed : int
+        Of the random beginnings; the result is a function of the arguments.
+    p : int, optional
+        Queries beside the identity's, at least 1; by default one for every 16 levels.
+    restarts : int, optional
+        Beginnings, at least 1; by default as many as a few seconds allow.
+    iterations : int
+        Steps of L-BFGS from each beginning, at least 1.
+
+    Returns
+    -------
+    PIdentity
+        The best one found.  Identity is among those compared.
+
+    Raises
+    ------
+    InvalidParameter
+        When the matrix is not square, or a number is out of range.
+    """
+    n = len(gram)
+    if gram.shape != (n, n) or not np.isfinite(gram).all():
+        raise InvalidParameter("the Gram matrix of a workload must be square")
+    rows = max(1, n // LEVELS_PER_QUERY) if p is None else p
+    work = max(iterations * rows * n**2, 1)
+    turns = int(min(max(WORK // work, 1), MOST_RESTARTS)) if restarts is None else restarts
+    if min(n, rows, turns, iterations) < 1:
+        raise InvalidParameter("OPT_0 needs at least one query, one beginning and one step")
+    scale = float(np.trace(gram))
+    best = PIdentity(np.zeros((rows, n)), scale)
+    if scale == 0:
+        return best
+    random = np.random.default_rng(seed)
+    objective = p_identity_objective(gram / scale, rows)
+    for turn in range(turns):
+        theta = random.random((rows, n)) * SPREADS[turn % len(SPREADS)]
+        found = PIdentity(_descend(objective, theta, iterations), np.inf)
+        error = _error(found.gram(), gram)
+        if error < best.error:
+            best = replace(found, error=error)
+    return best
+
+
+def _error(strategy: Floats, workload: Floats) -> float:
+    """Compute ``tr(G^-1 V)``; the objective cancels for large ``Theta``."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    return float(np.trace(cho_solve(cho_factor(strategy), workload)))
+
+
+def p_identity_objective(gram: Floats, p: int) -> Callable[[Floats], tuple[float, Floats]]:
+    """Make the function of a flat ``Theta`` that returns the squared error and its gradient.
+
+    Parameters
+    ----------
+    gram : array, shape (n, n)
+        ``W^T W``.
+    p : int
+        Rows of ``Theta``.
+    """
+    n = len(gram)
+    diagonal = np.diagonal(gram).copy()
+
+    def objective(flat: Floats) -> tuple[float, Floats]:
+        theta = flat.reshape(p, n)
+        s = 1 + theta.sum(axis=0)
+        product = ((theta * s) @ gram) * s
+        inner = theta @ theta.T
+        inner[np.diag_indices(p)] += 1
+        inverse = np.linalg.inv(inner)
+        solved = inverse @ product
+        square = product @ theta.T
+        error = float(diagonal @ s**2 - np.sum(inverse * square))
+        by_scale = 2 * (diagonal * s - np.einsum("ij,ij->j", theta, solved) / s)
+        gradient = 2 * ((solved @ theta.T) @ (inverse @ theta) - solved) + by_scale
+        return error, gradient.ravel()
+
+    return objective
+
+
+def _descend(
+    objective: Callable[[Floats], tuple[float, Floats]], theta: Floats, iterations: int
+) -> Floats:
+    """Go down from one beginning."""
+    from scipy.optimize import Bounds, minimize
+
+    result = minimize(
+        objective,
+        theta.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=Bounds(0, LARGEST),
+        options={"maxiter": iterations, "maxfun": 2 * iterations, "ftol": 1e-9, "maxcor": 5},
+    )
+    return np.asarray(result.x).reshape(theta.shape)
