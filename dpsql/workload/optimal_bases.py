@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -56,6 +57,29 @@ def eigen_basis(gram: Floats) -> Floats:
     # the smallest eigenvalue belongs to the ones; directions nobody asks for get a little
     kept = np.maximum(values[1:], 1e-6 * max(float(values[-1]), 1e-300))
     result = (vectors[:, 1:] * kept**0.25).T
+    return np.asarray(result / math.sqrt(float((result**2).sum(axis=0).max())))
+
+
+def split_total(information: Floats) -> Floats:
+    """Split a strategy of one attribute into its total and a residual matrix.
+
+    Any positive definite ``X`` is ``c 11^T + S^T S`` with ``c = 1 / (1^T X^-1 1)``, the largest for
+    which the rest is positive semi-definite, and ``S`` of n - 1 rows; so a strategy that
+    OPT_0 found for one attribute becomes a basis of a workload over several.
+
+    Parameters
+    ----------
+    information : array of shape (n, n)
+        ``X = A^T A`` of the strategy.
+
+    Returns
+    -------
+    array of shape (n - 1, n)
+        Scaled so that the longest column has length 1.
+    """
+    weight = 1.0 / float(np.linalg.inv(information).sum())
+    values, vectors = np.linalg.eigh(information - weight)
+    result = (vectors[:, 1:] * np.sqrt(np.maximum(values[1:], 0.0))).T
     return np.asarray(result / math.sqrt(float((result**2).sum(axis=0).max())))
 
 
@@ -171,22 +195,23 @@ def _optimise(
     starts = {i: eigen_basis(gram) for i, gram in grams.items()}
     ends = np.cumsum([start.size for start in starts.values()])
 
-    def split(point: Floats) -> dict[int, Floats]:
-        parts = np.split(point, ends[:-1])
+    def split(flat: Floats) -> dict[int, Floats]:
+        parts = np.split(flat, ends[:-1])
         return {i: x.reshape(starts[i].shape) for i, x in zip(starts, parts, strict=True)}
 
-    def objective(point: Floats) -> tuple[float, Floats]:
+    def objective(flat: Floats) -> tuple[float, Floats]:
         tick()
-        matrices = split(point)
+        matrices = split(flat)
         lengths = {i: np.sqrt((x**2).sum(axis=0)) for i, x in matrices.items()}
-        units = {i: x / lengths[i] for i, x in matrices.items()}
-        for i, gram in grams.items():
-            own[i], spread[i] = _errors(units[i], gram)
+        points = {i: _Point.at(matrices[i] / lengths[i], gram) for i, gram in grams.items()}
+        for i, point in points.items():
+            own[i], spread[i] = point.own, point.spread
         value, by_own, by_spread = _logarithm(weights, own, spread)
         slopes = []
         for i, gram in grams.items():
-            slope = by_own[i] * _slope(units[i], gram, by_spread[i] / by_own[i])
-            slope -= units[i] * (units[i] * slope).sum(axis=0)
+            unit = points[i].unit
+            slope = by_own[i] * points[i].slope(gram, by_spread[i] / by_own[i])
+            slope -= unit * (unit * slope).sum(axis=0)
             slopes.append((slope / lengths[i]).ravel())
         return value, np.concatenate(slopes)
 
@@ -206,17 +231,30 @@ def _cell_errors(sizes: Sequence[int]) -> tuple[list[float], list[float]]:
     return own, [1 / n for n in sizes]
 
 
-def _errors(unit: Floats, gram: Floats) -> tuple[float, float]:
-    inverse = np.linalg.inv(unit.T @ unit + 1.0)
-    null = inverse.sum(axis=1)
-    null /= null.sum()
-    spread = float(null @ gram @ null)
-    return float((inverse * gram).sum()) - spread, spread
+@dataclass(frozen=True)
+class _Point:
+    """One attribute's ``S`` with unit columns, and what error and slope share."""
 
+    unit: Floats
+    inverse: Floats  # (M + 11^T)^-1 = K K^T + u u^T
+    null: Floats  # u
+    own: float
+    spread: float
 
-def _slope(unit: Floats, gram: Floats, ratio: float) -> Floats:
-    inverse = np.linalg.inv(unit.T @ unit + 1.0 / ratio)
-    return np.asarray(-2.0 * unit @ (inverse @ gram @ inverse))
+    @classmethod
+    def at(cls, unit: Floats, gram: Floats) -> _Point:
+        inverse: Floats = np.asarray(np.linalg.inv(unit.T @ unit + 1.0), dtype=np.float64)
+        null = inverse.sum(axis=1)
+        null /= null.sum()
+        spread = float(null @ gram @ null)
+        own = float(np.vdot(inverse, gram)) - spread
+        return cls(unit, inverse, null, own, spread)
+
+    def slope(self, gram: Floats, ratio: float) -> Floats:
+        """Return the gradient of ``t + ratio s``; ``S u = 0`` spares a second inverse."""
+        half = self.unit @ self.inverse @ gram
+        along_null = (ratio - 1.0) * np.outer(half @ self.null, self.null)
+        return np.asarray(-2.0 * (half @ self.inverse + along_null))
 
 
 def _logarithm(

@@ -86,7 +86,7 @@ def test_the_eigen_basis_is_the_svd_bound_of_the_centred_workload():
     assert basis.shape == (n - 1, n)
     assert basis @ np.ones(n) == pytest.approx(np.zeros(n - 1), abs=1e-9)
     centring = np.eye(n) - 1 / n
-    own, _ = ob._errors(basis, gram)
+    own = ob._Point.at(basis, gram).own
     roots = np.sqrt(np.maximum(np.linalg.eigvalsh(centring @ gram @ centring), 0)).sum()
     assert own == pytest.approx(roots * roots * 1.0 / np.trace(basis.T @ basis))
 
@@ -95,7 +95,8 @@ def test_errors_are_those_of_the_basis():
     rng = np.random.default_rng(4)
     matrix = np.rint(rng.normal(size=(4, 5)) * 100).astype(int)
     gram = prefix_gram(5)
-    assert ob._errors(matrix / 64, gram) == pytest.approx(Dense(matrix, 64).errors(gram))
+    point = ob._Point.at(matrix / 64, gram)
+    assert (point.own, point.spread) == pytest.approx(Dense(matrix, 64).errors(gram))
 
 
 def test_derivatives_by_finite_differences():
@@ -114,11 +115,11 @@ def test_derivatives_by_finite_differences():
             assert slopes[i] == pytest.approx((up - down) / (2 * step), rel=1e-6)
     gram, ratio = prefix_gram(5), 0.8
     matrix = rng.normal(size=(4, 5))
-    slope = ob._slope(matrix, gram, ratio)
+    slope = ob._Point.at(matrix, gram).slope(gram, ratio)
 
     def value(x):
-        own, spread = ob._errors(x, gram)
-        return own + ratio * spread
+        point = ob._Point.at(x, gram)
+        return point.own + ratio * point.spread
 
     for at in np.ndindex(4, 5):
         step = np.zeros((4, 5))
@@ -174,3 +175,19 @@ def test_an_attribute_that_nobody_asks_for():
     bases = ob.optimal_bases((3, 4), {0b10: 1.0}, {0: prefix_gram(3), 1: prefix_gram(4)})
     assert isinstance(bases[0], Subtraction)
     assert isinstance(bases[1], Dense)
+
+
+def test_a_strategy_of_one_attribute_becomes_a_basis():
+    rng = np.random.default_rng(8)
+    n = 7
+    strategy = np.vstack([np.eye(n), rng.normal(size=(5, n))])
+    information = strategy.T @ strategy
+    basis = ob.split_total(information)
+    assert basis.shape == (n - 1, n)
+    rest = information - 1 / np.linalg.inv(information).sum()
+    assert basis.T @ basis == pytest.approx(rest / np.diag(rest).max())
+    # it answers as well as the strategy itself, or better
+    gram = prefix_gram(n)
+    found = unit_squared_error({1: 1.0}, (Dense(np.rint(basis * 2**20), 2**20),), {0: gram})
+    error = np.diag(information).max() * np.trace(np.linalg.inv(information) @ gram)
+    assert found <= error * (1 + 1e-4)
