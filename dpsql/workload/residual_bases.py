@@ -29,10 +29,10 @@ Integers = npt.NDArray[np.int64]
 class Basis(ABC):
     """The residual matrix of one attribute with ``n`` levels, and how to measure it.
 
-    Noise is drawn for ``L x``, where the *lattice matrix* ``L`` has integer entries and
-    null space ``u``: independent noise of standard deviation ``sigma * scale`` in each row.
-    The residual is a linear function of it, ``S x = C L x``.  Both attributes of the noise
-    follow for a set of attributes by Kronecker products.
+    Noise is drawn for ``L x``, where the *lattice matrix* ``L`` has integer entries:
+    independent noise of standard deviation ``sigma * scale`` in each row.
+    The residual is a linear function of it, ``S x = C L x``.  For a set of attributes
+    both are Kronecker products.
 
     Attributes
     ----------
@@ -121,13 +121,20 @@ class Subtraction(Basis):
     ----------
     size : int
         Levels of the attribute, at least 1 (with 1 level there is no residual).
+    whole : bool
+        Measure the cells themselves, ``L = I`` with ``scale = 1``, and subtract afterwards.  The
+        noise of the residual is the same, the total that comes along is not used, and the
+        cost is 1 instead of ``1 - 1/n``.  For many levels that is little, and the integer
+        noise is ``n`` times smaller, which tabulated samplers need.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, whole: bool = False) -> None:
         if size < 1:
             raise InvalidParameter(f"an attribute of {size} levels has no residual")
-        self.size = self.rows = self.scale = size
-        self.privacy = Fraction(size - 1, size)
+        self.size = self.rows = size
+        self.whole = whole and size > 1
+        self.scale = 1 if self.whole else size
+        self.privacy = Fraction(1) if self.whole else Fraction(size - 1, size)
 
     def sub(self, values: Floats, axis: int) -> Floats:
         """Apply ``S`` along an axis of length n."""
@@ -153,16 +160,18 @@ class Subtraction(Basis):
 
     def lattice(self, values: Integers, axis: int) -> Integers:
         """Apply ``L`` along an axis of length n, exactly."""
+        if self.whole:
+            return values
         result: Integers = values * self.size - values.sum(axis=axis, keepdims=True)
         return result
 
     def lattice_bound(self) -> int:
         """Return the largest absolute row sum of ``L``."""
-        return 2 * (self.size - 1)
+        return 1 if self.whole else 2 * (self.size - 1)
 
     def from_lattice(self, values: Floats, axis: int) -> Floats:
         """Apply ``C`` along an axis of length `rows`."""
-        return self.sub(values, axis) / self.size
+        return self.sub(values, axis) / self.scale
 
     def errors(self, gram: Floats | None) -> tuple[float, float]:
         """Return ``t`` and ``s`` of a query matrix given by its Gram matrix."""
@@ -266,9 +275,17 @@ class Dense(Basis):
         return squares[:, 1:].sum(axis=1), squares[:, 0]
 
 
-def subtraction(sizes: Sequence[int]) -> tuple[Basis, ...]:
-    """Return ResidualPlanner's basis for each attribute of a domain."""
-    return tuple(Subtraction(n) for n in sizes)
+def subtraction(sizes: Sequence[int], whole_above: int | None = None) -> tuple[Basis, ...]:
+    """Return ResidualPlanner's basis for each attribute of a domain.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Levels of the attributes.
+    whole_above : int, optional
+        Attributes with more levels than this are measured `Subtraction.whole`.
+    """
+    return tuple(Subtraction(n, whole=whole_above is not None and n > whole_above) for n in sizes)
 
 
 def part_of(values: Floats, axis: int, where: slice) -> Floats:

@@ -145,6 +145,24 @@ def test_what_a_basis_promises(make, n):
         assert basis.errors(gram) == pytest.approx((own.sum(), spread.sum()))
 
 
+def test_whole_cells_bring_the_same_noise_at_a_higher_cost():
+    fine, whole = Subtraction(5), Subtraction(5, whole=True)
+    noises = []
+    for basis in (fine, whole):
+        back = basis.from_lattice(np.eye(5), 0)
+        lattice = basis.lattice(np.eye(5, dtype=np.int64), 0)
+        assert back @ lattice == pytest.approx(basis.sub(np.eye(5), 0))
+        assert float(basis.privacy) == pytest.approx(
+            (lattice**2).sum(axis=0).max() / basis.scale**2
+        )
+        assert np.abs(lattice).sum(axis=1).max() <= basis.lattice_bound()
+        noises.append(basis.scale**2 * back @ back.T)
+    assert noises[0] == pytest.approx(noises[1])
+    assert (float(fine.privacy), whole.privacy) == (0.8, 1)
+    assert Subtraction(1, whole=True).privacy == 0
+    assert [b.scale for b in subtraction((2, 16, 17), 16)] == [2, 16, 1]
+
+
 def test_the_noise_of_subtraction_is_that_of_residual_planner():
     back = Subtraction(5).from_lattice(np.eye(5), 0)
     assert 25 * back @ back.T == pytest.approx(dense_sub(5) @ dense_sub(5).T)

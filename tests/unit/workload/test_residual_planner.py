@@ -34,6 +34,7 @@ def hilly(n):
 
 
 MIXED = (hilly(3), Subtraction(2), hilly(4))
+WHOLE = subtraction(SIZES, 2)
 
 
 def unit_rmse(sizes, masks):
@@ -134,7 +135,7 @@ def test_the_largest_variance():
     assert one.variances == pytest.approx(rp.plan({0b101: 1.0}, bases).variances)
 
 
-@pytest.mark.parametrize("bases", [subtraction(SIZES), MIXED])
+@pytest.mark.parametrize("bases", [subtraction(SIZES), MIXED, WHOLE])
 def test_without_noise_the_answers_are_exact(bases):
     rng = np.random.default_rng(11)
     cube = rng.integers(0, 1000, SIZES).astype(np.int64)
@@ -148,7 +149,7 @@ def test_without_noise_the_answers_are_exact(bases):
         assert estimate == pytest.approx(tables[mask], abs=1e-8)
 
 
-@pytest.mark.parametrize("bases", [subtraction(SIZES), MIXED])
+@pytest.mark.parametrize("bases", [subtraction(SIZES), MIXED, WHOLE])
 def test_the_cost_of_the_integer_noise_is_exact(bases):
     """The largest change of a measured integer vector by one row, over its noise."""
     chosen = rp.plan(dict.fromkeys(k_way(3, 2), 1.0), bases, 0.37)
