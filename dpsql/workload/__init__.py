@@ -1,1 +1,1 @@
-"""Workloads and strategies: linear algebra and convex programs, no SQL and no noise."""
+"""Workloads, strategies and their errors: linear algebra and convex programs only."""
