@@ -91,6 +91,7 @@ def _measure(where: str, text: str, arguments: argparse.Namespace) -> list[dict[
                     "epsilon": arguments.epsilon,
                     "method": method,
                     "groups": len(truth),
+                    "repetitions": arguments.repeat,
                     "raw_ms": round(statistics.median(times["raw"]), 1),
                     "cold_ms": round(statistics.median(times["cold"]), 1),
                     "warm_ms": round(statistics.median(times["warm"]), 1),
