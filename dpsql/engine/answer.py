@@ -19,7 +19,7 @@ from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
-from dpsql.engine.undeclared import unbounded, unjoined, warning, without_effect
+from dpsql.engine.undeclared import unbounded, uncovered, unjoined, warning, without_effect
 from dpsql.errors import DeclarationsChanged, LedgerUnavailable, ReleaseFailed
 from dpsql.ledger.model import Charge, Hit
 
@@ -87,6 +87,8 @@ def answer(
         services.database,
         want_interval=prepared.question.wants_interval,
     )
+    if prepared.question.wants_interval and not intervals and (told := uncovered(quote)):
+        services.note(told)
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dpsql.core.mechanisms.drawing import units_needed
 from dpsql.core.mechanisms.threshold import Threshold, cutoff
 from dpsql.core.mechanisms.truncation import Quantile
+from dpsql.engine.expected import bias
 from dpsql.engine.groups import most_groups
 from dpsql.engine.price import Quote
 from dpsql.engine.request import Settings
@@ -106,6 +107,14 @@ def unjoined(quote: Quote) -> tuple[str, str, str] | None:
                 "Join the relations by columns that they share.",
             )
     return None
+
+
+def uncovered(quote: Quote) -> str | None:
+    """Say what intervals do not cover, where a question shows them without saying so."""
+    lost = dict.fromkeys(told for aggregate in quote.aggregates if (told := bias(aggregate)))
+    if not lost:
+        return None
+    return f"dp_interval_low and dp_interval_high cover the noise alone: {'; '.join(lost)}"
 
 
 def without_effect(quote: Quote, settings: Settings) -> str | None:

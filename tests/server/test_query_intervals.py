@@ -68,7 +68,9 @@ def test_a_join_takes_a_mechanism_with_a_public_scale_and_is_another_question(sh
         ).fetchone()
         alice.execute("set dp.mechanism = calibrated; set dp.fresh = on")
         total = alice.execute(
-            "select epsilon, delta, rho from dp.estimate(%s) where aggregate = 'total'", (JOIN,)
+            "select epsilon, delta, trim_scale(round(rho, 12)) from dp.estimate(%s)"
+            " where aggregate = 'total'",
+            (JOIN,),
         ).fetchone()
         assert told == total
 
@@ -130,6 +132,24 @@ def test_units_are_cut_off_and_the_interval_says_what_it_covers(database: Any) -
         assert (row["n_low"], row["n_high"], row["n_covers"]) == (None, None, None)
         (row,) = query(alice, "select dp_count(*) as n from nation")
         assert (row["n_low"], row["n_high"], row["n_covers"]) == (2, 2, "all error")
+
+
+def test_ends_in_a_statement_are_told_what_they_cover(database: Any) -> None:
+    """dp.query has a column for it; where nothing is cut off nothing is said."""
+    database.sql(SET_UP)
+    told: list[str] = []
+    with database.connect("alice") as alice:
+        alice.add_notice_handler(lambda d: told.append(str(d.message_primary)))
+        statement = "select dp_count(*), dp_interval_low(dp_count(*)) from {}"
+        alice.execute(statement.format("customer"))
+        assert told == []
+        query(alice, "select dp_count(*) as n from orders")
+        assert told == []
+        alice.execute(statement.format("orders where o > 7"))
+    (said,) = told
+    assert said.startswith(
+        "dp_interval_low and dp_interval_high cover the noise alone: units above"
+    )
 
 
 @pytest.mark.parametrize(

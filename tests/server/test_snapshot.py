@@ -59,6 +59,7 @@ ANSWERING = {
     "refresh_statistics": "v",  # counts all by one statement, and so in one snapshot
     "rotate_sketch_seeds": "v",
     "run": "s",
+    "suggest_bounds": "v",  # asks by a statement of its own
     "run_json": "s",
     "estimate_query": "s",
     "sensitivity": "s",
