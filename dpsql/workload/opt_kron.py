@@ -1,0 +1,156 @@
+"""OPT_kron: one strategy per attribute, whose Kronecker product serves a union of products.
+
+The squared error of a Kronecker product of strategies is a sum over the workload's terms of
+products over the attributes (papers/hdmm.txt, Theorem 6).  So with all factors but one fixed, that
+one faces a weighted sum of its attribute's Gram matrices, a problem of OPT_0; the factors take
+turns until nothing improves (section 6.1, Definition 18 and Equation 6).  For a single product one
+turn each is enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsql.errors import InvalidParameter
+from dpsql.workload.kronecker import Kronecker
+from dpsql.workload.matrix import RANK_TOLERANCE, Dense, Floats, Identity, Order, QueryMatrix, Total
+from dpsql.workload.opt0_gaussian import opt0_gaussian
+from dpsql.workload.opt0_laplace import opt0_laplace
+from dpsql.workload.workload import Workload
+
+#: Turns of all factors, at most, and the improvement below which they end.
+ROUNDS = 20
+IMPROVEMENT = 1e-4
+#: Beginnings: the first weighs the products as they are, the others at random.
+RESTARTS = 3
+#: Random beginnings of OPT_0 for Laplace noise in each turn.
+TURNS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KroneckerStrategy:
+    """A Kronecker product of sensitivity 1, and its total squared error in units."""
+
+    queries: Kronecker
+    error: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """A strategy of sensitivity 1 for one attribute: its queries and ``(A^T A)^+``."""
+
+    queries: QueryMatrix
+    inverse: Floats
+    error: float
+
+
+def opt_kron(
+    workload: Workload,
+    order: Order,
+    *,
+    seed: int,
+    restarts: int = RESTARTS,
+    rounds: int = ROUNDS,
+) -> KroneckerStrategy:
+    """Optimise a strategy for each attribute in turn.
+
+    Parameters
+    ----------
+    workload : Workload
+        Any union of products; of disjunctions the expanded terms.
+    order : int
+        1 for Laplace, 2 for Gaussian noise: the norm of the sensitivity.
+    seed : int
+        Of random beginnings; the result is a function of the arguments.
+    restarts, rounds : int
+        Beginnings of unions, and turns of all factors from each; at least 1.
+    """
+    terms = workload.gram_terms
+    coefficients = np.array([term.coefficient for term in terms])
+    sizes = workload.domain.sizes
+    random = np.random.default_rng(seed)
+    best: KroneckerStrategy | None = None
+    for turn in range(restarts if len(terms) > 1 else 1):
+        # the traces of (A_i^T A_i)^+ and the terms' Gram matrices; those of Identity at first
+        traces = np.array([[float(np.trace(f)) for f in term.factors] for term in terms])
+        if turn:
+            traces *= np.exp(random.normal(0, 2, traces.shape))
+        factors = [_identity(n) for n in sizes]
+        error = np.inf
+        for _ in range(rounds):
+            for i in range(len(sizes)):
+                others = coefficients * np.delete(traces, i, axis=1).prod(axis=1)
+                gram = _weighted(others, [term.factors[i] for term in terms])
+                factors[i] = best_factor(gram, order, seed=seed)
+                inverse = factors[i].inverse
+                traces[:, i] = [float(np.einsum("ij,ji->", inverse, t.factors[i])) for t in terms]
+            found = float(coefficients @ traces.prod(axis=1))
+            if best is None or found < best.error:
+                queries = Kronecker(tuple(factor.queries for factor in factors))
+                best = KroneckerStrategy(queries, found)
+            if len(terms) == 1 or found > error * (1 - IMPROVEMENT):
+                break
+            error = found
+    if best is None:
+        raise InvalidParameter("OPT_kron needs at least one beginning and one turn")
+    return best
+
+
+def best_factor(gram: Floats, order: Order, *, seed: int) -> Factor:
+    """Choose among a single query, Identity and OPT_0.
+
+    A Gram matrix of rank 1 is that of one query, asked for several times perhaps; no strategy is
+    better than that query itself, which a p-Identity strategy is not.
+
+    Parameters
+    ----------
+    gram : array, shape (n, n)
+        Symmetric, positive semi-definite, not 0.
+    order : int
+        1 for Laplace, 2 for Gaussian noise.
+    seed : int
+        Of OPT_0.
+    """
+    single = _single_query(gram)
+    if single is not None:
+        return single
+    n = len(gram)
+    identity = Factor(Identity(n), np.eye(n), float(np.trace(gram)))
+    if order == 2:
+        gaussian = opt0_gaussian(gram)
+        found = Factor(Dense(gaussian.matrix()), _inverse(gaussian.gram), gaussian.error)
+    else:
+        laplace = opt0_laplace(gram, seed=seed, restarts=TURNS)
+        found = Factor(Dense(laplace.matrix()), _inverse(laplace.gram()), laplace.error)
+    return found if found.error < identity.error else identity
+
+
+def _single_query(gram: Floats) -> Factor | None:
+    """Return the one query that a Gram matrix of rank 1 comes from, as long as may be."""
+    place = int(np.argmax(np.diagonal(gram)))
+    largest = float(gram[place, place])
+    query = gram[place] / largest
+    if np.abs(gram - largest * np.outer(query, query)).max() > RANK_TOLERANCE * largest:
+        return None
+    norm = float(query @ query)
+    inverse = np.outer(query, query) / norm**2
+    matrix = Total(len(query)) if (query == 1).all() else Dense(query[None, :])
+    return Factor(matrix, inverse, largest)
+
+
+def _inverse(gram: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(gram), dtype=np.float64)
+
+
+def _identity(n: int) -> Factor:
+    return Factor(Identity(n), np.eye(n), float(n))
+
+
+def _weighted(weights: Floats, grams: list[Floats]) -> Floats:
+    """Sum Gram matrices; the terms of disjunctions are symmetric only together."""
+    total: Floats = np.zeros_like(grams[0])
+    for weight, gram in zip(weights, grams, strict=True):
+        total += weight * gram
+    return (total + total.T) / 2
