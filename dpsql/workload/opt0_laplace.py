@@ -4,9 +4,8 @@ A p-Identity strategy (Definition 13) is ``A = [I; Theta] D`` with a non-negativ
 ``Theta`` and the diagonal matrix ``D = diag(1 + 1^T Theta)^-1``: every column has L1 norm 1, and
 the rank is full.  Definition 14 minimises ``||W A^+||^2`` over ``Theta``; that is not convex, so
 local minima are sought from random beginnings.  A p-Identity strategy always pays for the identity;
-for a workload of a single query (Total) that query alone is the better strategy.
-
-A workload of one query is not served well: its best strategy, that query, has no identity in it.
+for a workload of a single query (Total) that query alone is the better strategy
+(`dpsql.workload.opt_kron.best_factor`).
 
 With ``s = 1 + 1^T Theta``, ``K_ij = s_i V_ij s_j`` and ``M = I + Theta Theta^T`` (p x p),
 Woodbury's identity gives
