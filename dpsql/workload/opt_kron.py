@@ -77,7 +77,7 @@ def opt_kron(
         traces = np.array([[float(np.trace(f)) for f in term.factors] for term in terms])
         if turn:
             traces *= np.exp(random.normal(0, 2, traces.shape))
-        factors = [_identity(n) for n in sizes]
+        factors = [_identity(np.eye(n)) for n in sizes]
         error = np.inf
         for _ in range(rounds):
             for i in range(len(sizes)):
@@ -116,8 +116,7 @@ def best_factor(gram: Floats, order: Order, *, seed: int) -> Factor:
     single = _single_query(gram)
     if single is not None:
         return single
-    n = len(gram)
-    identity = Factor(Identity(n), np.eye(n), float(np.trace(gram)))
+    identity = _identity(gram)
     if order == 2:
         gaussian = opt0_gaussian(gram)
         found = Factor(Dense(gaussian.matrix()), _inverse(gaussian.gram), gaussian.error)
@@ -144,8 +143,9 @@ def _inverse(gram: Floats) -> Floats:
     return np.asarray(np.linalg.inv(gram), dtype=np.float64)
 
 
-def _identity(n: int) -> Factor:
-    return Factor(Identity(n), np.eye(n), float(n))
+def _identity(gram: Floats) -> Factor:
+    n = len(gram)
+    return Factor(Identity(n), np.eye(n), float(np.trace(gram)))
 
 
 def _weighted(weights: Floats, grams: list[Floats]) -> Floats:

@@ -9,9 +9,9 @@
  *
  *		trunc(least(greatest(value, low), high) * 10 ^ digits)::bigint
  *
- * computes of bounds that are written with a point, and never an error, without arithmetic of
- * numerics: sums of them are what private sums spend their time on.  Without
- * bounds a value that is no integer then is an error, NaN as well.
+ * computes of bounds that are written with a point, and never an error, without
+ * arithmetic of numerics: sums of them are what private sums spend their time
+ * on.  Without bounds a value that is no integer then is an error, NaN as well.
  *
  * A numeric is read as it lies on disk, which majors have in common because
  * pg_upgrade keeps it: a header of two or four bytes, then digits of base
