@@ -12,7 +12,7 @@ import numpy as np
 
 from dpsql.workload.matrix import Order
 from dpsql.workload.opt_kron import KroneckerStrategy, opt_kron
-from dpsql.workload.opt_marginals import MarginalStrategy, Noise, marginal_approximation, opt_m
+from dpsql.workload.opt_marginals import MarginalStrategy, marginal_approximation, opt_m
 from dpsql.workload.opt_plus import UnionStrategy, opt_plus
 from dpsql.workload.workload import Workload
 
@@ -48,8 +48,7 @@ def opt_hdmm(workload: Workload, order: Order, *, seed: int) -> Strategy:
         found.append(opt_plus(workload, order, seed=seed))
     sizes = workload.domain.sizes
     if len(sizes) <= MOST_ATTRIBUTES and min(sizes) > 1:
-        noise = Noise.LAPLACE if order == 1 else Noise.GAUSSIAN
-        found.append(opt_m(sizes, _marginal_weights(workload), noise, seed=seed))
+        found.append(opt_m(sizes, _marginal_weights(workload), order, seed=seed))
     return min(found, key=squared_error)
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -33,13 +32,7 @@ from dpsql.workload.marginals import (
     superset_difference,
     superset_sum,
 )
-
-
-class Noise(Enum):
-    """Which norm of a column is the sensitivity: L1 for Laplace, L2 for Gaussian noise."""
-
-    LAPLACE = "laplace"
-    GAUSSIAN = "gaussian"
+from dpsql.workload.matrix import Order
 
 
 @dataclass(frozen=True)
@@ -140,14 +133,14 @@ def svd_bound(sizes: Sequence[int], weights: Floats) -> float:
 
 
 def squared_error(
-    sizes: Sequence[int], theta: Floats, weights: Floats, noise: Noise
+    sizes: Sequence[int], theta: Floats, weights: Floats, order: Order
 ) -> tuple[float, Floats]:
     """Return the matrix mechanism's objective and its gradient in ``theta`` (Theorem 11).
 
     ``sensitivity(theta)^2 * sum over a of dimension(a) kappa_w(a) / kappa_theta2(a)``,
     infinite where ``theta`` does not support the workload.
     """
-    return _Objective(sizes, weights)(theta, noise)
+    return _Objective(sizes, weights)(theta, order)
 
 
 class _Objective:
@@ -168,14 +161,14 @@ class _Objective:
     def _inverse(self, kappa: Floats) -> Floats:
         return np.divide(1.0, kappa, out=np.zeros_like(kappa), where=self.needed & (kappa > 0))
 
-    def __call__(self, theta: Floats, noise: Noise) -> tuple[float, Floats]:
+    def __call__(self, theta: Floats, order: Order) -> tuple[float, Floats]:
         kappa = superset_sum(theta**2 * self.inverse_cells)
         if (kappa[self.needed] <= 0).any():
             return math.inf, np.zeros_like(theta)
         inverse = self._inverse(kappa)
         error = float(self.weighted @ inverse)
         slope = -2.0 * theta * self.inverse_cells * subset_sum(self.weighted * inverse**2)
-        if noise is Noise.LAPLACE:
+        if order == 1:
             norm, norm_slope = float(theta.sum()) ** 2, np.full_like(theta, 2.0 * theta.sum())
         else:
             norm, norm_slope = float(theta @ theta), 2.0 * theta
@@ -198,7 +191,7 @@ def closed_form(sizes: Sequence[int], weights: Floats) -> tuple[Floats, bool]:
 def opt_m(
     sizes: Sequence[int],
     weights: Mapping[int, float] | Floats,
-    noise: Noise,
+    order: Order,
     *,
     seed: int = 0,
     restarts: int = 40,
@@ -213,8 +206,8 @@ def opt_m(
         Levels of the attributes, at most 20 attributes.
     weights : mapping of mask to float, or array of shape (2**d,)
         A workload of marginals, or the weights that `marginal_approximation` returns.
-    noise : Noise
-        The norm of the sensitivity.
+    order : int
+        1 for Laplace, 2 for Gaussian noise: the norm of the sensitivity.
     seed : int
         Of the random starting points.
     restarts : int
@@ -241,16 +234,16 @@ def opt_m(
         raise InvalidParameter("the workload holds no marginal of positive weight")
     objective = _Objective(sizes, vector)
     start, real = closed_form(sizes, vector)
-    if noise is Noise.GAUSSIAN and real:
-        return _normalised(objective, start, noise)
-    if noise is Noise.LAPLACE:
+    if order == 2 and real:
+        return _normalised(objective, start, order)
+    if order == 1:
         start = _search(objective, start, np.random.default_rng(seed), restarts, tick)
-    return _normalised(objective, _minimise(objective, start, noise, iterations, tick), noise)
+    return _normalised(objective, _minimise(objective, start, order, iterations, tick), order)
 
 
-def _normalised(objective: _Objective, theta: Floats, noise: Noise) -> MarginalStrategy:
-    error, _ = objective(theta, noise)
-    norm = float(theta.sum()) if noise is Noise.LAPLACE else math.sqrt(float(theta @ theta))
+def _normalised(objective: _Objective, theta: Floats, order: Order) -> MarginalStrategy:
+    error, _ = objective(theta, order)
+    norm = float(theta.sum()) if order == 1 else math.sqrt(float(theta @ theta))
     return MarginalStrategy(theta / norm, error)
 
 
@@ -273,7 +266,7 @@ def _search(
             if kept.any():
                 start = share * start + (1.0 - share) * kept / kept.sum()
         found = _descend_laplace(objective, start, 100)
-        error, _ = objective(found, Noise.LAPLACE)
+        error, _ = objective(found, 1)
         if error < least:
             best, least = found, error
     return best
@@ -296,7 +289,7 @@ def _descend_laplace(objective: _Objective, theta: Floats, iterations: int) -> F
 def _minimise(
     objective: _Objective,
     theta: Floats,
-    noise: Noise,
+    order: Order,
     iterations: int,
     tick: Callable[[], None],
 ) -> Floats:
@@ -304,12 +297,12 @@ def _minimise(
 
     # a coordinate at zero has zero slope and would stay there for ever
     theta = theta / theta.max()
-    lifted = np.maximum(theta, 1e-3) if noise is Noise.GAUSSIAN else theta
-    scale, _ = objective(lifted, noise)
+    lifted = np.maximum(theta, 1e-3) if order == 2 else theta
+    scale, _ = objective(lifted, order)
 
     def logarithm(point: Floats) -> tuple[float, Floats]:
         tick()
-        value, slope = objective(point, noise)
+        value, slope = objective(point, order)
         if not math.isfinite(value):
             return math.inf, slope
         return math.log(value / scale), slope / value
@@ -328,4 +321,4 @@ def _minimise(
             "gtol": 1e-9,
         },
     )
-    return min((result.x, theta), key=lambda point: objective(point, noise)[0])
+    return min((result.x, theta), key=lambda point: objective(point, order)[0])
