@@ -14,6 +14,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,14 +36,14 @@ from dpsql.workload.matrix import (
 )
 from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
-from dpsql.workload.opt_hdmm import opt_hdmm, squared_error
+from dpsql.workload.opt_hdmm import opt_hdmm
 from dpsql.workload.optimal_bases import optimal_bases
 from dpsql.workload.residual_planner import unit_squared_error
 from dpsql.workload.svd_bound import svd_bound, workload_bound
 from dpsql.workload.workload import Product, Workload
 
 DEVIATION = {1: math.sqrt(2), 2: 4.224679}
-NOISE: dict[str, Order] = {"laplace": 1, "gaussian": 2}
+NOISE = {1: "laplace", 2: "gaussian"}
 SEED = 1
 #: Tables 4 and 5: workload, levels, HDMM's error for Laplace and Gaussian noise.
 ONE_ATTRIBUTE = [
@@ -102,14 +104,12 @@ def one_attribute(sizes: list[int], tables: list[int]) -> Iterator[Row]:
         matrix = _matrix(name, n)
         gram, queries = matrix.gram(), matrix.shape[0]
         bound = svd_bound(gram)
-        for table, order, paper in ((4, 1, laplace), (5, 2, gaussian)):
-            if table in tables:
-                find: Callable[[], float] = (
-                    (lambda g=gram: opt0_laplace(g, seed=SEED).error)  # type: ignore[misc]
-                    if order == 1
-                    else (lambda g=gram: opt0_gaussian(g).error)  # type: ignore[misc]
-                )
-                yield _row(table, name, str(n), order, "OPT_0", find, paper, bound, queries)
+        if 4 in tables:
+            laplacian = partial(opt0_laplace, gram, seed=SEED)
+            yield _row(4, name, str(n), 1, "OPT_0", laplacian, laplace, bound, queries)
+        if 5 in tables:
+            normal = partial(opt0_gaussian, gram)
+            yield _row(5, name, str(n), 2, "OPT_0", normal, gaussian, bound, queries)
 
 
 def many_attributes(tables: list[int], names: str) -> Iterator[Row]:
@@ -120,26 +120,28 @@ def many_attributes(tables: list[int], names: str) -> Iterator[Row]:
         work = _marginals(sizes, masks, prefixes)
         found = workload_bound(work)
         bound = found.value if found.exact else None
-        for table, order, paper in ((6, 1, laplace), (7, 2, gaussian)):
-            if table not in tables:
-                continue
+        shown = "x".join(map(str, sizes))
+        if 6 in tables:
+            hdmm = partial(opt_hdmm, work, 1, seed=SEED)
+            yield _row(6, name, shown, 1, "OPT_HDMM", hdmm, laplace, bound, work.queries)
+        if 7 in tables:
+            hdmm = partial(opt_hdmm, work, 2, seed=SEED)
+            yield _row(7, name, shown, 2, "OPT_HDMM", hdmm, gaussian, bound, work.queries)
+            planner = partial(_residuals, sizes, masks, prefixes)
+            yield _row(7, name, shown, 2, "residuals", planner, gaussian, bound, work.queries)
 
-            def hdmm(work: Workload = work, order: int = order) -> float:
-                return squared_error(opt_hdmm(work, 1 if order == 1 else 2, seed=SEED))
 
-            shown = "x".join(map(str, sizes))
-            yield _row(table, name, shown, order, "OPT_HDMM", hdmm, paper, bound, work.queries)
-            if order == 2:
+@dataclass(frozen=True)
+class _Residuals:
+    error: float
 
-                def planner(sizes: Any = sizes, masks: Any = masks, some: int = prefixes) -> float:
-                    weights = dict.fromkeys(masks, 1.0)
-                    grams = {i: Prefix(sizes[i]).gram() for i in range(some)}
-                    bases = optimal_bases(sizes, weights, grams)
-                    return unit_squared_error(weights, bases, grams)
 
-                yield _row(
-                    table, name, shown, order, "residuals", planner, paper, bound, work.queries
-                )
+def _residuals(sizes: tuple[int, ...], masks: list[int], prefixes: int) -> _Residuals:
+    """Plan residuals, with bases for prefixes."""
+    weights = dict.fromkeys(masks, 1.0)
+    grams = {i: Prefix(sizes[i]).gram() for i in range(prefixes)}
+    bases = optimal_bases(sizes, weights, grams)
+    return _Residuals(unit_squared_error(weights, bases, grams))
 
 
 def _matrix(name: str, n: int) -> QueryMatrix:
@@ -176,22 +178,22 @@ def _row(
     table: int,
     name: str,
     domain: str,
-    order: int,
+    order: Order,
     mechanism: str,
-    find: Callable[[], float],
+    find: Callable[[], Any],
     paper: float,
     bound: float | None,
     queries: int,
 ) -> Row:
     start = time.perf_counter()
-    error = find()
+    error = find().error
     seconds = time.perf_counter() - start
     deviation = DEVIATION[order]
     return {
         "table": table,
         "workload": name,
         "domain": domain,
-        "noise": next(noise for noise, norm in NOISE.items() if norm == order),
+        "noise": NOISE[order],
         "mechanism": mechanism,
         "rmse": round(deviation * math.sqrt(error / queries), 4),
         "paper": paper,

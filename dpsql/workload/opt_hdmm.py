@@ -49,12 +49,7 @@ def opt_hdmm(workload: Workload, order: Order, *, seed: int) -> Strategy:
     sizes = workload.domain.sizes
     if len(sizes) <= MOST_ATTRIBUTES and min(sizes) > 1:
         found.append(opt_m(sizes, _marginal_weights(workload), order, seed=seed))
-    return min(found, key=squared_error)
-
-
-def squared_error(strategy: Strategy) -> float:
-    """Return the total squared error of a strategy in units."""
-    return strategy.squared_error if isinstance(strategy, MarginalStrategy) else strategy.error
+    return min(found, key=lambda strategy: strategy.error)
 
 
 def _marginal_weights(workload: Workload) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

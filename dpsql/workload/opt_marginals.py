@@ -43,13 +43,13 @@ class MarginalStrategy:
     ----------
     theta : array of shape (2**d,)
         Non-negative; normalised to sensitivity 1 in the norm of the noise.
-    squared_error : float
+    error : float
         Expected total squared error of the workload at unit noise variance: multiply by
         the variance of the noise that the budget allows at sensitivity 1.
     """
 
     theta: Floats
-    squared_error: float
+    error: float
 
 
 def characteristic(sizes: Sequence[int]) -> Floats:

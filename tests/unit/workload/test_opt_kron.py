@@ -9,7 +9,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Stacked, Total
-from dpsql.workload.opt_hdmm import opt_hdmm, squared_error
+from dpsql.workload.opt_hdmm import opt_hdmm
 from dpsql.workload.opt_kron import best_factor, opt_kron
 from dpsql.workload.opt_plus import by_attributes, opt_plus
 from dpsql.workload.svd_bound import workload_bound
@@ -100,7 +100,7 @@ def test_groups_must_be_a_partition():
 @pytest.mark.parametrize(("order", "paper"), [(1, 4.84), (2, 7.852)])
 def test_the_best_of_all_is_taken(order, paper):
     workload = union([Stacked.of(Identity(n), Total(n)) for n in CPS])
-    found = squared_error(opt_hdmm(workload, order, seed=1))
+    found = opt_hdmm(workload, order, seed=1).error
     deviation = GAUSS if order == 2 else math.sqrt(2)
     assert workload.rmse(found, deviation) <= paper * 1.0005
     assert found <= opt_kron(workload, order, seed=1).error * (1 + 1e-9)
