@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Database(Protocol):
@@ -42,4 +46,20 @@ class NoiseSource(Protocol):
 
     def discrete_cauchy(self, scale: Fraction) -> int:
         """Draw from ``P(x) proportional to 1/(1 + (x/scale)**4)``."""
+        ...
+
+    def gaussians(
+        self, variance: Fraction, count: int, tick: Callable[[], None] | None = None
+    ) -> Iterator[NDArray[np.int64]]:
+        """Draw ``count`` times from ``P(x) proportional to exp(-x**2/(2 variance))``, in blocks.
+
+        For many cells.  Not exact: ``core.wide.gaussian(variance).distance`` of each draw, known
+        without drawing, belongs to the price (``core.composition``).
+        """
+        ...
+
+    def laplaces(
+        self, scale: Fraction, count: int, tick: Callable[[], None] | None = None
+    ) -> Iterator[NDArray[np.int64]]:
+        """Draw ``count`` times from ``P(x) proportional to exp(-|x|/scale)``, as `gaussians`."""
         ...

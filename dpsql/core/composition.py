@@ -8,6 +8,7 @@ Every mechanism is priced twice, as (epsilon, delta)-DP and as ``delta``-approxi
 from __future__ import annotations
 
 import decimal
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -53,14 +54,71 @@ def rho_of(epsilon: Fraction) -> Fraction:
 
     Notes
     -----
-    The exponential is rounded correctly by `decimal`, so its successor is above the true one;
-    ``1 - 2/(e + 1)`` grows with it, and so does rho with epsilon.
+    ``1 - 2/(e + 1)`` grows with the exponential, and so does rho with epsilon.
     """
     if epsilon <= 0:
         return Fraction(0)
+    return min(_upward(epsilon * (1 - 2 / (_exponential(epsilon) + 1))), epsilon)
+
+
+def delta_of_distance(epsilon: Fraction, distance: Fraction) -> Fraction:
+    """Return what to add to delta where noise is off by a total variation distance.
+
+    A mechanism that is (epsilon, delta)-DP with exact noise is (epsilon, delta + this)-DP with
+    noise at ``distance`` from it on every instance: ``(1 + 3**ceil(epsilon)) * distance``, which is
+    at least ``(1 + e**epsilon) * distance`` (docs/proofs/table_sampler.md).
+
+    Parameters
+    ----------
+    epsilon : Fraction, >= 0
+        The epsilon at which the guarantee is stated.
+    distance : Fraction, >= 0
+        Of all draws together.
+    """
+    factor: int = 1 + 3 ** math.ceil(epsilon)
+    return min(factor * distance, Fraction(1))
+
+
+def zcdp_with_distance(exact: Zcdp, distance: Fraction) -> Zcdp:
+    """Return the zCDP price of a mechanism whose noise is off by a total variation distance.
+
+    Rho stays.  With ``n = distance`` delta grows by ``n + e**x n + exp(-(x - rho)**2/(4 rho))``,
+    whatever ``x > rho``; the best, ``2 sqrt(rho ln(1/n)) - rho``, gives about
+    ``2 exp(-(sqrt(ln(1/n)) - sqrt(rho))**2)`` (docs/proofs/wide_noise.md; PRIVACY.md section 3).
+
+    Parameters
+    ----------
+    exact : Zcdp
+        The price with exact noise; several rounds chosen on the way may be priced as one.
+    distance : Fraction, >= 0
+        Sum over all draws, at most, on every path.
+
+    Returns
+    -------
+    Zcdp
+        Rounded up; delta 1, which no account admits, where rho is too large for the distance.
+    """
+    if distance <= 0:
+        return exact
+    if exact.rho <= 0:
+        return Zcdp(exact.rho, _upward(min(exact.delta + 2 * distance, Fraction(1))))
+    logarithm = math.log(distance.denominator) - math.log(distance.numerator)
+    rho = float(exact.rho)
+    best = Fraction(round((2 * math.sqrt(rho * max(logarithm, 0.0)) - rho) * 2**40), 2**40)
+    if best <= exact.rho:
+        return Zcdp(exact.rho, Fraction(1))
+    shifted = (1 + _exponential(best)) * distance
+    beyond = _exponential(-((best - exact.rho) ** 2) / (4 * exact.rho))
+    return Zcdp(exact.rho, _upward(min(exact.delta + shifted + beyond, Fraction(1))))
+
+
+def _exponential(x: Fraction) -> Fraction:
+    """Return a number not below ``exp(x)``: `decimal` rounds correctly, this is the next one."""
     context = decimal.Context(prec=_DIGITS, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
     context.rounding = decimal.ROUND_CEILING
-    above = context.divide(decimal.Decimal(epsilon.numerator), decimal.Decimal(epsilon.denominator))
-    exponential = Fraction(context.next_plus(context.exp(above)))
-    rho = Fraction(above) * (1 - 2 / (exponential + 1))
-    return min(Fraction(-((-rho.numerator * _GRID) // rho.denominator), _GRID), epsilon)
+    above = context.divide(decimal.Decimal(x.numerator), decimal.Decimal(x.denominator))
+    return Fraction(context.next_plus(context.exp(above)))
+
+
+def _upward(value: Fraction) -> Fraction:
+    return Fraction(math.ceil(value * _GRID), _GRID)

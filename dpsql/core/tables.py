@@ -26,6 +26,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.core import tabulate
+from dpsql.core.composition import delta_of_distance
 from dpsql.core.tabulate import Cumulative
 from dpsql.errors import InternalError
 
@@ -46,7 +47,7 @@ class Table:
     Attributes
     ----------
     name : str
-        ``discrete_gaussian`` or ``discrete_laplace``.
+        ``discrete_gaussian``, ``discrete_laplace`` or ``laplace_digit``.
     parameter : Fraction
         ``sigma**2`` or the scale.
     distance : Fraction
@@ -126,7 +127,7 @@ class Table:
     def delta(self, draws: int, epsilon: Fraction) -> Fraction:
         """Give what to add to delta where exact noise would satisfy (epsilon, delta)-DP.
 
-        ``1 + 3**ceil(epsilon)``, at least ``1 + e**epsilon``, times the distance.
+        As `composition.delta_of_distance`.
 
         Parameters
         ----------
@@ -135,9 +136,7 @@ class Table:
         epsilon : Fraction, >= 0
             The epsilon at which the guarantee is stated.
         """
-        whole = -(-epsilon.numerator // epsilon.denominator)
-        factor: int = 1 + 3**whole
-        return min(factor * draws * self.distance, Fraction(1))
+        return delta_of_distance(epsilon, self.total_distance(draws))
 
 
 def gaussian(sigma_squared: Fraction, tick: Callable[[], None] | None = None) -> Table:
@@ -176,6 +175,12 @@ def laplace(scale: Fraction, tick: Callable[[], None] | None = None) -> Table:
     """
     law = tabulate.laplace(scale, 63 + 8 * TAIL_BYTES, tick)
     return build("discrete_laplace", scale, law, 63, tick)
+
+
+def laplace_digit(scale: Fraction, base: int, tick: Callable[[], None] | None = None) -> Table:
+    """Tabulate the low digit of discrete Laplace noise (`tabulate.laplace_digit`)."""
+    law = tabulate.laplace_digit(scale, base, 63 + 8 * TAIL_BYTES, tick)
+    return build("laplace_digit", scale, law, 63, tick)
 
 
 def build(

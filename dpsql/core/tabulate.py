@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
 from dpsql.errors import InternalError, InvalidParameter
 
@@ -82,6 +83,47 @@ def laplace(scale: Fraction, bits: int, tick: Callable[[], None] | None = None) 
     return _cumulative(1 / scale, Fraction(0), bits, MAX_ENTRIES / scale, tick)
 
 
+def laplace_digit(
+    scale: Fraction, base: int, bits: int, tick: Callable[[], None] | None = None
+) -> Cumulative:
+    """Tabulate the low digit of discrete Laplace noise, ``-base < d < base``.
+
+    ``P(d) proportional to r**|d| + r**(|d|+2) + ... + r**(2 base-2-|d|)``, ``r = exp(-1/scale)``,
+    is the law of ``(G mod base) - (H mod base)`` for independent geometric G and H
+    (docs/proofs/wide_noise.md).  Nothing is cut.
+
+    Parameters
+    ----------
+    scale : Fraction, > 0
+        Of the noise ``G - H``, in counts.
+    base : int, >= 1
+        One more than the largest magnitude.
+    bits, tick
+        As in `gaussian`.
+    """
+    if scale <= 0 or base < 1:
+        raise InternalError("a digit needs a scale and a base greater than 0")
+    work = max(bits, TAIL) + _GUARD
+    one = 1 << work
+    powers, squares = [(one, one)], [(one, one)]
+    for rate, found in ((1 / scale, powers), (2 / scale, squares)):
+        for low, high, _, _ in weights(rate, Fraction(0), work):
+            if len(found) >= base:
+                break
+            found.append((low, high))
+    inner = list(accumulate(squares, lambda a, b: (a[0] + b[0], a[1] + b[1])))
+    sums: list[int] = []
+    sum_low = sum_high = 0
+    for d, (low, high) in enumerate(powers):
+        times = 1 if d == 0 else 2
+        sum_low += times * (low * inner[base - 1 - d][0] >> work)
+        sum_high += times * -(-high * inner[base - 1 - d][1] >> work)
+        sums.append(sum_low)
+        if tick is not None and d % _EVERY == 0:
+            tick()
+    return _rounded(sums, sum_high, Fraction(0), bits, tick)
+
+
 def exponential(x: Fraction, bits: int) -> tuple[int, int]:
     """Give integers ``low <= 2**bits * exp(-x) <= high``, for ``x >= 0``."""
     if x >= bits:  # exp(-x) < 2**-bits
@@ -149,14 +191,21 @@ def _cumulative(
         sums.append(sum_low)
         if tick is not None and len(sums) % _EVERY == 0:
             tick()
-    sums.pop()
+    tail = Fraction(weight_high << (work + 1), (one - ratio_high) * sum_low)
+    return _rounded(sums, sum_high, tail, bits, tick)
+
+
+def _rounded(
+    sums: list[int], sum_high: int, tail: Fraction, bits: int, tick: Callable[[], None] | None
+) -> Cumulative:
+    """Divide lower bounds of partial sums by the whole; ``tail`` is what has been cut."""
+    sum_low = sums[-1]
     top = (1 << bits) - 1
     values = []
-    for k, partial in enumerate(sums):
+    for k, partial in enumerate(sums[:-1]):
         values.append(min((partial << bits) // sum_high, top))
         if tick is not None and k % _EVERY == 0:
             tick()
-    tail = Fraction(weight_high << (work + 1), (one - ratio_high) * sum_low)
     # each entry is below its exact value by at most one unit and the width of the sums
     unit = Fraction(1, 1 << bits) + Fraction(2 * (sum_high - sum_low), sum_low)
     return Cumulative(values, bits, _rounded_up(min(tail + len(values) * unit, Fraction(1))))

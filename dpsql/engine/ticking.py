@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dpsql.ports import NoiseSource
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Draws between two looks at whether the statement was cancelled: some milliseconds.
 _DRAWS = 256
@@ -32,6 +37,18 @@ class Ticking:
         """Draw from the discrete Cauchy law."""
         self._count()
         return self._noise.discrete_cauchy(scale)
+
+    def gaussians(
+        self, variance: Fraction, count: int, tick: Callable[[], None] | None = None
+    ) -> Iterator[NDArray[np.int64]]:
+        """Draw many times from the discrete Gaussian law."""
+        return self._noise.gaussians(variance, count, tick or self._tick)
+
+    def laplaces(
+        self, scale: Fraction, count: int, tick: Callable[[], None] | None = None
+    ) -> Iterator[NDArray[np.int64]]:
+        """Draw many times from the discrete Laplace law."""
+        return self._noise.laplaces(scale, count, tick or self._tick)
 
     def _count(self) -> None:
         self._left -= 1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.core.composition import Zcdp, rho_of, zcdp
+from dpsql.core.composition import Zcdp, delta_of_distance, rho_of, zcdp, zcdp_with_distance
 from dpsql.core.mechanisms import calibrated, cauchy, laplace, threshold
 from dpsql.model import Guarantee
 
@@ -122,3 +122,87 @@ def test_a_mechanism_that_knows_no_rho_pays_for_its_epsilon() -> None:
     assert zcdp(plan, plan.guarantee) == Zcdp(rho_of(Fraction(1)), Fraction(1, 10**6))
     own = type("Plan", (), {"zcdp": Zcdp(Fraction(1, 100), Fraction(0))})()
     assert zcdp(own, Guarantee(Fraction(1), Fraction(0))).rho == Fraction(1, 100)
+
+
+def cut_gaussian(variance: float, reach: int, shift: int, window: int) -> tuple[list, list, float]:
+    """An exact discrete Gaussian, the same cut at ``reach``, both shifted, and their distance."""
+    weights = [math.exp(-((x - shift) ** 2) / (2 * variance)) for x in range(-window, window + 1)]
+    total = math.fsum(weights)
+    exact = [w / total for w in weights]
+    inside = [abs(x - shift) <= reach for x in range(-window, window + 1)]
+    kept = math.fsum(p for p, b in zip(exact, inside, strict=True) if b)
+    cut = [p / kept if b else 0.0 for p, b in zip(exact, inside, strict=True)]
+    return exact, cut, 1 - kept
+
+
+@pytest.mark.parametrize(
+    ("variance", "reach", "shift"), [(4, 9, 1), (4, 9, 3), (9, 20, 2), (1, 6, 2)]
+)
+def test_noise_that_is_cut_keeps_the_price_with_its_distance(variance, reach, shift) -> None:
+    """Trim as the proof does; the rest keeps every moment, and no more than delta is lost."""
+    window = 3 * reach + 10
+    p, p_cut, n = cut_gaussian(variance, reach, shift, window)
+    q, q_cut, _ = cut_gaussian(variance, reach, 0, window)
+    rho = Fraction(shift**2, 2 * variance)
+    price = zcdp_with_distance(Zcdp(rho, Fraction(0)), Fraction(n))
+    assert price.rho == rho
+    trimmed = [
+        min(a * min(1, d / b), c) if b > 0 else 0.0
+        for a, b, c, d in zip(p, q, p_cut, q_cut, strict=True)
+    ]
+    lost = 1 - math.fsum(trimmed)
+    assert lost <= price.delta
+    # and the distance alone would not do: a neighbour has no mass where this one still has some
+    assert math.fsum(a for a, d in zip(p_cut, q_cut, strict=True) if d == 0) > n
+    for order in (1.001, 1.1, 2, 5, 20):
+        pairs = [(math.log(t), math.log(d)) for t, d in zip(trimmed, q_cut, strict=True) if t > 0]
+        moment = log_moment(*zip(*pairs, strict=True), order)
+        assert moment <= order * (order - 1) * float(rho) + 1e-9
+    # what follows from the price for events, at any epsilon
+    for epsilon in (0.5, 1, 2, 4, 8):
+        reached = math.fsum(
+            max(a - math.exp(epsilon) * d, 0) for a, d in zip(p_cut, q_cut, strict=True)
+        )
+        orders = [1 + k / 50 for k in range(1, 600)]
+        converted = min(
+            math.exp((a - 1) * (a * float(rho) - epsilon)) * (1 - 1 / a) ** a / (a - 1)
+            for a in orders
+        )
+        assert reached <= converted + float(price.delta)
+
+
+RHOS = st.fractions(min_value=Fraction(1, 10**6), max_value=20, max_denominator=10**6)
+
+
+@given(RHOS, st.integers(30, 126), st.floats(min_value=1e-3, max_value=100))
+def test_no_other_trim_is_much_cheaper_and_the_closed_form_is_kept(rho, bits, other) -> None:
+    n = Fraction(3, 2**bits)
+    price = zcdp_with_distance(Zcdp(rho, Fraction(1, 10**9)), n)
+    added = float(price.delta - Fraction(1, 10**9))
+    logarithm, r = -math.log(n), float(rho)
+    if math.sqrt(logarithm) - math.sqrt(r) < 0.5:
+        assert 0 < added <= 1
+        return
+    # 40 decimals, and at most the closed form with the distance itself
+    closed = 2 * math.exp(-((math.sqrt(logarithm) - math.sqrt(r)) ** 2)) + float(n)
+    assert min(closed, 1 - 1e-9) * (1 - 1e-6) <= added <= closed * (1 + 1e-4) + 2e-40
+    if other > r:
+        cost = float(n) * (1 + math.exp(other)) + math.exp(-((other - r) ** 2) / (4 * r))
+        assert added <= 2 * cost + 2e-40
+
+
+def test_exact_noise_costs_nothing_more_and_hopeless_noise_everything() -> None:
+    exact = Zcdp(Fraction(1, 3), Fraction(1, 10**7))
+    assert zcdp_with_distance(exact, Fraction(0)) == exact
+    assert zcdp_with_distance(exact, Fraction(1)).delta == 1
+    assert zcdp_with_distance(Zcdp(Fraction(90), Fraction(0)), Fraction(1, 2**126)).delta == 1
+    free = zcdp_with_distance(Zcdp(Fraction(0), Fraction(0)), Fraction(1, 10**20))
+    assert free == Zcdp(Fraction(0), Fraction(2, 10**20))
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(29, 10)])
+def test_what_a_distance_adds_to_delta(epsilon) -> None:
+    n = Fraction(1, 10**30)
+    least = (1 + math.exp(epsilon)) * 1e-30
+    assert least * (1 - 1e-12) <= delta_of_distance(epsilon, n) <= 3.1 * least
+    assert delta_of_distance(epsilon, Fraction(2)) == 1
