@@ -256,7 +256,8 @@ def test_every_variance_is_split_exactly_and_within_the_theorem() -> None:
         assert law.terms[-1].parameter == rest <= 64**2
         assert not law.terms[-1].shared
         assert len(law.terms) <= 1 + max(0, math.ceil(math.log2(float(variance) / 64**2) / 22) + 1)
-        assert law.distance <= len(law.terms) * Fraction(129, 128) * wide.TABLE_DISTANCE
+        sums = len(law.terms) - 1
+        assert law.distance == (sums + 1) * wide.TABLE_DISTANCE + sums * wide.SUM_DISTANCE
 
 
 def test_all_variances_share_the_tables_of_low_parts() -> None:
