@@ -220,9 +220,8 @@ def build(
             tick()
     wanted = min(max(reach.bit_length() + 3, _LEAST_GUIDE), _MOST_GUIDE)
     guide_bits = min(wanted, head_bits)
-    starts = np.arange((1 << guide_bits) + 1, dtype=np.uint64) << np.uint64(head_bits - guide_bits)
-    before = np.searchsorted(heads.astype(np.uint64), starts, side="left")
-    guide = np.where(np.diff(before) == 0, before[:-1], -1).astype(np.int32)
+    inside = np.bincount(heads >> (head_bits - guide_bits), minlength=1 << guide_bits)
+    guide = np.where(inside == 0, np.cumsum(inside), -1).astype(np.int32)
     for array in (heads, guide):
         array.setflags(write=False)
     return Table(
