@@ -57,7 +57,7 @@ def public_groups(question: Question, database: Database) -> list[Key] | None:
         return [()]
     if question.group_domains is None:
         return None
-    parts = [_values(domain, database) for domain in question.group_domains]
+    parts = [domain_values(domain, database) for domain in question.group_domains]
     size = prod(len(part) for part in parts)
     if size > MAX_GROUPS:
         raise NotAnswerable(
@@ -103,7 +103,7 @@ def most_groups(question: Question) -> int | None:
     return MAX_CELLS // cells if cells else None
 
 
-def _values(domain: GroupDomain, database: Database) -> Sequence[tuple[object, ...]]:
+def domain_values(domain: GroupDomain, database: Database) -> Sequence[tuple[object, ...]]:
     """Read one domain; of a public query only which groups it has, in a fixed order."""
     if domain.query is None:
         return database.execute(domain.sql or "")

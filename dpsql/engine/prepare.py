@@ -10,12 +10,12 @@ constraint invalidates plans that relied on it).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import NotAnswerable, UnsupportedConstruct
-from dpsql.model import Question
+from dpsql.model import JoinQuery, Question
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -69,11 +69,8 @@ def prepare(
         error.query = str(analysis["sql"])
         raise
     if set(analysis["collations"]) - {0, DEFAULT_COLLATION}:
-        _check_collations(question, services)
-    named = tuple(int(relation["oid"]) for relation in analysis["relations"])
-    own = (oid for kind in ("types", "collations") for oid in analysis[kind])
-    seen = {*services.catalog.seen, *named, *(int(oid) for oid in own if int(oid) >= FIRST_OWN)}
-    relations = tuple(sorted(seen))
+        check_collations(question.aggregates, services)
+    named, relations = names_of(analysis, services)
     fingerprint = services.catalog.fingerprint(relations)
     prepared = Prepared(str(analysis["sql"]), question, relations, fingerprint, named)
     if services.catalog.immutable(analysis["functions"]) and not analysis["sqlvalue"]:
@@ -81,6 +78,16 @@ def prepare(
             services.plans.pop(next(iter(services.plans)))
         services.plans[key] = prepared
     return prepared
+
+
+def names_of(
+    analysis: Mapping[str, Any], services: Services
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the relations that a text names, and all that its validity hangs on, by OID."""
+    named = tuple(int(relation["oid"]) for relation in analysis["relations"])
+    own = (oid for kind in ("types", "collations") for oid in analysis[kind])
+    seen = {*services.catalog.seen, *named, *(int(oid) for oid in own if int(oid) >= FIRST_OWN)}
+    return named, tuple(sorted(seen))
 
 
 def require_rows(question: Question, what: str) -> None:
@@ -108,7 +115,7 @@ def require_built_in(types: Sequence[int], what: str) -> None:
         )
 
 
-def _check_collations(question: Question, services: Services) -> None:
+def check_collations(queries: Sequence[JoinQuery], services: Services) -> None:
     """Refuse what cannot be written as one counting statement because of its collations.
 
     Flattening makes the collations of derived columns explicit, and two explicit ones may meet;
@@ -119,7 +126,7 @@ def _check_collations(question: Question, services: Services) -> None:
     from dpsql.query.elimination import make_plan
     from dpsql.query.screen import INDETERMINATE
 
-    for query in question.aggregates:
+    for query in queries:
         plan = make_plan(query, (), answer=True, tick=services.database.tick)
         if INDETERMINATE in services.catalog.analyze_counting(counting_sql(plan))["constructs"]:
             refusals.refuse("indeterminate_collation")

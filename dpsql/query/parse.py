@@ -46,7 +46,7 @@ def parse(sql: str) -> Select:
     SyntaxInvalid
         If the text is not one SELECT statement as PostgreSQL writes it.
     """
-    parser = _Parser(tokenize(sql.rstrip().removesuffix(";")))
+    parser = Parser(tokenize(sql.rstrip().removesuffix(";")))
     try:
         query = parser.statement(outermost=True)
     except RecursionError:
@@ -56,7 +56,7 @@ def parse(sql: str) -> Select:
     return query
 
 
-class _Parser(ExpressionParser):
+class Parser(ExpressionParser):
     """SELECT, FROM and their clauses on top of expressions."""
 
     def statement(self, *, outermost: bool = False) -> Select:
@@ -87,18 +87,18 @@ class _Parser(ExpressionParser):
                 sources.append(self._from_item())
         where = self.expression() if self.accept("WHERE") else None
         group: list[Node] = []
+        sets: tuple[tuple[Node, ...], ...] = ()
         grouped = False
         if self.keyword == "GROUP":
             self.advance()
             self.expect("BY")
             grouped = True
-            group = self._group()
+            group, sets = self.grouping(outermost=outermost)
         self.in_output = outermost
         having = self.expression() if self.accept("HAVING") else None
         if self.keyword == "WINDOW":
             self.refuse("window")
-        if self.keyword in ("UNION", "INTERSECT", "EXCEPT"):
-            self.refuse("set_operation")
+        self.before_set_operation(outermost=outermost)
         order = self._order()
         limit, offset = self._limit()
         self.in_output = False
@@ -106,8 +106,17 @@ class _Parser(ExpressionParser):
             self.refuse("row_lock")
         return Select(
             start, targets, tuple(sources), where, tuple(group), grouped, having, order,
-            distinct, limit, offset, ctes,
+            distinct, limit, offset, ctes, sets,
         )  # fmt: skip
+
+    def before_set_operation(self, *, outermost: bool) -> None:  # noqa: ARG002
+        """Refuse UNION and its like."""
+        if self.keyword in ("UNION", "INTERSECT", "EXCEPT"):
+            self.refuse("set_operation")
+
+    def grouping(self, *, outermost: bool) -> tuple[list[Node], tuple[tuple[Node, ...], ...]]:  # noqa: ARG002
+        """Read what follows GROUP BY: expressions, and grouping sets where these are allowed."""
+        return self._group(), ()
 
     def _with(self) -> tuple[With, ...]:
         if self.keyword == "RECURSIVE":

@@ -51,7 +51,7 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
     NotAnswerable
         Names the construct and its position in ``analysis["sql"]``.  No private row was read.
     """
-    with _shallow():
+    with shallow():
         return _analyse(analysis, catalog, use_keys)
 
 
@@ -65,12 +65,12 @@ def require_flat(text: str, catalog: Catalog) -> None:
     NotAnswerable
         What every question that reads the same would be refused for.
     """
-    with _shallow(), suppress(UnreadableRelation):
+    with shallow(), suppress(UnreadableRelation):
         Flattener(catalog).top(parse(text))
 
 
 @contextmanager
-def _shallow() -> Iterator[None]:
+def shallow() -> Iterator[None]:
     """Refuse what is too deep for the functions that call themselves."""
     try:
         yield
@@ -83,11 +83,11 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
     flattener = Flattener(catalog)
     scope = flattener.top(query)
     block = flattener.block
-    columns = _columns(analysis, catalog)
+    columns = output_columns(analysis, catalog)
     names = aggregate_names(analysis, catalog)
     output = separate(query, scope, catalog, columns, names, block.relations)
     screen(analysis, catalog)
-    base = _graph(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys)
+    base = graph_of(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys)
     domains = plan(base, catalog)
     graphs: dict[Emitted, Graph] = {}
 
@@ -98,7 +98,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         graph = base
         if extra or needed:
             conditions = [*block.conjuncts, *extra]
-            graph = _graph(
+            graph = graph_of(
                 flattener, conditions, output.keys, catalog, needed=needed, use_keys=use_keys
             )
         emitted = emit(graph, measure)
@@ -144,7 +144,7 @@ def _most(measure: Measure, graph: Graph, catalog: Catalog) -> int | None:
     return most_values(measure.distinct, graph, catalog)
 
 
-def _columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColumn, ...]:
+def output_columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColumn, ...]:
     """Name the output columns' types, which ``dp.analyze`` gives by OID and modifier."""
     listed = analysis["columns"]
     calls = ", ".join(
@@ -156,15 +156,16 @@ def _columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColum
     return tuple(OutputColumn(c["name"], t) for c, t in zip(listed, names, strict=True))
 
 
-def _graph(
+def graph_of(
     flattener: Flattener,
     conditions: list[Expr],
     keys: list[Expr],
     catalog: Catalog,
     *,
-    use_keys: bool,
+    use_keys: bool = True,
     needed: Iterable[Expr] = (),
 ) -> Graph:
+    """Build the settled graph of a block under some conditions, with its units."""
     graph = build(flattener.block.relations, conditions, keys, needed)
     if use_keys and not graph.contradiction:
         remove_foreign_key_joins(graph)

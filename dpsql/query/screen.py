@@ -50,8 +50,12 @@ def aggregate_names(analysis: Mapping[str, Any], catalog: Catalog) -> frozenset[
     return frozenset(f.name for f in facts if f and f.kind == "a" and f.schema == "pg_catalog")
 
 
-def screen(analysis: Mapping[str, Any], catalog: Catalog) -> None:
+def screen(
+    analysis: Mapping[str, Any], catalog: Catalog, own: frozenset[str] = frozenset()
+) -> None:
     """Refuse functions, commands and collations that nothing can allow.
+
+    ``own`` names functions of the schema ``dp`` that this kind of statement may call.
 
     Raises
     ------
@@ -68,6 +72,8 @@ def screen(analysis: Mapping[str, Any], catalog: Catalog) -> None:
         if facts is None:
             raise functions.not_allowed("an unknown function", None)
         if facts.schema == "public" and (facts.name, facts.kind) in _OWN:
+            continue
+        if facts.schema == "dp" and facts.name in own:
             continue
         if facts.kind == "a":
             refusals.refuse("other_aggregate")

@@ -122,7 +122,10 @@ class With:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """One SELECT without set operations."""
+    """One SELECT without set operations.
+
+    ``sets`` are its grouping sets, if it says so: CUBE and the like written out.
+    """
 
     position: int
     targets: tuple[Target, ...]
@@ -136,3 +139,4 @@ class Select:
     limit: Node | None = None
     offset: Node | None = None
     ctes: tuple[With, ...] = ()
+    sets: tuple[tuple[Node, ...], ...] = ()

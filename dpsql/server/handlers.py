@@ -185,7 +185,57 @@ def require_flat(plpy: Any, session: Session, *, query: str) -> None:
     require(query, session.services(plpy).catalog)
 
 
-def _text(query: str | None) -> str:
+def release(
+    plpy: Any, session: Session, *, name: str | None, query: str, terms: Sequence[Any]
+) -> str:
+    """``dp.release_query``: measure a workload, publish it, return the table's name."""
+    from dpsql.engine.publish import publish
+    from dpsql.engine.release import Terms
+
+    services = session.services(plpy)
+    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    named = _text(name, "name")
+    return publish(
+        named, _text(query), Terms.of(*terms), role, settings, services, session.in_snapshot
+    )
+
+
+def measure_release(plpy: Any, session: Session) -> bool:
+    """``dp.measure_release``: what `Session.in_snapshot` was given, in the caller's snapshot."""
+    del plpy
+    session.run_pending()
+    return True
+
+
+def refresh_release(plpy: Any, session: Session, *, name: str | None) -> str:
+    """``dp.refresh_release_query``: measure again, pay again, replace the table."""
+    from dpsql.engine.publish import refresh
+
+    services = session.services(plpy)
+    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    return refresh(_text(name, "name"), role, settings, services, session.in_snapshot)
+
+
+def share_release(plpy: Any, session: Session, *, name: str | None, role: int | None) -> None:
+    """``dp.share_release_with``: let a role read a release, and charge it."""
+    from dpsql.engine.publish import share
+
+    share(_text(name, "name"), int(_text(role, "role")), session.services(plpy))
+
+
+def plan_release(
+    plpy: Any, session: Session, *, query: str, terms: Sequence[Any]
+) -> list[list[str | None]]:
+    """``dp.plan_release_query``: cost and error of every mechanism; charges nothing."""
+    from dpsql.engine.release import Terms
+    from dpsql.engine.release_plan import plan
+
+    services = session.services(plpy)
+    _, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    return _as_texts(plan(_text(query), Terms.of(*terms), settings, services))
+
+
+def _text(query: Any, parameter: str = "query") -> Any:
     if query is None:
-        raise InvalidParameter('parameter "query" must not be null')
+        raise InvalidParameter(f'parameter "{parameter}" must not be null')
     return query

@@ -6,11 +6,13 @@ who asked (STYLE.md 5.4).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.services import Services
+from dpsql.errors import InternalError
 from dpsql.ledger.model import Charge, Charged, Hit, Outlook
 from dpsql.server.catalog import SpiCatalog
 from dpsql.server.spi import SpiDatabase
@@ -29,13 +31,15 @@ class Session:
     # Whether this call may have read protected rows, and whether it charged the role.
     touched: bool = False
     charged: bool = False
+    pending: Callable[[], None] | None = None
+    database: SpiDatabase | None = None
 
     def services(self, plpy: Any) -> Services:
         """Wire the ports for one call."""
         from dpsql.core.rng import SystemNoise
 
         self.touched = self.charged = False
-        database = SpiDatabase(plpy, self.statements)
+        database = self.database = SpiDatabase(plpy, self.statements)
         return Services(
             database=database,
             catalog=SpiCatalog(database),
@@ -45,6 +49,28 @@ class Session:
             note=database.note,
             plans=self.plans,
         )
+
+    def in_snapshot(self, work: Callable[[], Any]) -> Any:
+        """Run reads in one snapshot, that of a statement which calls a STABLE function for them.
+
+        A volatile function, which may write, would take a new snapshot for each statement.
+        """
+        if self.database is None:
+            raise InternalError("there is no database to read")
+        found: list[Any] = []
+        self.pending = lambda: found.append(work())
+        try:
+            self.database.execute("select dp.python_measure_release() as done")
+        finally:
+            self.pending = None
+        return found[0]
+
+    def run_pending(self) -> None:
+        """Run what `in_snapshot` was given."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            raise InternalError("nothing waits for a snapshot")
+        pending()
 
 
 class _Ledger:

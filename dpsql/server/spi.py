@@ -14,6 +14,8 @@ from typing import Any
 from dpsql.errors import InternalError
 
 _TICK = "select 1"
+# SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
+_WITHOUT_ROWS = frozenset((4, 7, 8, 9))
 
 
 class SpiDatabase:
@@ -35,6 +37,8 @@ class SpiDatabase:
             result = self._plpy.execute(plan, [value for _, value in parameters])
         else:
             result = self._plpy.execute(sql)
+        if result.status() in _WITHOUT_ROWS:
+            return []
         names = result.colnames()
         if len(set(names)) < len(names):
             raise InternalError("a statement's result columns have equal names")

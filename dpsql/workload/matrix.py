@@ -71,6 +71,10 @@ class QueryMatrix(ABC):
         """Queries and levels."""
         return self._shape()
 
+    def bounds(self) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+        """List the ranges ``start <= level < stop`` that the queries are, if they all are."""
+        return None
+
     def dense(self) -> Floats:
         """Write the matrix down.
 
@@ -212,6 +216,10 @@ class Prefix(_NonNegative):
     def _transposed(self, table: Floats) -> Floats:
         return np.asarray(np.cumsum(table[::-1], axis=0)[::-1])
 
+    def bounds(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """See `QueryMatrix.bounds`."""
+        return np.zeros(self.n, dtype=np.intp), np.arange(1, self.n + 1)
+
 
 class _Ranges(_NonNegative):
     """Ranges ``start <= level < stop``."""
@@ -221,6 +229,10 @@ class _Ranges(_NonNegative):
     @abstractmethod
     def _bounds(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """List the starts and the stops."""
+
+    def bounds(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """See `QueryMatrix.bounds`."""
+        return self._bounds()
 
     def _dense(self) -> Floats:
         start, stop = self._bounds()
@@ -444,3 +456,18 @@ def gram_pinv(gram: Floats) -> Floats:
     values, vectors = np.linalg.eigh(gram)
     kept = values > RANK_TOLERANCE * max(values[-1], 0)
     return np.asarray((vectors[:, kept] / values[kept]) @ vectors[:, kept].T)
+
+
+def invert(gram: Floats) -> Floats:
+    """Invert a Gram matrix: by Cholesky, or as `gram_pinv` where it is singular or nearly so."""
+    from scipy.linalg.lapack import dpocon, dpotrf, dpotri
+
+    factor, failed = dpotrf(gram, lower=1)
+    if failed == 0:
+        condition, failed = dpocon(factor, float(np.abs(gram).sum(axis=0).max()), uplo="L")
+        if failed == 0 and condition > RANK_TOLERANCE:
+            half, failed = dpotri(factor, lower=1)
+            if failed == 0:
+                lower = np.tril(half)
+                return np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64)
+    return gram_pinv(gram)

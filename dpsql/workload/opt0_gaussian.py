@@ -19,6 +19,7 @@ HDMM's constraint ``diag(X) = 1`` is no loss, since a larger ``X`` is never wors
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +76,11 @@ class GaussianStrategy:
 
 
 def opt0_gaussian(
-    gram: Floats, *, gap: float = GAP, iterations: int = ITERATIONS
+    gram: Floats,
+    *,
+    gap: float = GAP,
+    iterations: int = ITERATIONS,
+    tick: Callable[[], None] = lambda: None,
 ) -> GaussianStrategy:
     """Find the strategy with the least squared error under Gaussian noise.
 
@@ -87,6 +92,8 @@ def opt0_gaussian(
         Relative gap of squared errors that is small enough, above 0.
     iterations : int
         At most so many eigendecompositions, at least 1; each takes about ``10 n^3`` operations.
+    tick : callable
+        Called before each; may raise to cancel.
 
     Returns
     -------
@@ -108,6 +115,7 @@ def opt0_gaussian(
     mu: Floats = np.ones(n)
     best, error, bound, done = np.eye(n), float(n), 0.0, 0
     while done < iterations and error > (1 + gap) * bound:
+        tick()
         mu = np.maximum(mu, LEAST * mu.mean())
         done += 1
         root, total = _root(workload, np.sqrt(mu))

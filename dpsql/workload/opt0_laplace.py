@@ -81,6 +81,7 @@ def opt0_laplace(
     p: int | None = None,
     restarts: int | None = None,
     iterations: int = ITERATIONS,
+    tick: Callable[[], None] = lambda: None,
 ) -> PIdentity:
     """Find a p-Identity strategy with a small squared error under Laplace noise.
 
@@ -96,6 +97,8 @@ def opt0_laplace(
         Beginnings, at least 1; by default as many as a few seconds allow.
     iterations : int
         Steps of L-BFGS from each beginning, at least 1.
+    tick : callable
+        Called at every evaluation; may raise to cancel.
 
     Returns
     -------
@@ -123,7 +126,7 @@ def opt0_laplace(
     objective = p_identity_objective(gram / scale, rows)
     for turn in range(turns):
         theta = random.random((rows, n)) * SPREADS[turn % len(SPREADS)]
-        found = PIdentity(_descend(objective, theta, iterations), np.inf)
+        found = PIdentity(_descend(objective, theta, iterations, tick), np.inf)
         error = _error(found.gram(), gram)
         if error < best.error:
             best = replace(found, error=error)
@@ -168,13 +171,20 @@ def p_identity_objective(gram: Floats, p: int) -> Callable[[Floats], tuple[float
 
 
 def _descend(
-    objective: Callable[[Floats], tuple[float, Floats]], theta: Floats, iterations: int
+    objective: Callable[[Floats], tuple[float, Floats]],
+    theta: Floats,
+    iterations: int,
+    tick: Callable[[], None],
 ) -> Floats:
     """Go down from one beginning."""
     from scipy.optimize import Bounds, minimize
 
+    def ticking(flat: Floats) -> tuple[float, Floats]:
+        tick()
+        return objective(flat)
+
     result = minimize(
-        objective,
+        ticking,
         theta.ravel(),
         jac=True,
         method="L-BFGS-B",

@@ -9,13 +9,24 @@ turn each is enough.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.kronecker import Kronecker
-from dpsql.workload.matrix import RANK_TOLERANCE, Dense, Floats, Identity, Order, QueryMatrix, Total
+from dpsql.workload.matrix import (
+    RANK_TOLERANCE,
+    Dense,
+    Floats,
+    Identity,
+    Order,
+    QueryMatrix,
+    Total,
+    invert,
+)
 from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
 from dpsql.workload.workload import Workload
@@ -27,6 +38,10 @@ IMPROVEMENT = 1e-4
 RESTARTS = 3
 #: Random beginnings of OPT_0 for Laplace noise in each turn.
 TURNS = 4
+#: Levels up to which OPT_0 is asked: beyond it takes minutes.
+MOST_OPTIMISED = 1100
+#: Children of a node of the tree that stands in for it.
+BRANCHES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +68,7 @@ def opt_kron(
     seed: int,
     restarts: int = RESTARTS,
     rounds: int = ROUNDS,
+    tick: Callable[[], None] = lambda: None,
 ) -> KroneckerStrategy:
     """Optimise a strategy for each attribute in turn.
 
@@ -66,6 +82,8 @@ def opt_kron(
         Of random beginnings; the result is a function of the arguments.
     restarts, rounds : int
         Beginnings of unions, and turns of all factors from each; at least 1.
+    tick : callable
+        Called now and then; may raise to cancel.
     """
     terms = workload.gram_terms
     coefficients = np.array([term.coefficient for term in terms])
@@ -83,7 +101,7 @@ def opt_kron(
             for i in range(len(sizes)):
                 others = coefficients * np.delete(traces, i, axis=1).prod(axis=1)
                 gram = _weighted(others, [term.factors[i] for term in terms])
-                factors[i] = best_factor(gram, order, seed=seed)
+                factors[i] = best_factor(gram, order, seed=seed, tick=tick)
                 inverse = factors[i].inverse
                 traces[:, i] = [float(np.einsum("ij,ji->", inverse, t.factors[i])) for t in terms]
             found = float(coefficients @ traces.prod(axis=1))
@@ -98,8 +116,10 @@ def opt_kron(
     return best
 
 
-def best_factor(gram: Floats, order: Order, *, seed: int) -> Factor:
-    """Choose among a single query, Identity and OPT_0.
+def best_factor(
+    gram: Floats, order: Order, *, seed: int, tick: Callable[[], None] = lambda: None
+) -> Factor:
+    """Choose among a single query, Identity and OPT_0, or a tree where OPT_0 would take minutes.
 
     A Gram matrix of rank 1 is that of one query, asked for several times perhaps; no strategy is
     better than that query itself, which a p-Identity strategy is not.
@@ -112,18 +132,44 @@ def best_factor(gram: Floats, order: Order, *, seed: int) -> Factor:
         1 for Laplace, 2 for Gaussian noise.
     seed : int
         Of OPT_0.
+    tick : callable
+        Called now and then; may raise to cancel.
     """
     single = _single_query(gram)
     if single is not None:
         return single
     identity = _identity(gram)
-    if order == 2:
-        gaussian = opt0_gaussian(gram)
-        found = Factor(Dense(gaussian.matrix()), _inverse(gaussian.gram), gaussian.error)
+    if len(gram) > MOST_OPTIMISED:
+        found = _tree(gram, order)
+    elif order == 2:
+        gaussian = opt0_gaussian(gram, tick=tick)
+        found = Factor(Dense(gaussian.matrix()), invert(gaussian.gram), gaussian.error)
     else:
-        laplace = opt0_laplace(gram, seed=seed, restarts=TURNS)
-        found = Factor(Dense(laplace.matrix()), _inverse(laplace.gram()), laplace.error)
+        laplace = opt0_laplace(gram, seed=seed, restarts=TURNS, tick=tick)
+        found = Factor(Dense(laplace.matrix()), invert(laplace.gram()), laplace.error)
     return found if found.error < identity.error else identity
+
+
+def _tree(gram: Floats, order: Order) -> Factor:
+    """Count the levels, and blocks of neighbours, of blocks of those, and so on.
+
+    With uniform weights; sixteen to a block is near the best for ranges and prefixes (Qardaji, Yang
+    and Li 2013).
+    """
+    matrix, inverse = _tree_of(len(gram), order)
+    return Factor(Dense(matrix), inverse, float(np.einsum("ij,ji->", inverse, gram)))
+
+
+@lru_cache(maxsize=4)
+def _tree_of(n: int, order: Order) -> tuple[Floats, Floats]:
+    layers = [np.eye(n)]
+    width = BRANCHES
+    while width < n:
+        blocks = np.arange(n) // width
+        layers.append((blocks == np.arange(blocks[-1] + 1)[:, None]).astype(np.float64))
+        width *= BRANCHES
+    matrix = np.concatenate(layers) / len(layers) ** (1 / order)
+    return matrix, invert(matrix.T @ matrix)
 
 
 def _single_query(gram: Floats) -> Factor | None:
@@ -137,10 +183,6 @@ def _single_query(gram: Floats) -> Factor | None:
     inverse = np.outer(query, query) / norm**2
     matrix = Total(len(query)) if (query == 1).all() else Dense(query[None, :])
     return Factor(matrix, inverse, largest)
-
-
-def _inverse(gram: Floats) -> Floats:
-    return np.asarray(np.linalg.inv(gram), dtype=np.float64)
 
 
 def _identity(gram: Floats) -> Factor:

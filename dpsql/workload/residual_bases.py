@@ -97,6 +97,10 @@ class Basis(ABC):
     def variances(self, queries: Floats | None) -> tuple[Floats, Floats]:
         """Split `errors` by query: diagonal of ``W K G K^T W^T``, and ``(W u)^2``."""
 
+    @abstractmethod
+    def covariance(self) -> tuple[Floats, Floats]:
+        """Return ``K G K^T``, of shape (n, n), and ``u``, of shape (n,)."""
+
     def decompose(self, values: Floats, axis: int) -> Floats:
         """Apply ``T = [1^T; S]`` along an axis."""
         return np.concatenate(
@@ -188,6 +192,11 @@ class Subtraction(Basis):
         means = queries.mean(axis=1)
         return ((queries - means[:, None]) ** 2).sum(axis=1), means**2
 
+    def covariance(self) -> tuple[Floats, Floats]:
+        """Return ``I - 11^T / n`` and ``1 / n``."""
+        n = self.size
+        return np.eye(n) - 1.0 / n, np.full(n, 1.0 / n)
+
 
 class Dense(Basis):
     """A basis given by an integer matrix: ``S = L / scale`` with independent noise.
@@ -273,6 +282,11 @@ class Dense(Basis):
         """Return the variances of queries per unit of variance, own and spread."""
         squares = (self._inverse if queries is None else queries @ self._inverse) ** 2
         return squares[:, 1:].sum(axis=1), squares[:, 0]
+
+    def covariance(self) -> tuple[Floats, Floats]:
+        """Return ``K K^T`` and ``u``."""
+        inner = self._inverse[:, 1:]
+        return inner @ inner.T, self.null
 
 
 def subtraction(sizes: Sequence[int], whole_above: int | None = None) -> tuple[Basis, ...]:

@@ -102,3 +102,44 @@ language c volatile strict parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_note';
 
 comment on function dp.note(text) is 'internal: a notice from public facts';
+
+-- Measures a workload and publishes it; returns the table's name.  dp.release calls it.
+create or replace function dp.release_query(
+    name text, query text, epsilon text, delta text, mechanism text, postprocess text, weights double precision[],
+    source text
+)
+returns text
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_text';
+
+comment on function dp.release_query(text, text, text, text, text, text, double precision[], text) is
+    'measures a workload and publishes it as a table';
+
+-- What every mechanism would cost for a workload; charges nothing, reads no protected row.
+create or replace function dp.plan_release_query(
+    query text, epsilon text, delta text, mechanism text, weights double precision[], source text
+)
+returns table (
+    mechanism_name text, noise text, cost_epsilon double precision, cost_delta double precision, rho double precision, rmse double precision,
+    ratio double precision, cells bigint, chosen boolean, note text)
+language c stable parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_rows';
+
+comment on function dp.plan_release_query(text, text, text, text, double precision[], text) is
+    'expected error and cost of every mechanism for a workload; free';
+
+-- Measures a release again.
+create or replace function dp.refresh_release_query(name text)
+returns text
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_value';
+
+comment on function dp.refresh_release_query(text) is 'measures a release again and replaces its table';
+
+-- Lets another role read a release and charges it.
+create or replace function dp.share_release_with(name text, role oid)
+returns void
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_value';
+
+comment on function dp.share_release_with(text, oid) is 'lets a role read a release, which is charged to it';

@@ -4,6 +4,7 @@
 revoke all on schema dp, dpv from public;
 revoke all on all tables in schema dp from public, dp_owner, dp_analyst, dp_executor;
 revoke all on all sequences in schema dp from public, dp_owner, dp_analyst, dp_executor;
+revoke all on schema dpv from dp_executor;
 revoke all on all functions in schema dp from public, dp_owner, dp_analyst, dp_executor, dp_ledger;
 
 -- Names resolve for everyone, so that refusals say what is missing.
@@ -123,6 +124,32 @@ grant execute on function
     dp.deparse(text, text[]),
     dp.parameters("any")
 to dp_analyst, dp_owner;
+
+-- Releases: they check role and budget themselves, as dp.run does.
+grant select on dp.releases to dp_analyst, dp_owner;
+grant execute on function
+    dp.release(text, text, numeric, numeric, text, text, double precision[]),
+    dp.release_query(text, text, text, text, text, text, double precision[], text),
+    dp.plan_release(text, numeric, numeric, text, double precision[]),
+    dp.plan_release_query(text, text, text, text, double precision[], text),
+    dp.refresh_release(text),
+    dp.refresh_release_query(text),
+    dp.own_release(text),
+    dp.owns_roots(integer[]),
+    dp.drop_release(text),
+    dp.prefix(anyelement), dp.all_ranges(anyelement), dp.ranges(anyelement, integer)
+to dp_analyst, dp_owner;
+grant execute on function dp.share_release(text, regrole), dp.share_release_with(text, oid) to dp_owner;
+grant create, usage on schema dpv to dp_executor;
+grant select, insert, delete on dp.stored_release to dp_executor;
+grant execute on function
+    dp.python_measure_release(),
+    dp.floats(bytea),
+    dp.zcdp_rho(numeric, numeric),
+    dp.zcdp_offset(numeric, numeric),
+    dp.own_release(text),
+    dp.owns_roots(integer[])
+to dp_executor;
 
 -- What dp.run calls in the executor's name.
 grant execute on function

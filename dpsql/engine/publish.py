@@ -1,0 +1,240 @@
+"""From a measured release to its table and its entry in the catalogue, and what follows later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dpsql.engine.release import Outcome, Terms, release
+from dpsql.engine.release_table import check_name, columns, create, fill, grouping, table_name
+from dpsql.engine.request import Role, Settings
+from dpsql.errors import InvalidParameter, PermissionDenied
+from dpsql.ledger.amounts import amount_text
+from dpsql.ledger.model import Charge, Hit
+from dpsql.relation import quote_identifier
+
+if TYPE_CHECKING:
+    from dpsql.engine.release_domain import Released
+    from dpsql.engine.services import Services
+
+#: Levels of an attribute that the catalogue names one by one.
+_NAMED_LEVELS = 100
+_STORE = """
+insert into dp.stored_release (name, question, mechanism, noise, epsilon, delta, rho, rho_delta,
+  rows_of_a_unit, roots, relations, spend, role_name, role_oid, released_at, cells, rmse, domain,
+  terms, sets)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, clock_timestamp(), $15, $16,
+  $17, $18, $19)
+"""
+_OWN = """
+select r.question, r.terms::text as terms, r.roots::text as roots, r.epsilon::text as epsilon,
+  r.delta::text as delta, r.rho::text as rho, r.rho_delta::text as rho_delta, r.mechanism, r.noise,
+  r.released_at::text as released_at
+from dp.own_release($1) as r
+"""
+
+InSnapshot = Callable[[Callable[[], Any]], Any]
+
+
+def publish(
+    name: str,
+    text: str,
+    terms: Terms,
+    role: Role,
+    settings: Settings,
+    services: Services,
+    in_snapshot: InSnapshot,
+) -> str:
+    """Release a workload as a new table; everything that can be refused is before the charge.
+
+    Returns
+    -------
+    str
+        The table's qualified name.
+    """
+    check_name(name)
+    _require_free(name, services)
+
+    def ready(released: Released) -> None:
+        columns(released.question)
+
+    outcome = release(text, terms, role, settings, services, in_snapshot, ready)
+    return _written(name, outcome, terms, role, services)
+
+
+def refresh(
+    name: str, role: Role, settings: Settings, services: Services, in_snapshot: InSnapshot
+) -> str:
+    """Measure a release again and put the new table in place of the old one."""
+    kept = services.database.execute(_OWN, [("text", name)])[0]
+    raw = json.loads(str(kept[1]))
+    weights = raw["weights"]
+    terms = Terms(
+        raw["epsilon"],
+        raw["delta"],
+        raw["mechanism"],
+        raw["postprocess"],
+        None if weights is None else tuple(weights),
+    )
+    rows = replace(settings, fresh=True)
+    if raw["rows"]:
+        rows = replace(rows, max_rows_contributed=rows.max_rows_contributed * 0 + raw["rows"])
+    outcome = release(str(kept[0]), terms, role, rows, services, in_snapshot)
+    readers = services.database.execute(
+        "select string_agg(g.grantee::regrole::text, ', ') as names from pg_class as c,"
+        " aclexplode(c.relacl) as g where c.oid = to_regclass($1) and g.grantee <> $2::oid"
+        " and g.grantee <> c.relowner",
+        [("text", table_name(name)), ("int8", role.oid)],
+    )[0][0]
+    services.database.execute("select dp.drop_release($1) is null as done", [("text", name)])
+    written = _written(name, outcome, terms, role, services)
+    if readers:
+        services.note(
+            f"the new numbers are not shared yet with {readers}: use dp.share_release, which"
+            " charges them"
+        )
+    return written
+
+
+def _require_free(name: str, services: Services) -> None:
+    """Refuse a name that is taken, before anything is charged."""
+    taken = services.database.execute(
+        "select to_regclass($1) is not null"
+        " or exists (select from dp.stored_release as r where r.name = $2) as taken",
+        [("text", table_name(name)), ("text", name)],
+    )
+    if taken[0][0]:
+        raise InvalidParameter(
+            f"there is a relation dpv.{name} already",
+            hint="Choose another name, or SELECT dp.drop_release('<name>') first;"
+            " dp.refresh_release measures the same workload again.",
+        )
+
+
+def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Services) -> str:
+    """Write the table and the entry; both belong to the caller's transaction.
+
+    Where that is rolled back the charge stays and what was measured is kept: releasing the same
+    again is free.
+    """
+    admitted, priced = outcome.admitted, outcome.priced
+    create(name, admitted.released, services)
+    cells = fill(name, outcome, services)
+    database = services.database
+    database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(role.name)}")
+    database.execute(f"ANALYZE {table_name(name)}")
+    asked = {
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "mechanism": terms.mechanism,
+        "postprocess": terms.postprocess,
+        "weights": terms.weights,
+        "rows": admitted.rows if admitted.rows > 1 else None,
+    }
+    database.execute(
+        _STORE,
+        [
+            ("text", name),
+            ("text", admitted.text),
+            ("text", priced.mechanism.name),
+            ("text", priced.noise),
+            ("numeric", amount_text(priced.epsilon)),
+            ("numeric", amount_text(priced.delta)),
+            ("numeric", amount_text(priced.rho)),
+            ("numeric", amount_text(priced.rho_delta)),
+            ("int4", admitted.rows),
+            ("int4[]", list(admitted.question.roots)),
+            ("oid[]", list(admitted.relations)),
+            ("int8", outcome.spend),
+            ("text", role.name),
+            ("oid", role.oid),
+            ("int8", cells),
+            ("float8", priced.mechanism.rmse),
+            ("jsonb", json.dumps(_domain(admitted.released))),
+            ("jsonb", json.dumps(asked)),
+            ("jsonb", json.dumps(_sets(admitted.released))),
+        ],
+    )
+    return table_name(name)
+
+
+def _domain(released: Released) -> list[dict[str, Any]]:
+    """Describe the domain: the keys of each attribute, and its levels if they are few."""
+    found = []
+    for level in released.attributes:
+        keys = [released.question.keys[k].name for k in level.keys]
+        entry: dict[str, Any] = {"keys": keys, "levels": len(level.values)}
+        if len(level.values) <= _NAMED_LEVELS:
+            entry["values"] = [v[0] if len(keys) == 1 else list(v) for v in level.values]
+        found.append(entry)
+    return found
+
+
+def _sets(released: Released) -> list[dict[str, Any]]:
+    """Describe what was asked: grouping sets with the forms of their keys."""
+    question = released.question
+    return [
+        {
+            "query": asked.query + 1,
+            "grouping": grouping(question, asked),
+            "keys": [
+                [question.keys[p.key].name, p.form.kind, *([p.form.width] if p.form.width else [])]
+                for p in asked.parts
+            ],
+            "where": [" OR ".join(c.sql for c in p.either) for p in asked.where],
+        }
+        for asked in question.sets
+    ]
+
+
+def share(name: str, role: int, services: Services) -> None:
+    """Let a role read a release and charge its ledger with what the release cost.
+
+    Raises
+    ------
+    PermissionDenied
+        Unless the caller owns all protected relations of the release.
+    BudgetExceeded, NoBudget
+        When the role cannot pay.
+    """
+    from fractions import Fraction
+
+    database = services.database
+    kept = database.execute(_OWN, [("text", name)])[0]
+    question, _, roots, epsilon, delta, rho, rho_delta, mechanism, noise, when = map(str, kept)
+    owner = database.execute(
+        "select dp.caller_administers() and dp.owns_roots($1::integer[]) as owns",
+        [("text", roots)],
+    )
+    if not owner[0][0]:
+        raise PermissionDenied(
+            "must be owner of all relations of the release",
+            detail="Who reads a release pays for it, and owners decide who may.",
+            hint="Ask the owner of the relations for dp.share_release.",
+        )
+    named = database.execute(
+        "select rolname::text as name from pg_roles where oid = $1", [("oid", role)]
+    )
+    reader = Role(role, str(named[0][0]))
+    key = f"release {name} {when} {role}".encode()
+    opened = services.ledger.open(
+        Charge(
+            role=reader.oid,
+            role_name=reader.name,
+            roots=(),
+            epsilon=Fraction(epsilon),
+            delta=Fraction(delta),
+            rho=Fraction(rho),
+            rho_delta=Fraction(rho_delta),
+            mechanism=noise,
+            method=mechanism,
+            label="proved",
+            question=question,
+            key=key,
+        )
+    )
+    if not isinstance(opened, Hit):
+        services.ledger.finish(opened, "")
+    database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(reader.name)}")

@@ -1,0 +1,427 @@
+"""Release a workload: pay once, publish a table that costs nothing to read.
+
+`release` reads: admit, look for a stored answer, choose a strategy, debit, measure in one snapshot,
+keep what was measured, publish.  The strategy is a function of the workload and of public levels
+(PRIVACY.md section 8); the charge is durable before any protected row is read (section 7); what is
+published is a function of the noisy measurements (section 2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from dpsql._version import __version__
+from dpsql.engine.bounding import PROVED
+from dpsql.engine.prepare import DEFAULT_COLLATION, check_collations, names_of
+from dpsql.engine.release_domain import Released, build
+from dpsql.engine.release_noise import MOST_EXACT
+from dpsql.engine.request import Role, Settings, exact
+from dpsql.errors import (
+    DeclarationsChanged,
+    InvalidParameter,
+    LedgerUnavailable,
+    NotAnswerable,
+    ReleaseFailed,
+)
+from dpsql.ledger.model import Charge, Hit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpsql.engine.services import Services
+    from dpsql.query.workloads import WorkloadQuestion
+    from dpsql.workload.matrix import Floats
+    from dpsql.workload.mechanism import Budget, Mechanism
+
+MECHANISMS = ("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner")
+POSTPROCESS = ("none",)
+NOISES = {1: "laplace", 2: "gaussian"}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a call of ``dp.release`` says beside the statement.
+
+    ``epsilon`` and ``delta`` are ``None`` where the session's settings hold.
+    """
+
+    epsilon: str | None = None
+    delta: str | None = None
+    mechanism: str = "auto"
+    postprocess: str = "none"
+    weights: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        epsilon: str | None,
+        delta: str | None,
+        mechanism: str | None,
+        postprocess: str | None,
+        weights: Sequence[float | None] | None,
+    ) -> Terms:
+        """Read the parameters of a call; NULL is what is not said."""
+        if weights is not None and None in weights:
+            raise InvalidParameter('parameter "weights" must not hold NULL')
+        return cls(
+            epsilon,
+            delta,
+            (mechanism or "auto").lower(),
+            (postprocess or "none").lower(),
+            None if weights is None else tuple(float(w) for w in weights if w is not None),
+        )
+
+    def settings(self, own: Settings) -> Settings:
+        """Return the session's settings with what the call says in their place, checked.
+
+        Raises
+        ------
+        InvalidParameter
+            Names the parameter that is out of range.
+        """
+        changed: dict[str, Any] = {}
+        if self.epsilon is not None:
+            changed["epsilon"] = exact("epsilon", self.epsilon)
+        if self.delta is not None:
+            changed["delta"] = exact("delta", self.delta)
+        found = replace(own, **changed)
+        found.check()
+        if self.mechanism not in MECHANISMS:
+            raise InvalidParameter(
+                f'parameter "mechanism" must be one of {", ".join(MECHANISMS)}',
+                detail=f"Got {self.mechanism}.",
+            )
+        if self.postprocess not in POSTPROCESS:
+            raise InvalidParameter(
+                f'parameter "postprocess" must be one of {", ".join(POSTPROCESS)}',
+                detail=f"Got {self.postprocess}.",
+            )
+        for weight in self.weights or ():
+            if not 0 < weight < float("inf"):
+                raise InvalidParameter(
+                    'parameter "weights" must hold positive numbers', detail=f"Got {weight:g}."
+                )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A statement that can be released, over public levels."""
+
+    text: str
+    released: Released
+    relations: tuple[int, ...]
+    fingerprint: str
+    rows: int
+
+    @property
+    def question(self) -> WorkloadQuestion:
+        """What is asked."""
+        return self.released.question
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A selected mechanism and what it costs."""
+
+    mechanism: Mechanism
+    epsilon: Fraction
+    delta: Fraction
+    rho: Fraction
+    rho_delta: Fraction
+
+    @property
+    def noise(self) -> str:
+        """``laplace`` or ``gaussian``."""
+        return NOISES[self.mechanism.budget.order]
+
+
+def admit(text: str, terms: Terms, settings: Settings, services: Services) -> Admitted:
+    """Validate a statement and read its public levels; touches no protected row."""
+    from dpsql.query.workloads import analyse_workload
+
+    analysis = services.catalog.analyze(text)
+    try:
+        question = analyse_workload(analysis, services.catalog)
+    except NotAnswerable as error:
+        error.query = str(analysis["sql"])
+        raise
+    if set(analysis["collations"]) - {0, DEFAULT_COLLATION}:
+        check_collations([question.counted], services)
+    _, relations = names_of(analysis, services)
+    fingerprint = services.catalog.fingerprint(relations)
+    rows = _rows_of_a_unit(question, settings)
+    released = build(question, terms.weights, services.database)
+    services.catalog.confirm(relations, fingerprint)
+    return Admitted(str(analysis["sql"]), released, relations, fingerprint, rows)
+
+
+def _rows_of_a_unit(question: WorkloadQuestion, settings: Settings) -> int:
+    """Bound what one neighbour more or less changes: rows, or results of a privacy unit."""
+    query = question.counted
+    if query.unit is None or query.determined_by(frozenset({query.unit})):
+        return 1
+    chosen = int(settings.max_rows_contributed)
+    if not chosen:
+        raise InvalidParameter(
+            "a privacy unit can have any number of rows in this release",
+            detail="Noise must hide all of them, so that their number has to be bounded.",
+            hint="SET dp.max_rows_contributed = 10, for example: of each unit as many rows count.",
+        )
+    return chosen
+
+
+# -- price ------------------------------------------------------------------------------
+
+
+def budgets(settings: Settings, rows: int, database: Any) -> list[Budget]:
+    """Return what noise may cost: Gaussian where delta allows it, and Laplace."""
+    from dpsql.engine.release_noise import reserve
+    from dpsql.workload.mechanism import Budget
+
+    found = []
+    if settings.delta > 0:
+        kept = settings.delta - reserve(settings.epsilon)
+        if kept > 0:
+            text = database.execute(
+                "select dp.zcdp_rho($1, $2)::text as rho",
+                [("numeric", _decimal(settings.epsilon)), ("numeric", _decimal(kept))],
+            )[0][0]
+            if Fraction(text) > 0:
+                found.append(Budget(2, Fraction(text), rows))
+    found.append(Budget(1, settings.epsilon, rows))
+    return found
+
+
+def _decimal(value: Fraction) -> str:
+    """Write an amount as a decimal, rounded down at 60 places."""
+    scaled = value * 10**60 // 1
+    digits = f"{int(scaled):061d}"
+    return f"{digits[:-60]}.{digits[-60:]}"
+
+
+def choose(
+    admitted: Admitted, terms: Terms, settings: Settings, services: Services
+) -> tuple[list[Priced], list[tuple[str, str, str]]]:
+    """Select the strategies of the mechanisms that are asked for, the best first.
+
+    Returns
+    -------
+    found : list of Priced
+        By expected error.
+    refused : list of (mechanism, noise, reason)
+        Those that cannot answer.
+    """
+    from dpsql.workload.selection import DATA_INDEPENDENT, candidates
+
+    released = admitted.released
+    names = DATA_INDEPENDENT if terms.mechanism == "auto" else (terms.mechanism,)
+    allowed = budgets(settings, admitted.rows, services.database)
+    found, refused = candidates(released.workload, allowed, services.database.tick, names)
+    reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
+    priced = []
+    for mechanism in found:
+        if settings.delta == 0 and mechanism.draws > MOST_EXACT:
+            why = f"it draws {mechanism.draws} numbers, and more than {MOST_EXACT} need delta > 0"
+            reasons.append((mechanism.name, NOISES[mechanism.budget.order], why))
+            continue
+        priced.append(_priced(mechanism, settings))
+    return priced, reasons
+
+
+def _reason(error: InvalidParameter) -> str:
+    return f"{error.message}: {error.detail}" if error.detail else error.message
+
+
+def _priced(mechanism: Mechanism, settings: Settings) -> Priced:
+    """Price a mechanism with the noise that it will have (docs/proofs/wide_noise.md)."""
+    from dpsql.core.composition import rho_of
+    from dpsql.engine.release_noise import added, zcdp
+
+    if mechanism.budget.order == 2:
+        price = zcdp(mechanism)
+        return Priced(mechanism, settings.epsilon, settings.delta, price.rho, price.delta)
+    epsilon = mechanism.loss
+    delta = Fraction(0) if settings.delta == 0 else added(mechanism, epsilon)
+    return Priced(mechanism, epsilon, delta, rho_of(epsilon), delta)
+
+
+# -- release ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was measured, with all that the published table is made of."""
+
+    admitted: Admitted
+    priced: Priced
+    measured: list[Floats]
+    spend: int
+    stored: bool
+
+
+def release(
+    text: str,
+    terms: Terms,
+    role: Role,
+    own: Settings,
+    services: Services,
+    in_snapshot: Callable[[Callable[[], Any]], Any],
+    ready: Callable[[Released], None] = lambda _: None,
+) -> Outcome:
+    """Measure a workload privately, or find it measured.
+
+    Parameters
+    ----------
+    text : str
+        The statement, as ``dp.deparse`` printed it.
+    terms : Terms
+        Budget and mechanism.
+    role : Role
+        Who pays.
+    own : Settings
+        The session's.
+    services : Services
+        The ports.
+    in_snapshot : callable
+        Runs a function whose reads all see one snapshot.
+    ready : callable
+        May refuse to publish such a workload, before anything is charged.
+
+    Raises
+    ------
+    DpsqlError
+        Nothing is spent unless it is `ReleaseFailed` or says so.
+    """
+    settings = terms.settings(own)
+    admitted = admit(text, terms, settings, services)
+    ready(admitted.released)
+    found, refused = choose(admitted, terms, settings, services)
+    if not found:
+        raise NotAnswerable(
+            "no mechanism can answer this workload",
+            detail="; ".join(f"{name} with {noise} noise: {why}" for name, noise, why in refused),
+            hint="SELECT * FROM dp.plan_release('...') says what each mechanism can do.",
+        )
+    priced = found[0]
+    opened = services.ledger.open(_charge(admitted, priced, role, settings))
+    if isinstance(opened, Hit):
+        measured = _load(opened.payload, priced.mechanism)
+        return Outcome(admitted, priced, measured, opened.spend, stored=True)
+    try:
+        measured = in_snapshot(lambda: _measure(admitted, priced, services))
+        _confirm(admitted, services)
+    except BaseException:
+        services.ledger.fail(opened)
+        raise
+    try:
+        services.ledger.finish(opened, _dump(measured))
+    except LedgerUnavailable:
+        services.warn(
+            "what was measured could not be stored",
+            "The release was charged and is published; the ledger went away meanwhile.",
+            "Keep the table: releasing the same again is charged again.",
+        )
+    return Outcome(admitted, priced, measured, opened.spend, stored=False)
+
+
+def _confirm(admitted: Admitted, services: Services) -> None:
+    try:
+        services.catalog.confirm(admitted.relations, admitted.fingerprint)
+    except DeclarationsChanged:
+        raise ReleaseFailed(
+            "a relation or a declaration of the workload changed while it was measured",
+            hint="Release again when the change is done.",
+        ) from None
+
+
+def _measure(admitted: Admitted, priced: Priced, services: Services) -> list[Floats]:
+    """Read the block once and measure every vector; exact numbers end here."""
+    import numpy as np
+
+    from dpsql.engine.release_noise import draw
+    from dpsql.statistics.tabulation import tabulate
+    from dpsql.workload.marginals import attributes_of
+
+    mechanism, order = priced.mechanism, priced.mechanism.budget.order
+    query = admitted.question.counted
+    services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
+    table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
+    measured = []
+    for k, measurement in enumerate(mechanism.measurements):
+        exact_counts = table.marginal(attributes_of(measurement.mask))
+        noise = draw(services, order, measurement, exact=priced.delta == 0)
+        measured.append(np.asarray(mechanism.measure(k, exact_counts, noise)))
+        services.database.tick()
+    return measured
+
+
+def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) -> Charge:
+    return Charge(
+        role=role.oid,
+        role_name=role.name,
+        roots=admitted.question.roots,
+        epsilon=priced.epsilon,
+        delta=priced.delta,
+        rho=priced.rho,
+        rho_delta=priced.rho_delta,
+        mechanism=priced.noise,
+        method=priced.mechanism.name,
+        label=PROVED,
+        question=admitted.text,
+        key=_key(admitted, priced),
+        fresh=settings.fresh,
+    )
+
+
+def _key(admitted: Admitted, priced: Priced) -> bytes:
+    """Return what determines the law of the measurements, of what they cost, and of their form."""
+    mechanism = priced.mechanism
+    parts = (
+        "release",
+        __version__,
+        admitted.fingerprint.rpartition("#")[0],
+        admitted.question.block,
+        repr([(level.keys, level.values) for level in admitted.released.attributes]),
+        mechanism.name,
+        repr(mechanism.budget),
+        repr(mechanism.measurements),
+        mechanism.identity,
+        repr(admitted.question.roots),
+        str(priced.epsilon),
+        str(priced.delta),
+    )
+    return hashlib.sha256("\x1f".join(parts).encode()).digest()
+
+
+def _dump(measured: Sequence[Floats]) -> str:
+    """Write measurements, which may leave the database, as the ledger keeps answers."""
+    import base64
+    import zlib
+
+    parts = [base64.b64encode(zlib.compress(m.tobytes(), 1)).decode() for m in measured]
+    shapes = [list(m.shape) for m in measured]
+    return json.dumps({"shapes": shapes, "measured": parts}, separators=(",", ":"))
+
+
+def _load(payload: str, mechanism: Mechanism) -> list[Floats]:
+    import base64
+    import zlib
+
+    import numpy as np
+
+    raw = json.loads(payload)
+    if len(raw["measured"]) != len(mechanism.measurements):
+        raise ReleaseFailed(
+            "what is stored does not fit the mechanism",
+            hint="SET dp.fresh = on measures again, and is charged.",
+        )
+    return [
+        np.frombuffer(zlib.decompress(base64.b64decode(part)), dtype=np.float64).reshape(shape)
+        for part, shape in zip(raw["measured"], raw["shapes"], strict=True)
+    ]

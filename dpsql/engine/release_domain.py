@@ -1,0 +1,417 @@
+"""From a validated workload to matrices: levels of attributes, and what each set asks of them.
+
+Public facts only: declared domains, public relations, the text (PRIVACY.md section 2 (c)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from dpsql.engine.groups import domain_values
+from dpsql.errors import InvalidParameter, NotAnswerable
+from dpsql.model import Key
+from dpsql.ports import Database
+from dpsql.query.workloads import AskedSet, Condition, Predicate, WorkloadQuestion
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dpsql.statistics.tabulation import Levels
+    from dpsql.workload.matrix import QueryMatrix
+    from dpsql.workload.workload import Workload
+
+    Mask = NDArray[np.bool_]
+
+#: Levels of one attribute, and of one that is made of several because a condition spans them.
+MAX_LEVELS = 1_000_000
+MAX_MERGED = 4096
+#: Cells that a release publishes at most.
+MAX_CELLS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What the rows of one set's matrix on one attribute stand for.
+
+    ``labels`` are the texts of each part of the set that asks this attribute: one list of texts, or
+    two (from and to) for ranges.
+    """
+
+    attribute: int
+    rows: int
+    labels: dict[int, tuple[list[str | None], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A workload over a domain of public levels.
+
+    ``axes[n]`` are those of the n-th product, one per attribute.
+    """
+
+    question: WorkloadQuestion
+    attributes: tuple[Levels, ...]
+    workload: Workload
+    axes: tuple[tuple[Axis, ...], ...]
+
+    @property
+    def cells(self) -> int:
+        """How many numbers are published."""
+        return self.workload.queries
+
+
+def build(
+    question: WorkloadQuestion, weights: Sequence[float] | None, database: Database
+) -> Released:
+    """Read the levels and write the workload.
+
+    Parameters
+    ----------
+    question : WorkloadQuestion
+        The statement.
+    weights : sequence of float, optional
+        One per query of the union.
+    database : Database
+        Reads public relations and declared domains.
+
+    Raises
+    ------
+    InvalidParameter
+        When weights or widths do not fit.
+    NotAnswerable
+        When there would be too many levels or cells.
+    """
+    from dpsql.workload.domain import Domain
+    from dpsql.workload.kronecker import Kronecker
+    from dpsql.workload.workload import Product, Workload
+
+    number = 1 + max(s.query for s in question.sets)
+    if weights is not None and len(weights) != number:
+        raise InvalidParameter(
+            'parameter "weights" needs one number for each query of the union',
+            detail=f"There are {number} queries and {len(weights)} weights.",
+        )
+    attributes = _attributes(question, database)
+    place = {key: i for i, level in enumerate(attributes) for key in level.keys}
+    truth = _evaluated(question, attributes, place, database)
+    products, axes = [], []
+    for asked in question.sets:
+        factors, own, either = _product(asked, attributes, place, truth)
+        weight = 1.0 if weights is None else float(weights[asked.query])
+        products.append(Product(Kronecker(tuple(factors)), weight, either))
+        axes.append(tuple(own))
+    cells = sum(p.queries.shape[0] for p in products)
+    if cells > MAX_CELLS:
+        raise NotAnswerable(
+            "the workload has too many cells",
+            detail=f"It asks for {cells} numbers; at most {MAX_CELLS} are published.",
+            hint="Release fewer grouping sets, or coarser keys.",
+        )
+    domain = Domain(
+        tuple(
+            "+".join(question.keys[k].name for k in level.keys) + f" #{i + 1}"
+            for i, level in enumerate(attributes)
+        ),
+        tuple(len(level.values) for level in attributes),
+    )
+    return Released(question, attributes, Workload(domain, tuple(products)), tuple(axes))
+
+
+# -- levels ---------------------------------------------------------------------------
+
+
+def _attributes(question: WorkloadQuestion, database: Database) -> tuple[Levels, ...]:
+    """List the levels of each domain, in the order of the keys' types; merge what must be."""
+    from dpsql.statistics.tabulation import Levels
+
+    found = []
+    for domain in question.domains:
+        rows = [
+            tuple(None if v is None else str(v) for v in row)
+            for row in domain_values(domain, database)
+        ]
+        names = [question.keys[k].name for k in domain.positions]
+        if not rows:
+            raise NotAnswerable(
+                f"the domain of {', '.join(names)} is empty",
+                hint="Declare at least one value, or fill the public relation.",
+            )
+        _require_levels(len(rows), names)
+        types = [question.keys[k].type_name for k in domain.positions]
+        found.append(Levels(domain.positions, _sorted(rows, types, database)))
+    spanned = _spanned(question, found)
+    apart = [level for i, level in enumerate(found) if not any(i in g for g in spanned)]
+    return (*apart, *(_merged([found[i] for i in together]) for together in spanned))
+
+
+def _merged(levels: Sequence[Levels]) -> Levels:
+    """Make one attribute of several, whose levels are all combinations."""
+    from dpsql.statistics.tabulation import Levels
+
+    size = math.prod(len(level.values) for level in levels)
+    if size > MAX_MERGED:
+        raise NotAnswerable(
+            "a condition spans keys with too many combinations",
+            detail=f"They have {size}; at most {MAX_MERGED} are looked at together.",
+            hint="Write conditions on single keys, joined by AND, or coarser keys.",
+        )
+    keys = tuple(k for level in levels for k in level.keys)
+    values = tuple(
+        tuple(v for part in parts for v in part)
+        for parts in product(*(level.values for level in levels))
+    )
+    return Levels(keys, values)
+
+
+def _require_levels(number: int, names: Sequence[str]) -> None:
+    if number > MAX_LEVELS:
+        raise NotAnswerable(
+            f"the domain of {', '.join(names)} has too many levels",
+            detail=f"It has {number}; at most {MAX_LEVELS} are released.",
+            hint="Group by a coarser expression.",
+        )
+
+
+def _sorted(rows: list[Key], types: Sequence[str], database: Database) -> tuple[Key, ...]:
+    """Order levels as values of their types, NULL last."""
+    names = [f"k{i}" for i in range(len(types))]
+    arrays = [("text[]", [row[i] for row in rows]) for i in range(len(types))]
+    unnested = ", ".join(f"${i + 1}" for i in range(len(types)))
+    order = ", ".join(
+        f"CAST(u.{name} AS {type_}), u.{name}" for name, type_ in zip(names, types, strict=True)
+    )
+    found = database.execute(
+        f"SELECT {', '.join(f'u.{n}' for n in names)} FROM unnest({unnested}) AS"
+        f" u({', '.join(names)}) ORDER BY {order}",
+        arrays,
+    )
+    return tuple(tuple(None if v is None else str(v) for v in row) for row in found)
+
+
+def _spanned(question: WorkloadQuestion, levels: Sequence[Levels]) -> list[list[int]]:
+    """Find the attributes that some condition looks at together, in groups."""
+    place = {key: i for i, level in enumerate(levels) for key in level.keys}
+    groups = [{i} for i in range(len(levels))]
+    for asked in question.sets:
+        for predicate in asked.where:
+            spans = [{place[k] for k in c.keys} for c in predicate.either]
+            if _stays_apart(asked, predicate, spans, place):
+                continue
+            together = set().union(*spans)
+            touched = [g for g in groups if g & together]
+            groups = [g for g in groups if not g & together] + [set().union(*touched)]
+    return [sorted(g) for g in groups if len(g) > 1]
+
+
+def _stays_apart(
+    asked: AskedSet, predicate: Predicate, spans: Sequence[set[int]], place: dict[int, int]
+) -> bool:
+    """Tell whether a disjunction can be a product of its own (HDMM, appendix A)."""
+    if any(len(s) != 1 for s in spans):
+        return False
+    if len(spans) == 1:
+        return True
+    together = set().union(*spans)
+    grouped = {place[p.key] for p in asked.parts}
+    others = [p for p in asked.where if p is not predicate]
+    touched = {place[k] for p in others for c in p.either for k in c.keys}
+    return not together & (grouped | touched) and all(len(p.either) == 1 for p in others)
+
+
+# -- conditions -------------------------------------------------------------------------
+
+
+def _evaluated(
+    question: WorkloadQuestion,
+    attributes: Sequence[Levels],
+    place: dict[int, int],
+    database: Database,
+) -> dict[Condition, Mask]:
+    """Say for each condition of which levels it is true."""
+    import numpy as np
+
+    found: dict[Condition, Mask] = {}
+    for asked in question.sets:
+        for predicate in asked.where:
+            for condition in predicate.either:
+                if condition not in found:
+                    (i,) = {place[k] for k in condition.keys}
+                    rows = _true_levels(condition, attributes[i], question, database)
+                    found[condition] = np.array(rows, dtype=bool)
+    return found
+
+
+def _true_levels(
+    condition: Condition, level: Levels, question: WorkloadQuestion, database: Database
+) -> list[bool]:
+    arrays: list[tuple[str, object]] = []
+    names, columns = [], []
+    for n, key in enumerate(level.keys):
+        arrays.append(("text[]", [value[n] for value in level.values]))
+        names.append(f"k{key}")
+        type_ = question.keys[key].type_name
+        columns.append(f'CAST(u.k{key} AS {type_}) AS "k{key}"')
+    unnested = ", ".join(f"${n + 1}" for n in range(len(arrays)))
+    rows = database.execute(
+        f"SELECT coalesce({condition.sql}, false) AS holds FROM (SELECT {', '.join(columns)}, u.o"
+        f" FROM unnest({unnested}) WITH ORDINALITY AS u({', '.join(names)}, o)) AS r0"
+        " ORDER BY r0.o",
+        arrays,
+    )
+    return [bool(row[0]) for row in rows]
+
+
+# -- matrices -----------------------------------------------------------------------------
+
+
+def _product(
+    asked: AskedSet,
+    attributes: Sequence[Levels],
+    place: dict[int, int],
+    truth: dict[Condition, Mask],
+) -> tuple[list[QueryMatrix], list[Axis], tuple[int, ...]]:
+    """Write one grouping set as a product: a matrix per attribute, and what its rows mean."""
+    import numpy as np
+
+    from dpsql.workload.matrix import Dense
+
+    kept: dict[int, Any] = {}
+    either: tuple[int, ...] = ()
+    for predicate in asked.where:
+        spans = [{place[k] for k in c.keys} for c in predicate.either]
+        if len(predicate.either) > 1 and len(set().union(*spans)) > 1:
+            either = tuple(next(iter(s)) for s in spans)
+            for i, condition in zip(either, predicate.either, strict=True):
+                kept[i] = truth[condition]
+            continue
+        (i,) = set().union(*spans)
+        holds = np.logical_or.reduce([truth[c] for c in predicate.either])
+        kept[i] = holds if i not in kept else kept[i] & holds
+    factors: list[QueryMatrix] = []
+    axes = []
+    for i, level in enumerate(attributes):
+        parts = [n for n, p in enumerate(asked.parts) if place[p.key] == i]
+        matrix, labels = _factor(asked, level, parts)
+        if i in kept:
+            matrix = Dense(matrix.dense() * kept[i])
+        factors.append(matrix)
+        axes.append(Axis(i, matrix.shape[0], labels))
+    return factors, axes, either
+
+
+def _factor(
+    asked: AskedSet, level: Levels, parts: Sequence[int]
+) -> tuple[QueryMatrix, dict[int, tuple[list[str | None], ...]]]:
+    """Write what a set asks of one attribute."""
+    import numpy as np
+
+    from dpsql.workload.matrix import Dense, Identity, Total
+
+    n = len(level.values)
+    if not parts:
+        return Total(n), {}
+    whole = len(parts) == len(level.keys)
+    if whole and all(asked.parts[p].form.kind == "levels" for p in parts):
+        columns = {p: level.keys.index(asked.parts[p].key) for p in parts}
+        return Identity(n), {p: ([v[c] for v in level.values],) for p, c in columns.items()}
+    if len(parts) == 1 and (closed := _closed_form(asked, level, parts[0])) is not None:
+        return closed
+    rows: list[Any] = []
+    meanings: list[list[tuple[str | None, ...]]] = []
+    for p in parts:
+        found, meaning = _rows(asked, level, p)
+        rows.append(found)
+        meanings.append(meaning)
+    chosen = list(product(*(range(len(m)) for m in meanings)))
+    matrix = np.array(
+        [np.prod([rows[k][r] for k, r in enumerate(c)], axis=0) for c in chosen], dtype=np.float64
+    )
+    occurring = [bool(row.any()) for row in matrix]
+    matrix = matrix[occurring]
+    chosen = [c for c, seen in zip(chosen, occurring, strict=True) if seen]
+    labels = {p: _transposed([meanings[k][c[k]] for c in chosen]) for k, p in enumerate(parts)}
+    return Dense(matrix), labels
+
+
+def _transposed(rows: list[tuple[str | None, ...]]) -> tuple[list[str | None], ...]:
+    return tuple(list(column) for column in zip(*rows, strict=True))
+
+
+def _rows(asked: AskedSet, level: Levels, p: int) -> tuple[Any, list[tuple[str | None, ...]]]:
+    """Write the rows of one part over the levels of its attribute: 0 or 1, and what each means.
+
+    Levels are in the order of their type, so that ranges are of neighbours; NULL is in none.
+    """
+    import numpy as np
+
+    part = asked.parts[p]
+    column = level.keys.index(part.key)
+    own = [value[column] for value in level.values]
+    values = list(dict.fromkeys(own))
+    if len(level.keys) > 1 and part.form.kind != "levels":
+        raise NotAnswerable(
+            f"dp.{part.form.kind} needs a key whose levels do not depend on other keys",
+            hint="Group by it in a release of its own.",
+        )
+    code = {value: i for i, value in enumerate(values)}
+    place = np.array([code[v] for v in own])
+    if part.form.kind == "levels":
+        return (place == np.arange(len(values))[:, None]).astype(np.float64), [(v,) for v in values]
+    known = [v for v in values if v is not None]
+    if not known:
+        raise NotAnswerable(
+            f"dp.{part.form.kind} needs a key with a level other than NULL",
+        )
+    order = np.array([len(values) if v is None else code[v] for v in own])
+    if part.form.kind == "prefix":
+        return (order <= np.arange(len(known))[:, None]).astype(np.float64), [(v,) for v in known]
+    starts, stops = _ranges(part.form.kind, part.form.width, len(known))
+    matrix = (order >= starts[:, None]) & (order < stops[:, None])
+    meaning: list[tuple[str | None, ...]] = [
+        (known[a], known[b - 1]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)
+    ]
+    return matrix.astype(np.float64), meaning
+
+
+def _ranges(kind: str, width: int, n: int) -> tuple[Any, Any]:
+    import numpy as np
+
+    if kind == "all_ranges":
+        if n > 4096:
+            raise NotAnswerable(
+                "dp.all_ranges needs a key of at most 4096 levels",
+                detail=f"It has {n}, and as many ranges as pairs of levels.",
+                hint="Use dp.prefix, whose differences are ranges, or a coarser key.",
+            )
+        start, last = np.triu_indices(n)
+        return start, last + 1
+    if width > n:
+        raise InvalidParameter(
+            f"dp.ranges asks for {width} levels at a time, of {n}",
+            hint="Use a smaller width.",
+        )
+    start = np.arange(n - width + 1)
+    return start, start + width
+
+
+def _closed_form(
+    asked: AskedSet, level: Levels, p: int
+) -> tuple[QueryMatrix, dict[int, tuple[list[str | None], ...]]] | None:
+    """Name a matrix whose Gram matrix is known in closed form; NULL is in none."""
+    from dpsql.workload.matrix import AllRange, Prefix, Width
+
+    form = asked.parts[p].form
+    if len(level.keys) > 1 or form.kind == "levels" or level.values[-1][0] is None:
+        return None
+    values = [value[0] for value in level.values]
+    n = len(values)
+    if form.kind == "prefix":
+        return Prefix(n), {p: (values,)}
+    starts, stops = _ranges(form.kind, form.width, n)
+    labels = [values[i] for i in starts.tolist()], [values[i - 1] for i in stops.tolist()]
+    return (AllRange(n) if form.kind == "all_ranges" else Width(n, form.width)), {p: labels}

@@ -1,0 +1,180 @@
+"""Publish what was measured as a table of the schema dpv: groups, values, standard errors.
+
+Everything here is post-processing of noisy measurements and public levels (PRIVACY.md section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpsql.errors import InvalidParameter
+from dpsql.relation import quote_identifier, show_name
+
+if TYPE_CHECKING:
+    from dpsql.engine.release import Outcome
+    from dpsql.engine.release_domain import Axis, Released
+    from dpsql.engine.services import Services
+    from dpsql.query.workloads import AskedSet, WorkloadQuestion
+    from dpsql.workload.matrix import Floats
+
+_OWN = ("grouping", "query", "value", "standard_error")
+_MAX_NAME = 63
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no table of the schema dpv can have."""
+    if not name or len(name.encode()) > _MAX_NAME:
+        raise InvalidParameter(
+            'parameter "name" must be the name of a table',
+            detail=f"It has {len(name.encode())} bytes; a name has 1 to {_MAX_NAME}.",
+        )
+
+
+def columns(question: WorkloadQuestion) -> list[tuple[str, str]]:
+    """Name the group columns of the table and their types; ranges have two.
+
+    Raises
+    ------
+    InvalidParameter
+        When two columns would have one name.
+    """
+    found = []
+    for column, ranged in zip(question.columns, question.ranged, strict=True):
+        names = [f"{column.name}_low", f"{column.name}_high"] if ranged else [column.name]
+        found += [(name, column.type_name) for name in names]
+    seen: set[str] = set()
+    for name, _ in found:
+        if name in seen or name in _OWN:
+            raise InvalidParameter(
+                f'the released table would have two columns named "{name}"',
+                detail=f"Its own columns are {', '.join(_OWN)}.",
+                hint=f"Give the key another name: SELECT {name} AS {name}_key, ...",
+            )
+        seen.add(name)
+    return found
+
+
+def table_name(name: str) -> str:
+    """Return the qualified, quoted name."""
+    return f"dpv.{quote_identifier(name)}"
+
+
+def create(name: str, released: Released, services: Services) -> None:
+    """Create the table, which must not be there."""
+    question = released.question
+    found = services.database.execute(
+        "select to_regclass($1) is not null as there", [("text", table_name(name))]
+    )
+    if found[0][0]:
+        raise InvalidParameter(
+            f"there is a relation {show_name('dpv', name)} already",
+            hint="Choose another name, or drop it: SELECT dp.drop_release('<name>').",
+        )
+    own = [f"{quote_identifier(n)} {t}" for n, t in columns(question)]
+    union = ["query integer not null"] if several(question) else []
+    listed = [
+        *union,
+        '"grouping" integer not null',
+        *own,
+        "value double precision not null",
+        "standard_error double precision not null",
+    ]
+    services.database.execute(f"CREATE TABLE {table_name(name)} ({', '.join(listed)})")
+
+
+def several(question: WorkloadQuestion) -> bool:
+    """Tell whether a workload unites several queries."""
+    return any(s.query for s in question.sets)
+
+
+def fill(name: str, outcome: Outcome, services: Services) -> int:
+    """Write all rows; returns how many."""
+    import numpy as np
+
+    released = outcome.admitted.released
+    question = released.question
+    written = 0
+    done = set()
+    answers = outcome.priced.mechanism.answers(outcome.measured)
+    for asked, axes, answer in zip(question.sets, released.axes, answers, strict=True):
+        identity = (asked.query, asked.parts, asked.shown)
+        if identity in done:
+            continue  # asked twice, which only weighs more
+        done.add(identity)
+        rows = [axis.rows for axis in axes]
+        values = np.broadcast_to(answer.values, rows)
+        errors = np.broadcast_to(answer.errors, rows)
+        _insert(name, question, asked, axes, np.array(values), np.array(errors), services)
+        written += values.size
+        services.database.tick()
+    return written
+
+
+def _insert(
+    name: str,
+    question: WorkloadQuestion,
+    asked: AskedSet,
+    axes: Sequence[Axis],
+    values: Floats,
+    errors: Floats,
+    services: Services,
+) -> None:
+    """Insert the rows of one grouping set: values in C order, labels by their places."""
+    parameters: list[tuple[str, object]] = [
+        ("bytea", values.astype("=f8").tobytes()),
+        ("bytea", errors.astype("=f8").tobytes()),
+    ]
+    sources = ["unnest(dp.floats($1), dp.floats($2)) WITH ORDINALITY AS u(value, error, o)"]
+    labels: dict[int, list[str]] = {}
+    stride = 1
+    for axis in reversed(axes):
+        if axis.labels:
+            arrays = []
+            for part, texts in axis.labels.items():
+                labels[part] = []
+                for text in texts:
+                    parameters.append(("text[]", text))
+                    alias = f"x{len(parameters)}"
+                    arrays.append((f"${len(parameters)}", alias))
+                    labels[part].append(f"l{axis.attribute}.{alias}")
+            sources.append(
+                f"JOIN unnest({', '.join(a for a, _ in arrays)}) WITH ORDINALITY AS"
+                f" l{axis.attribute}({', '.join(n for _, n in arrays)}, o)"
+                f" ON l{axis.attribute}.o = (u.o - 1) / {stride} % {axis.rows} + 1"
+            )
+        stride *= axis.rows
+    shown = _shown(question, asked, labels, parameters)
+    head = [str(asked.query + 1)] if several(question) else []
+    listed = ", ".join([*head, str(grouping(question, asked)), *shown, "u.value", "u.error"])
+    services.database.execute(
+        f"INSERT INTO {table_name(name)} SELECT {listed} FROM {' '.join(sources)}", parameters
+    )
+
+
+def _shown(
+    question: WorkloadQuestion,
+    asked: AskedSet,
+    labels: dict[int, list[str]],
+    parameters: list[tuple[str, object]],
+) -> list[str]:
+    found = []
+    for shown, column, ranged in zip(asked.shown, question.columns, question.ranged, strict=True):
+        if isinstance(shown, int):
+            texts = labels[shown] if len(labels[shown]) > 1 or not ranged else labels[shown] * 2
+        elif shown is None:
+            texts = ["NULL"] * (1 + ranged)
+        else:
+            parameters.append(("text", shown))
+            texts = [f"${len(parameters)}"] * (1 + ranged)
+        found += [f"CAST({text} AS {column.type_name})" for text in texts]
+    return found
+
+
+def grouping(question: WorkloadQuestion, asked: AskedSet) -> int:
+    """Return what SQL's GROUPING() of all key columns says: a bit for each that is summed over."""
+    result = 0
+    for n, shown in enumerate(asked.shown):
+        if any(isinstance(s.shown[n], int) for s in question.sets):
+            result = 2 * result + (not isinstance(shown, int))
+    return result

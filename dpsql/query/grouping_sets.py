@@ -1,0 +1,175 @@
+"""Read the statement of a release: grouping sets, and queries united by UNION ALL.
+
+The same reader as for one SELECT (`dpsql.query.parse`), with the two constructs that only a
+workload has.  As ``ruleutils.c`` writes them (``get_rule_groupingset``), a grouping set of several
+expressions stands in parentheses, one of a single expression below CUBE and ROLLUP does not, and
+an operator always has parentheses of its own: a comma tells both apart.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+from dpsql.errors import UnsupportedConstruct
+from dpsql.query.lexer import Token, tokenize
+from dpsql.query.parse import Parser
+from dpsql.query.syntax import Node, Select
+
+#: Grouping sets that one query may have: all sets of twelve keys.
+MAX_SETS = 4096
+#: Queries that one workload may unite.
+MAX_QUERIES = 1000
+
+_Sets = list[tuple[Node, ...]]
+
+
+def parse_workload(sql: str) -> tuple[Select, ...]:
+    """Parse the deparsed statement of a release into its queries.
+
+    Raises
+    ------
+    UnsupportedConstruct
+        Names the first construct that cannot be released, and its position.
+    SyntaxInvalid
+        If the text is not one SELECT statement as PostgreSQL writes it.
+    """
+    parser = _WorkloadParser(tokenize(sql.rstrip().removesuffix(";")))
+    try:
+        queries = [parser.statement(outermost=True)]
+        while parser.accept("UNION"):
+            if not parser.accept("ALL"):
+                raise UnsupportedConstruct(
+                    "UNION without ALL is not supported",
+                    hint="Write UNION ALL between the queries of a workload.",
+                    position=parser.position,
+                )
+            queries.append(parser.statement(outermost=True))
+            if len(queries) > MAX_QUERIES:
+                raise UnsupportedConstruct(
+                    f"more than {MAX_QUERIES} queries in one workload are not supported",
+                    hint="Use GROUPING SETS, or release them apart.",
+                )
+    except RecursionError:
+        raise UnsupportedConstruct("the statement is nested too deeply") from None
+    if parser.peek.kind != "end":
+        parser.refuse_here()
+    return tuple(queries)
+
+
+class _WorkloadParser(Parser):
+    def before_set_operation(self, *, outermost: bool) -> None:
+        if not (outermost and self.keyword == "UNION"):
+            super().before_set_operation(outermost=outermost)
+
+    def grouping(self, *, outermost: bool) -> tuple[list[Node], tuple[tuple[Node, ...], ...]]:
+        if not outermost:
+            return super().grouping(outermost=outermost)
+        distinct = self.accept("DISTINCT")
+        found: _Sets = [()]
+        while True:
+            found = [(*a, *b) for a, b in product(found, self._item())]
+            self._require_few(found)
+            if not self.accept_punct(","):
+                break
+        sets = [tuple(dict.fromkeys(s)) for s in found]
+        if distinct:
+            sets = list({frozenset(s): s for s in reversed(sets)}.values())[::-1]
+        keys = list(dict.fromkeys(key for s in sets for key in s))
+        return keys, tuple(sets)
+
+    def _item(self) -> _Sets:
+        """Read one item of GROUP BY as a list of sets; a plain expression is one set."""
+        if self.accept("ROLLUP"):
+            parts = self._parts()
+            return [_flat(parts[:k]) for k in range(len(parts), -1, -1)]
+        if self.accept("CUBE"):
+            parts = self._parts()
+            if 2 ** len(parts) > MAX_SETS:
+                self._require_few([()] * (MAX_SETS + 1))
+            return [
+                _flat(chosen)
+                for k in range(len(parts), -1, -1)
+                for chosen in combinations(parts, k)
+            ]
+        if self.accept("GROUPING"):
+            self.expect("SETS")
+            self.expect_punct("(")
+            found = self._item()
+            while self.accept_punct(","):
+                found += self._item()
+                self._require_few(found)
+            self.expect_punct(")")
+            return found
+        return [self._together()]
+
+    def _parts(self) -> list[tuple[Node, ...]]:
+        self.expect_punct("(")
+        parts = [self._together()]
+        while self.accept_punct(","):
+            parts.append(self._together())
+        self.expect_punct(")")
+        return parts
+
+    def _together(self) -> tuple[Node, ...]:
+        """Read ``()``, ``(a, b)``, ``(a)`` or an expression."""
+        if not self._is_list():
+            return (self.expression(),)
+        self.expect_punct("(")
+        found: list[Node] = []
+        if not self.is_punct(")"):
+            found.append(self.expression())
+            while self.accept_punct(","):
+                found.append(self.expression())
+        self.expect_punct(")")
+        return tuple(found)
+
+    def _is_list(self) -> bool:
+        """Tell a list from the parentheses of an operator: it is empty, has a comma or a name."""
+        if not self.is_punct("("):
+            return False
+        depth = ahead = 0
+        while (token := self.token_at(ahead)).kind != "end":
+            if token.kind == "punct" and token.text in "()[]":
+                depth += 1 if token.text in "([" else -1
+                if depth == 0:
+                    break
+            elif token.kind == "punct" and token.text == "," and depth == 1:
+                return True
+            ahead += 1
+        inner = [self.token_at(i) for i in range(1, ahead)]
+        if not inner:
+            return True
+        # GROUPING SETS ((a)), ((a.b)), ((f(a))), (((a / 2))): one expression that needs no more
+        names = all(t.kind in ("word", "quoted") or t.text == "." for t in inner)
+        return names or self._wrapped(inner)
+
+    def _wrapped(self, inner: list[Token]) -> bool:
+        """Tell whether what stands inside is a call or a parenthesis that ends where it ends."""
+        texts = [t.text for t in inner]
+        kinds = [t.kind for t in inner]
+        if texts[-1] != ")" or kinds[-1] != "punct":
+            return False
+        start = 0
+        while start < len(texts) and (kinds[start] in ("word", "quoted") or texts[start] == "."):
+            start += 1
+        if start == len(texts) or texts[start] != "(":
+            return False
+        depth = 0
+        for at in range(start, len(texts)):
+            if kinds[at] == "punct" and texts[at] in "()":
+                depth += 1 if texts[at] == "(" else -1
+                if depth == 0:
+                    return at == len(texts) - 1
+        return False
+
+    def _require_few(self, found: _Sets) -> None:
+        if len(found) > MAX_SETS:
+            raise UnsupportedConstruct(
+                f"more than {MAX_SETS} grouping sets are not supported",
+                hint="Name the sets that are needed: GROUPING SETS ((a, b), (c)).",
+                position=self.position,
+            )
+
+
+def _flat(parts: object) -> tuple[Node, ...]:
+    return tuple(node for part in parts for node in part)  # type: ignore[attr-defined]

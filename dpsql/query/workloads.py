@@ -1,0 +1,478 @@
+"""From the statement of a release to one counting query and what is asked of its groups.
+
+All queries of a workload read one block: the same relations, joined by the same conditions, whose
+group keys together span the domain.  Conditions that all queries have restrict the block; what
+else a query's WHERE says must be a condition on keys, evaluated on their public levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpsql.errors import MissingDeclaration, UnsupportedConstruct
+from dpsql.model import GroupDomain, GroupKey, JoinQuery, OutputColumn
+from dpsql.query import types
+from dpsql.query.aggregates import is_aggregate
+from dpsql.query.canonical import describe
+from dpsql.query.catalog import Catalog
+from dpsql.query.domains import plan
+from dpsql.query.emit import emit
+from dpsql.query.expressions import Builder
+from dpsql.query.flatten import Flattener, Scope
+from dpsql.query.graph import Graph
+from dpsql.query.grouping_sets import parse_workload
+from dpsql.query.ir import Expr, column, map_columns, render
+from dpsql.query.pipeline import graph_of, output_columns, shallow
+from dpsql.query.screen import screen
+from dpsql.query.syntax import Node, Select
+from dpsql.relation import base
+
+#: Functions that say how a key is asked: up to a level, from one to another, so many levels.
+FORMS = ("prefix", "all_ranges", "ranges")
+#: Group keys of a workload.
+MAX_KEYS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a key is asked: level by level, or by one of `FORMS`; ``width`` in levels."""
+
+    kind: str = "levels"
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One key of a grouping set."""
+
+    key: int
+    form: Form = Form()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on the levels of keys: SQL over the columns ``r0."k<key>"``."""
+
+    sql: str
+    keys: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """What one conjunct of WHERE says: one of these conditions holds at least."""
+
+    either: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSet:
+    """One grouping set of one query.
+
+    ``shown`` says for each group column of the output what is in it: the place in ``parts``, or
+    a text (``None``: NULL), the same in each of its rows.
+    """
+
+    query: int
+    parts: tuple[Part, ...]
+    shown: tuple[int | str | None, ...]
+    where: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadQuestion:
+    """A validated workload.
+
+    Attributes
+    ----------
+    counted : JoinQuery
+        Counts the results of the block by all keys.
+    keys : tuple of GroupKey
+        The group keys of all queries together, and the columns that conditions read.
+    domains : tuple of GroupDomain
+        Public levels; each key is in one of them.
+    sets : tuple of AskedSet
+        What is asked, in the order of the statement.
+    columns : tuple of OutputColumn
+        Group columns of the output.
+    ranged : tuple of bool
+        Whether a column shows ranges: then it becomes two.
+    canonical : str
+        Equal for equal workloads over equal blocks.
+    block : str
+        Identifies the block and its keys.
+    """
+
+    counted: JoinQuery
+    keys: tuple[GroupKey, ...]
+    domains: tuple[GroupDomain, ...]
+    sets: tuple[AskedSet, ...]
+    columns: tuple[OutputColumn, ...]
+    ranged: tuple[bool, ...]
+    canonical: str
+    block: str
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """Ledger roots of all private relations that are read, sorted."""
+        return tuple(
+            sorted(
+                {
+                    root
+                    for o in self.counted.occurrences
+                    if o.relation.private
+                    for root in o.relation.roots
+                }
+            )
+        )
+
+
+@dataclass
+class _Query:
+    """One query of the union while it is read."""
+
+    place: int
+    select: Select
+    scope: Scope
+    conditions: dict[Expr, None]
+    builder: Builder
+    parts: dict[Node, Part] = field(default_factory=dict)
+
+
+def analyse_workload(analysis: Mapping[str, Any], catalog: Catalog) -> WorkloadQuestion:
+    """Validate the statement of a release and take it apart.
+
+    Parameters
+    ----------
+    analysis : mapping
+        What ``dp.analyze`` returned.
+    catalog : Catalog
+        Facts about the schema.
+
+    Raises
+    ------
+    NotAnswerable
+        Names the construct and its position in ``analysis["sql"]``.  No private row was read.
+    MissingDeclaration
+        Where a key has no public domain: names the statement that declares it.
+    """
+    with shallow():
+        return _Reader(analysis, catalog).read()
+
+
+class _Reader:
+    def __init__(self, analysis: Mapping[str, Any], catalog: Catalog) -> None:
+        self.analysis = analysis
+        self.catalog = catalog
+        self.columns = output_columns(analysis, catalog)
+        self.keys: list[Expr] = []
+        self.names: list[str] = []
+        self.value = -1
+
+    def read(self) -> WorkloadQuestion:
+        queries: list[_Query] = []
+        first: Flattener | None = None
+        for select in parse_workload(str(self.analysis["sql"])):
+            flattener = Flattener(self.catalog)
+            scope = flattener.top(select)
+            first = first or flattener
+            _require_same(first, flattener, select)
+            queries.append(
+                _Query(
+                    len(queries),
+                    select,
+                    scope,
+                    dict.fromkeys(flattener.block.conjuncts),
+                    Builder(self.catalog, scope.lookup),
+                )
+            )
+        screen(self.analysis, self.catalog, own=frozenset(FORMS))
+        assert first is not None  # noqa: S101 - a statement has a query
+        relations = first.block.relations
+        if not any(r.private for r in relations):
+            raise UnsupportedConstruct(
+                "the statement reads public relations only",
+                hint="Query them directly: nothing has to be released.",
+            )
+        for query in queries:
+            _require_plain(query.select)
+            self._find_value(query)
+            for node in query.select.group:
+                query.parts[node] = self._part(query, node)
+        common = [c for c in queries[0].conditions if all(c in q.conditions for q in queries)]
+        wheres = [self._where(q, [c for c in q.conditions if c not in common]) for q in queries]
+        if len(self.keys) > MAX_KEYS:
+            raise UnsupportedConstruct(
+                f"more than {MAX_KEYS} group keys in one workload are not supported",
+                hint="Release several smaller workloads.",
+            )
+        if not self.keys:
+            raise UnsupportedConstruct(
+                "a release needs a group key",
+                hint="Ask SELECT dp_count(*) FROM relation for a single count.",
+            )
+        graph = graph_of(first, common, self.keys, self.catalog)
+        domains = plan(graph, self.catalog)
+        if domains.group_domains is None:
+            raise MissingDeclaration(
+                "a release needs a public domain of each group key", hint=f"{domains.hint};"
+            )
+        if domains.conditions:
+            graph = graph_of(first, [*common, *domains.conditions], self.keys, self.catalog)
+        _require_one_row_each(graph)
+        emitted = emit(graph)
+        _require_determined(emitted.query)
+        sets, ranged = self._sets(queries, wheres)
+        block = "\n".join(
+            [describe(emitted), *(f"{d.positions} {d.identity}" for d in domains.group_domains)]
+        )
+        shown = tuple(c for i, c in enumerate(self.columns) if i != self.value)
+        return WorkloadQuestion(
+            counted=emitted.query,
+            keys=tuple(
+                GroupKey(name, key.type) for name, key in zip(self.names, self.keys, strict=True)
+            ),
+            domains=domains.group_domains,
+            sets=sets,
+            columns=shown,
+            ranged=ranged,
+            canonical="\n".join(["release 1", block, repr(sets), repr(shown)]),
+            block=block,
+        )
+
+    # -- keys -----------------------------------------------------------------
+
+    def _part(self, query: _Query, node: Node) -> Part:
+        form = Form()
+        inner = node
+        if node.kind == "call" and isinstance(node.value, tuple) and node.value[0] == "dp":
+            form, inner = self._form(node)
+        built = query.builder.build(inner)
+        if len(built.occurrences()) != 1:
+            raise UnsupportedConstruct(
+                "a group key must use columns of one relation",
+                hint="Group by each relation's expression: GROUP BY a.x, b.y.",
+                position=node.position,
+            )
+        if built.type == "interval":
+            raise UnsupportedConstruct(
+                "GROUP BY an interval is not supported",
+                hint="Use EXTRACT(epoch FROM interval).",
+                position=node.position,
+            )
+        return Part(self._key(built, self._name(query, node)), form)
+
+    def _form(self, node: Node) -> tuple[Form, Node]:
+        kind = node.pair()[1]
+        if kind not in FORMS or len(node.args) != (2 if kind == "ranges" else 1):
+            raise UnsupportedConstruct(
+                f"dp.{kind} cannot be a group key",
+                hint="Group by dp.prefix(x), dp.all_ranges(x) or dp.ranges(x, width).",
+                position=node.position,
+            )
+        if kind != "ranges":
+            return Form(kind), node.args[0]
+        width = node.args[1]
+        while width.kind == "cast":
+            width = width.args[0]
+        if width.kind != "const" or not str(width.value).isdigit() or int(str(width.value)) < 1:
+            raise UnsupportedConstruct(
+                "the width of dp.ranges must be a positive whole number of levels",
+                hint="Write dp.ranges(age, 10).",
+                position=node.position,
+            )
+        return Form(kind, int(str(width.value))), node.args[0]
+
+    def _name(self, query: _Query, node: Node) -> str:
+        for target, shown in zip(query.select.targets, self.columns, strict=True):
+            if target.expression == node:
+                return shown.name
+        return node.value[-1] if isinstance(node.value, tuple) else str(node.kind)
+
+    def _key(self, built: Expr, name: str) -> int:
+        if built not in self.keys:
+            self.keys.append(built)
+            self.names.append(name)
+        return self.keys.index(built)
+
+    def _find_value(self, query: _Query) -> None:
+        """Find the one dp_count(*) of a query."""
+        places = [i for i, t in enumerate(query.select.targets) if is_aggregate(t.expression)]
+        for i in places:
+            call = query.select.targets[i].expression
+            plain = call.pair()[1] == "dp_count" and not call.args and not call.flags - {"star"}
+            if not plain:
+                raise UnsupportedConstruct(
+                    "a release counts rows",
+                    hint="Use dp_count(*); ask for sums and other aggregates in questions of their"
+                    " own.",
+                    position=call.position,
+                )
+        if len(places) != 1 or self.value not in (-1, places[0]):
+            raise UnsupportedConstruct(
+                "each query of a release needs one dp_count(*), in the same column",
+                hint="SELECT key, dp_count(*) FROM relation GROUP BY key.",
+                position=query.select.position,
+            )
+        self.value = places[0]
+
+    # -- conditions -------------------------------------------------------------
+
+    def _where(self, query: _Query, conditions: list[Expr]) -> tuple[Predicate, ...]:
+        return tuple(self._predicate(query, c) for c in conditions)
+
+    def _predicate(self, query: _Query, condition: Expr) -> Predicate:
+        """Write a conjunct as a condition on levels; a disjunction as several."""
+        arms = list(_disjuncts(condition))
+        if len(arms) > 1 and len({frozenset(a.columns()) for a in arms}) == len(arms):
+            spread = [frozenset(a.columns()) for a in arms]
+            apart = sum(len(s) for s in spread) == len(frozenset().union(*spread))
+            if apart and all(len(s) == 1 for s in spread):
+                return Predicate(tuple(self._condition(query, a) for a in arms))
+        return Predicate((self._condition(query, condition),))
+
+    def _condition(self, query: _Query, e: Expr) -> Condition:
+        if not e.columns():
+            raise UnsupportedConstruct(
+                "a condition without columns is not supported in one query of several",
+                hint="Leave it out.",
+                position=query.select.position,
+            )
+        used: set[int] = set()
+
+        def level(col: Expr) -> Expr:
+            number = self._key(col, str(col.data[1]))  # type: ignore[index]
+            used.add(number)
+            return column(0, f"k{number}", col.type, col.type, not_null=False)
+
+        return Condition(render(map_columns(e, level)), frozenset(used))
+
+    # -- output -------------------------------------------------------------------
+
+    def _sets(
+        self, queries: list[_Query], wheres: list[tuple[Predicate, ...]]
+    ) -> tuple[tuple[AskedSet, ...], tuple[bool, ...]]:
+        found = []
+        places = [i for i in range(len(self.columns)) if i != self.value]
+        ranged = [False] * len(places)
+        for query, where in zip(queries, wheres, strict=True):
+            select = query.select
+            targets = [select.targets[i].expression for i in places]
+            missing = [n for n in select.group if n not in targets]
+            if missing:
+                raise UnsupportedConstruct(
+                    "every group key of a release must be in its select list",
+                    hint="Add it to SELECT: rows of the release are told apart by it.",
+                    position=missing[0].position,
+                )
+            for grouped in select.sets or ((),):
+                nodes = list(dict.fromkeys(grouped))
+                parts = tuple(query.parts[n] for n in nodes)
+                if len({p.key for p in parts}) < len(parts):
+                    raise UnsupportedConstruct(
+                        "a grouping set asks for one key in two forms",
+                        hint="Use GROUPING SETS ((dp.prefix(x)), (x)).",
+                        position=select.position,
+                    )
+                shown: list[int | str | None] = []
+                for n, target in enumerate(targets):
+                    if target in nodes:
+                        part = parts[nodes.index(target)]
+                        ranged[n] |= part.form.kind in ("all_ranges", "ranges")
+                        shown.append(nodes.index(target))
+                    elif target in query.parts:
+                        shown.append(None)
+                    else:
+                        shown.append(_constant(target))
+                found.append(AskedSet(query.place, parts, tuple(shown), where))
+        return tuple(found), tuple(ranged)
+
+
+def _require_same(first: Flattener, other: Flattener, select: Select) -> None:
+    if [r.oid for r in first.block.relations] != [r.oid for r in other.block.relations]:
+        raise UnsupportedConstruct(
+            "the queries of a workload read different relations",
+            detail="One measurement answers all of them, so that they must count the same rows.",
+            hint="Write the same FROM clause in each, or release them apart.",
+            position=select.position,
+        )
+
+
+def _require_plain(select: Select) -> None:
+    """Refuse what is post-processing: a release is a table, which can be queried."""
+    clauses = {
+        "DISTINCT": select.distinct,
+        "HAVING": select.having,
+        "ORDER BY": select.order,
+        "LIMIT": select.limit or select.offset,
+    }
+    for name, found in clauses.items():
+        if found:
+            raise UnsupportedConstruct(
+                f"{name} is not supported in the statement of a release",
+                hint=f"Query the released table with {name}, which is free.",
+                position=select.position,
+            )
+
+
+def _require_one_row_each(graph: Graph) -> None:
+    """Refuse joins of several relations that are protected row by row."""
+    private = [graph.relations[i] for i in graph.alive if graph.relations[i].private]
+    if graph.units:
+        raise UnsupportedConstruct(
+            "results that can belong to several privacy units cannot be released",
+            hint="Join on the unit, so that each result belongs to one.",
+        )
+    if graph.unit is None and len(private) > 1:
+        names = ", ".join(sorted(r.shown for r in private))
+        raise UnsupportedConstruct(
+            "a release over several protected relations needs privacy units",
+            detail=f"One row of {names} can be in any number of joined rows, so that the join has"
+            " another sensitivity than a table.",
+            hint="Release over one of them, joined to public relations, or ask dp_count(*)"
+            " directly.",
+        )
+
+
+def _require_determined(query: JoinQuery) -> None:
+    """Refuse joins in which one protected row can have several results."""
+    if query.unit is not None:
+        return
+    (private,) = [o for o in query.occurrences if o.relation.private]
+    if not query.determined_by(private.attributes, private):
+        public = ", ".join(sorted(o.relation.shown for o in query.occurrences if o is not private))
+        raise UnsupportedConstruct(
+            "a row of the protected relation can be in several joined rows",
+            detail=f"It is joined to {public} not along a key of these.",
+            hint="Join public relations on their primary or unique keys, or ask dp_count(*)"
+            " directly.",
+        )
+
+
+def _disjuncts(e: Expr) -> list[Expr]:
+    if e.kind == "or":
+        return [arm for argument in e.args for arm in _disjuncts(argument)]
+    return [e]
+
+
+def _constant(node: Node) -> str | None:
+    """Read a label; refuse anything else."""
+    inner, full = node, node.type
+    while inner.kind == "cast":
+        full = full or str(inner.value)
+        inner = inner.args[0]
+    full = full or inner.type
+    if inner.kind != "const" or (full and base(full) not in types.SIMPLE):
+        raise UnsupportedConstruct(
+            "the select list of a release holds group keys, constants and dp_count(*)",
+            hint="Compute with the released table, which is free.",
+            position=node.position,
+        )
+    return None if inner.value is None else str(inner.value)
+
+
+def conditions_of(sets: Sequence[AskedSet]) -> list[Condition]:
+    """List all conditions on levels once."""
+    found = (c for s in sets for p in s.where for c in p.either)
+    return list(dict.fromkeys(found))

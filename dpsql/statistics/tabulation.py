@@ -1,0 +1,227 @@
+"""The rows of a workload as codes of levels: from SQL straight into arrays, marginals from those.
+
+The server groups by all keys and numbers their levels; what comes back is one integer (or few) and
+a count for each combination that occurs, which are no more than rows or cells.  Every marginal is
+one pass over these arrays.  Exact and secret (PRIVACY.md section 2).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import NotAnswerable
+from dpsql.model import JoinQuery, Key
+from dpsql.ports import Database
+from dpsql.query.contribution_sql import per_unit
+from dpsql.query.elimination import make_plan
+from dpsql.query.flat_sql import answering
+from dpsql.query.ir import literal
+from dpsql.statistics.arrays import NotInArrays
+from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
+from dpsql.statistics.sizes import read_facts
+
+Ints = NDArray[np.int64]
+
+#: Bytes of codes and counts that are read at most.
+MEMORY_LIMIT = 512 << 20
+_WORD = 1 << 62
+_EXACT_FLOAT = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of one attribute of a domain: texts of the keys that make it, in order.
+
+    ``keys`` are places in the group keys of the query.
+    """
+
+    keys: tuple[int, ...]
+    values: tuple[Key, ...]
+
+
+class Tabulation:
+    """Combinations of levels that occur, and how often.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Levels of the attributes.
+    codes : list of array of int64
+        For each attribute the level of each combination.
+    counts : array of int64
+        How many rows have the combination.
+    """
+
+    def __init__(self, sizes: Sequence[int], codes: list[Ints], counts: Ints) -> None:
+        self.sizes = tuple(sizes)
+        self._codes = codes
+        self._counts = counts
+        self._floats = counts.astype(np.float64)
+        self._exact = int(self._floats.sum()) < _EXACT_FLOAT // 2
+
+    def marginal(self, attributes: Sequence[int]) -> Ints:
+        """Count by some attributes: one axis for each, ascending as given."""
+        shape = tuple(self.sizes[i] for i in attributes)
+        cells = math.prod(shape)
+        if not shape:
+            return np.array(int(self._counts.sum()), dtype=np.int64)
+        code = np.zeros(len(self._counts), dtype=np.int64)
+        for i in attributes:
+            code *= self.sizes[i]
+            code += self._codes[i]
+        if self._exact:
+            found = np.bincount(code, weights=self._floats, minlength=cells)
+            return np.rint(found).astype(np.int64).reshape(shape)
+        exact: Ints = np.zeros(cells, dtype=np.int64)
+        np.add.at(exact, code, self._counts)
+        return exact.reshape(shape)
+
+
+def tabulate(
+    query: JoinQuery,
+    levels: Sequence[Levels],
+    rows: int,
+    database: Database,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Tabulation:
+    """Count a block by all its keys.
+
+    Parameters
+    ----------
+    query : JoinQuery
+        Counts by the keys; with a privacy unit each unit counts with at most ``rows`` results.
+    levels : sequence of Levels
+        The attributes; every key is in one of them.  Combinations of other values are left out.
+    rows : int
+        Bound on the results of a unit.
+    database : Database
+        Reads, by one statement in one snapshot.
+    memory_limit : int
+        Bytes that are read at most.
+
+    Raises
+    ------
+    NotAnswerable
+        When the combinations do not fit the limit: a fact about the data that is only told
+        after the charge, as any failure is.
+    """
+    words = _words([len(level.values) for level in levels])
+    packed: bytes | None
+    try:
+        packed = fetch(database, tabulation_sql(query, levels, words, rows, memory_limit, database))
+    except NotInArrays:
+        raise NotAnswerable(
+            "the rows of the workload do not fit the memory limit",
+            hint="Release fewer keys at a time.",
+        ) from None
+    sizes = [len(level.values) for level in levels]
+    empty: Ints = np.zeros(0, dtype=np.int64)
+    if packed is None:
+        return Tabulation(sizes, [empty for _ in sizes], empty)
+    columns = [column.astype(np.int64) for column in unpack(packed)]
+    codes: list[Ints] = [empty for _ in sizes]
+    for word, column in zip(words, columns, strict=False):
+        left = column
+        for i in reversed(word):
+            left, codes[i] = np.divmod(left, sizes[i])
+        database.tick()
+    return Tabulation(sizes, codes, columns[-1])
+
+
+def _words(sizes: Sequence[int]) -> list[list[int]]:
+    """Put attributes together whose codes fit one integer."""
+    words: list[list[int]] = []
+    room = 0
+    for i, size in enumerate(sizes):
+        if not words or room * size >= _WORD:
+            words.append([])
+            room = 1
+        words[-1].append(i)
+        room *= size
+    if len(words) >= MAX_COLUMNS:
+        raise NotAnswerable("the domain of the workload has too many attributes")
+    return words
+
+
+def tabulation_sql(
+    query: JoinQuery,
+    levels: Sequence[Levels],
+    words: Sequence[Sequence[int]],
+    rows: int,
+    memory_limit: int,
+    database: Database,
+) -> str:
+    """Write the statement that packs codes and counts.
+
+    The text of a value is looked up in a constant object of JSON, which is total: it gives NULL
+    for a value outside the levels.
+    """
+    over_units = query.unit is not None
+    grouped = per_unit(query) if over_units else query
+    sizes = read_facts(grouped, database).sizes(grouped)
+    plan = make_plan(grouped, (), answer=True, sizes=sizes, tick=database.tick)
+    writer = answering(plan, numeric=False)
+    attributes = tuple(dict.fromkeys(grouped.groups))
+    answer = f"SELECT * FROM ({writer.answer(attributes)}) AS w"
+    if over_units:
+        answer = _bounded(answer, query, rows)
+    codes = []
+    for i, level in enumerate(levels):
+        texts = [_text(f"f.a{query.groups[k]}") for k in level.keys]
+        known = {_name(value): code for code, value in enumerate(level.values)}
+        found = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
+        named = " || ".join(texts)
+        codes.append(f"(CAST({literal(found)} AS pg_catalog.jsonb) -> ({named}))::bigint AS c{i}")
+    listed = ", ".join([*codes, "f.n"])
+    columns = []
+    for word in words:
+        text = "0::bigint"
+        for i in word:
+            text = f"({text} * {len(levels[i].values)} + c.c{i})"
+        columns.append(text)
+    inside = " AND ".join(f"c.c{i} IS NOT NULL" for i in range(len(levels)))
+    return (
+        f"{writer.head()}SELECT dp.pack({memory_limit}::bigint, {', '.join(columns)}, c.n)"
+        f" FROM (SELECT {listed} FROM ({answer}) AS f OFFSET 0) AS c"
+        f" WHERE {inside} AND c.n > 0"
+    )
+
+
+def _text(column: str) -> str:
+    """Write a value so that NULL is a text of its own, and no two lists of texts meet."""
+    text = f"CAST({column} AS text)"
+    return (
+        f"CASE WHEN {column} IS NULL THEN 'n' ELSE 'v' || pg_catalog.length({text}) || ':' ||"
+        f" {text} END"
+    )
+
+
+def _name(value: Key) -> str:
+    return "".join("n" if part is None else f"v{len(part)}:{part}" for part in value)
+
+
+def _bounded(answer: str, query: JoinQuery, rows: int) -> str:
+    """Keep at most ``rows`` results of each unit: the first in an order by a hash of their keys.
+
+    What is kept of a unit is a function of its own results alone, so that a unit more or less
+    changes the counts by its own, at most ``rows`` in all (PRIVACY.md section 5).
+    """
+    unit = f"w.a{query.unit}"
+    keys = [f"w.a{a}" for a in dict.fromkeys(query.groups)]
+    texts = " || ".join(_text(key) for key in keys)
+    order = f"ORDER BY pg_catalog.hashtextextended({texts}, 0), {texts}"
+    before = f"sum(w.n) OVER (PARTITION BY {unit} {order} ROWS UNBOUNDED PRECEDING) - w.n"
+    kept = f"LEAST(w.n, GREATEST(0, {rows} - ({before})))::bigint"
+    columns = ", ".join(f"{key} AS {key[2:]}" for key in keys)
+    source = answer.removeprefix("SELECT * ")
+    inner = f"SELECT {columns}, {kept} AS n {source}"
+    again = ", ".join(f"k.{key[2:]}" for key in keys)
+    return (
+        f"SELECT {again}, sum(k.n)::bigint AS n FROM ({inner}) AS k WHERE k.n > 0 GROUP BY {again}"
+    )

@@ -1,0 +1,238 @@
+"""Mechanisms that measure a Kronecker product: Identity, the workload itself, OPT_kron.
+
+RECONSTRUCT is one pseudo-inverse per attribute (papers/hdmm.txt section 7.2, Proposition 6); the
+answers to all products come from one estimate of the data vector, so that they agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.errors import InvalidParameter
+from dpsql.workload.kronecker import Kronecker
+from dpsql.workload.marginals import attributes_of, shape
+from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total, invert
+from dpsql.workload.mechanism import (
+    Answers,
+    Budget,
+    Measurement,
+    Mechanism,
+    detailed,
+    digest,
+    exact_product,
+    largest_column,
+    noise_for,
+    noisy,
+    over_all,
+    row_products,
+    variance,
+)
+from dpsql.workload.opt_kron import opt_kron
+from dpsql.workload.optimal_bases import round_columns
+from dpsql.workload.residual_bases import Integers
+from dpsql.workload.workload import Product, Workload
+
+#: Bits of the entries of a strategy that was found by optimisation.
+BITS = 12
+#: Cells of the largest data vector that is held (PRIVACY.md says nothing of it: memory only).
+MOST_CELLS = 1 << 25
+#: Levels of an attribute that is asked for otherwise than level by level.
+MOST_LEVELS = 4096
+
+
+class KroneckerMechanism(Mechanism):
+    """Measure a Kronecker product of matrices with noise of one scale.
+
+    Parameters
+    ----------
+    name : str
+        As users ask for it.
+    workload, budget : Workload, Budget
+        What is answered and what it may cost.
+    strategy : Kronecker
+        Real matrices, rounded here to integers; the error is that of the rounded ones.
+
+    Raises
+    ------
+    InvalidParameter
+        When the strategy does not support the workload, or the cells are too many.
+    """
+
+    def __init__(self, name: str, workload: Workload, budget: Budget, strategy: Kronecker) -> None:
+        self.name, self.workload, self.budget = name, workload, budget
+        self.mask = sum(1 << i for i, f in enumerate(strategy.factors) if detailed(f))
+        require_cells(math.prod(shape(workload.domain.sizes, self.mask)))
+        self._matrices: dict[int, Integers] = {}
+        self._inverses: list[Floats | None] = []
+        self._pseudo: dict[int, Floats] = {}
+        norm, rows = 1, 1
+        for i, factor in enumerate(strategy.factors):
+            if not self.mask >> i & 1:
+                self._inverses.append(None)
+                continue
+            if isinstance(factor, Identity):
+                self._inverses.append(None)
+                rows *= factor.n
+                continue
+            matrix = integers(factor, budget.order)
+            exact = matrix.astype(np.float64)
+            inverse = invert(exact.T @ exact)
+            self._matrices[i] = matrix
+            self._inverses.append(inverse)
+            self._pseudo[i] = inverse @ exact.T
+            norm *= largest_column(matrix, budget.order)
+            rows *= matrix.shape[0]
+        parameter, loss = noise_for(budget, Fraction(norm), Fraction(1))
+        self.measurements = (Measurement(self.mask, rows, parameter, loss),)
+        self._variance = variance(budget.order, parameter)
+        self.error = self._variance * math.fsum(
+            product.weight**2 * self._expected(product) for product in workload.products
+        )
+
+    @property
+    def identity(self) -> str:
+        """See `Mechanism.identity`."""
+        return f"{self.mask} {sorted(self._matrices)} {digest(*self._matrices.values())}"
+
+    def measure(self, k: int, table: Integers, noise: Integers) -> Floats:
+        """See `Mechanism.measure`."""
+        del k
+        places = {i: axis for axis, i in enumerate(attributes_of(self.mask))}
+        own = {places[i]: matrix for i, matrix in self._matrices.items()}
+        return noisy(exact_product(own, table), noise)
+
+    def estimate(self, measured: Sequence[Floats]) -> Floats:
+        """RECONSTRUCT: the least squares estimate of the marginal that was measured."""
+        (values,) = measured
+        for axis, i in enumerate(attributes_of(self.mask)):
+            if i in self._pseudo:
+                moved = np.tensordot(self._pseudo[i], values, axes=(1, axis))
+                values = np.moveaxis(moved, 0, axis)
+        return values
+
+    def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
+        """See `Mechanism.answers`."""
+        estimate = over_all(self.estimate(measured), self.mask, len(self._inverses))
+        for product in self.workload.products:
+            plus, minus = product.parts()
+            values = self._asked(plus, estimate)
+            if minus is not None:
+                values = values - self._asked(minus, estimate)
+            yield Answers(values, np.sqrt(self._variance * self._variances(product)))
+
+    def _asked(self, queries: Kronecker, estimate: Floats) -> Floats:
+        values = estimate
+        for i, factor in enumerate(queries.factors):
+            if self.mask >> i & 1:
+                values = factor.matvec(values, i)
+            else:  # the total is all that is known, and asked
+                column = factor.dense()[:, :1]
+                values = np.moveaxis(np.tensordot(column, values, axes=(1, i)), 0, i)
+        return values
+
+    def _variances(self, product: Product) -> Floats:
+        """Return the diagonal of the covariance of answers, for noise of variance 1."""
+        plus, minus = product.parts()
+        found = self._diagonal(plus, plus)
+        if minus is not None:
+            found = found - 2 * self._diagonal(plus, minus) + self._diagonal(minus, minus)
+        return np.maximum(found, 0.0)
+
+    def _expected(self, product: Product) -> float:
+        """Add `_variances` up, of which only the sums along each attribute are formed."""
+        plus, minus = product.parts()
+        found = self._sum(plus, plus)
+        if minus is not None:
+            found += self._sum(minus, minus) - 2 * self._sum(plus, minus)
+        return found
+
+    def _sum(self, left: Kronecker, right: Kronecker) -> float:
+        return math.prod(float(part.sum()) for part in self._parts(left, right))
+
+    def _diagonal(self, left: Kronecker, right: Kronecker) -> Floats:
+        parts = self._parts(left, right)
+        result = next(parts)
+        for part in parts:
+            result = np.multiply.outer(result, part)
+        return result
+
+    def _parts(self, left: Kronecker, right: Kronecker) -> Iterator[Floats]:
+        """Yield the factors of the diagonal; of an attribute that is summed over: of its total."""
+        for i, (a, b) in enumerate(zip(left.factors, right.factors, strict=True)):
+            if self.mask >> i & 1:
+                yield row_products(a, b, self._inverses[i])
+            else:
+                yield np.asarray(a.dense()[:, 0] * b.dense()[:, 0])
+
+
+def require_levels(levels: int) -> None:
+    """Refuse matrices over pairs of levels that do not fit memory.
+
+    Raises
+    ------
+    InvalidParameter
+        Says what serves attributes of so many levels.
+    """
+    if levels > MOST_LEVELS:
+        raise InvalidParameter(
+            "an attribute has too many levels for matrices over pairs of them",
+            detail=f"It has {levels} levels; at most {MOST_LEVELS} can be asked for by ranges.",
+            hint="Use mechanism => 'identity' or 'auto'.",
+        )
+
+
+def require_cells(cells: int) -> None:
+    """Refuse a data vector that does not fit memory.
+
+    Raises
+    ------
+    InvalidParameter
+        Names the mechanisms that need none.
+    """
+    if cells > MOST_CELLS:
+        raise InvalidParameter(
+            "the domain is too large for a mechanism that measures all of it",
+            detail=f"It would measure {cells} cells; at most {MOST_CELLS} are held in memory.",
+            hint="Use mechanism => 'residual_planner', which measures marginals, or 'auto'.",
+        )
+
+
+def integers(factor: QueryMatrix, order: Order) -> Integers:
+    """Write a factor as integers: itself if it is, else rounded on a grid."""
+    dense = factor.dense()
+    whole = np.rint(dense)
+    if (whole == dense).all() and np.abs(dense).max() < 1 << BITS:
+        return whole.astype(np.int64)
+    largest = float(np.abs(dense).max())
+    if np.isin(dense, (0.0, largest, -largest)).all():
+        return np.asarray(np.sign(dense), dtype=np.int64)
+    scale = 1 << BITS
+    dense = dense / factor.sensitivity(order)
+    if order == 2:
+        return round_columns(dense, scale)
+    return np.asarray(np.trunc(dense * scale + np.sign(dense) * 0.5), dtype=np.int64)
+
+
+def identity(workload: Workload, budget: Budget) -> KroneckerMechanism:
+    """Measure every cell."""
+    cells = Kronecker(tuple(Identity(n) for n in workload.domain.sizes))
+    return KroneckerMechanism("identity", workload, budget, cells)
+
+
+def kronecker(
+    workload: Workload, budget: Budget, *, seed: int, tick: Callable[[], None] = lambda: None
+) -> KroneckerMechanism:
+    """Select by OPT_kron."""
+    asked: dict[int, list[QueryMatrix]] = {}
+    for product in workload.products:
+        for i, factor in enumerate(product.queries.factors):
+            asked.setdefault(i, []).append(factor)
+    for i, factors in asked.items():
+        if any(not isinstance(f, Identity | Total) for f in factors):
+            require_levels(workload.domain.sizes[i])
+    found = opt_kron(workload, budget.order, seed=seed, tick=tick)
+    return KroneckerMechanism("opt_kron", workload, budget, found.queries)

@@ -1,0 +1,335 @@
+"""Mechanisms whose estimate is a set of residuals: ResidualPlanner and OPT_M.
+
+Both know, in the end, an unbiased estimate of each residual and its variance; marginals are
+reconstructed from these one at a time (`axis.reconstruct_all`), so that memory holds one marginal
+whatever the domain, and agree with each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import reduce
+from operator import or_
+
+import numpy as np
+
+from dpsql.errors import InvalidParameter
+from dpsql.workload.axis import decompose, part, reconstruct_all
+from dpsql.workload.marginals import (
+    attributes_of,
+    cells,
+    downward_closure,
+    shape,
+    spread_down,
+    subsets,
+)
+from dpsql.workload.matrix import Floats, Identity, QueryMatrix
+from dpsql.workload.mechanism import (
+    Answers,
+    Budget,
+    Measurement,
+    Mechanism,
+    digest,
+    mask_of_product,
+    noise_for,
+    noisy,
+    over_all,
+    row_products,
+    variance,
+)
+from dpsql.workload.mechanism_kronecker import require_cells, require_levels
+from dpsql.workload.opt_marginals import marginal_approximation, opt_m
+from dpsql.workload.optimal_bases import optimal_bases
+from dpsql.workload.residual_bases import Basis, Integers, Subtraction, along, subtraction
+from dpsql.workload.residual_planner import measure, noise_shape, privacy
+from dpsql.workload.workload import Workload
+
+#: Levels of an attribute up to which a basis is optimised for prefixes and ranges.
+MOST_OPTIMISED = 512
+#: Attributes of a domain that OPT_M looks at all sets of.
+MOST_ATTRIBUTES = 14
+
+
+class _Residuals(Mechanism):
+    """Answers from estimated residuals and their variances."""
+
+    @property
+    def identity(self) -> str:
+        """See `Mechanism.identity`."""
+        return digest(*(b.lattice(np.eye(b.size, dtype=np.int64), 0) for b in self.bases))
+
+    def _prepare(self, workload: Workload, budget: Budget, bases: Sequence[Basis]) -> None:
+        self.workload, self.budget, self.bases = workload, budget, tuple(bases)
+        self._known: dict[tuple[int, QueryMatrix], Floats] = {}
+        if any(product.either for product in workload.products):
+            raise InvalidParameter(
+                "marginals do not answer conditions on one of several attributes",
+                hint="Use mechanism => 'opt_kron' or 'auto'.",
+            )
+        self.masks = [mask_of_product(product) for product in workload.products]
+        for mask, product in zip(self.masks, workload.products, strict=True):
+            require_cells(cells(workload.domain.sizes, mask))
+            for i, factor in enumerate(product.queries.factors):
+                if mask >> i & 1 and not isinstance(factor, Identity):
+                    require_levels(workload.domain.sizes[i])
+
+    def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
+        """See `Mechanism.answers`."""
+        residuals, variances = self._estimates(measured)
+        known: dict[int, Floats] = {}
+        last = {mask: k for k, mask in enumerate(self.masks)}
+        for k, (mask, product) in enumerate(zip(self.masks, self.workload.products, strict=True)):
+            if mask not in known:
+                known[mask] = next(reconstruct_all(residuals, [mask], self.bases))[1]
+            queries = product.queries.factors
+            values = over_all(known[mask], mask, len(queries))
+            scale: Floats = np.ones((1,) * len(queries))
+            for i, factor in enumerate(queries):
+                if mask >> i & 1:
+                    values = factor.matvec(values, i)
+                else:
+                    column = factor.dense()[:, :1]
+                    values = np.moveaxis(np.tensordot(column, values, axes=(1, i)), 0, i)
+                    scale = np.moveaxis(np.tensordot(column**2, scale, axes=(1, i)), 0, i)
+            asked = {i: queries[i] for i in attributes_of(mask)}
+            spread = self._spread(mask, asked, variances)
+            yield Answers(values, np.sqrt(over_all(spread, mask, len(queries)) * scale))
+            if last[mask] == k:
+                del known[mask]
+
+    def _spread(
+        self, mask: int, asked: Mapping[int, QueryMatrix], variances: Mapping[int, float]
+    ) -> Floats:
+        """Return the variance of every query about a marginal (as `axis.cell_variances`)."""
+        attributes = attributes_of(mask)
+        result = np.empty((2,) * len(attributes))
+        for below in subsets(mask):
+            place = tuple(below >> i & 1 for i in attributes)
+            result[place] = variances.get(below, 0.0)
+        for axis, i in enumerate(attributes):
+            key = (i, asked[i])
+            if key not in self._known:
+                self._known[key] = self._pair(i, asked[i])
+            result = along(self._known[key], result, axis)
+        return np.maximum(result, 0.0)
+
+    def _pair(self, i: int, factor: QueryMatrix) -> Floats:
+        """Return what a total and the attribute's own residual add to the variance of queries."""
+        basis = self.bases[i]
+        if isinstance(factor, Identity) and isinstance(basis, Subtraction):
+            own, spread = basis.variances(None)
+        else:
+            inner, null = basis.covariance()
+            own, spread = row_products(factor, factor, inner), factor.matvec(null) ** 2
+        return np.stack([spread, own], 1)
+
+    def _estimates(
+        self, measured: Sequence[Floats]
+    ) -> tuple[dict[int, Floats], Mapping[int, float]]:
+        raise NotImplementedError
+
+
+class ResidualMechanism(_Residuals):
+    """ResidualPlanner with the bases that fit the queries (Xiao et al. 2023; Gaussian noise).
+
+    Variances are optimal in closed form for the sum of squared errors of all queries:
+    ``sigma_B^2 = sqrt(p_B / v_B) r / cost`` (`residual_planner`), ``v_B`` summed over products.
+
+    Parameters
+    ----------
+    workload, budget : Workload, Budget
+        What is answered and what it may cost; Gaussian noise.
+    tick : callable
+        Called now and then; may raise to cancel.
+    """
+
+    name = "residual_planner"
+
+    def __init__(
+        self, workload: Workload, budget: Budget, tick: Callable[[], None] = lambda: None
+    ) -> None:
+        if budget.order != 2:
+            raise InvalidParameter(
+                "residual_planner needs Gaussian noise", hint="Give a delta greater than 0."
+            )
+        self._prepare(workload, budget, _bases(workload, tick))
+        coefficients: dict[int, float] = {}
+        for mask, product in zip(self.masks, workload.products, strict=True):
+            own, spread = [], []
+            scale = product.weight**2
+            for i, (basis, factor) in enumerate(
+                zip(self.bases, product.queries.factors, strict=True)
+            ):
+                t, s = basis.errors(None if isinstance(factor, Identity) else factor.gram())
+                own.append(t)
+                spread.append(s)
+                if not mask >> i & 1:
+                    scale *= float((factor.dense()[:, 0] ** 2).sum())
+            for below, value in spread_down({mask: scale}, own, spread).items():
+                coefficients[below] = coefficients.get(below, 0.0) + value
+        prices = {b: float(privacy(self.bases, b)) for b in coefficients}
+        needed = {b: v for b, v in coefficients.items() if v > 0 and prices[b] > 0}
+        root = math.fsum(math.sqrt(v * prices[b]) for b, v in needed.items())
+        measurements, variances, masks = [], {}, []
+        for b, v in needed.items():
+            share = Fraction(math.sqrt(v * prices[b]) / root * (1 - 1e-12))
+            scale_b = math.prod(self.bases[i].scale for i in attributes_of(b))
+            norm = privacy(self.bases, b) * scale_b**2
+            parameter, loss = noise_for(budget, norm, share)
+            count = math.prod(noise_shape(self.bases, b))
+            measurements.append(Measurement(b, count, parameter, loss))
+            variances[b] = float(parameter / scale_b**2)
+            masks.append(b)
+        self.measurements = tuple(measurements)
+        self._variances = variances
+        self.error = math.fsum(v * variances[b] for b, v in needed.items())
+
+    def measure(self, k: int, table: Integers, noise: Integers) -> Floats:
+        """See `Mechanism.measure`."""
+        mask = self.measurements[k].mask
+        return measure(table, mask, self.bases, noise.reshape(noise_shape(self.bases, mask)))
+
+    def _estimates(
+        self, measured: Sequence[Floats]
+    ) -> tuple[dict[int, Floats], Mapping[int, float]]:
+        masks = [m.mask for m in self.measurements]
+        return dict(zip(masks, measured, strict=True)), self._variances
+
+
+class MarginalMechanism(_Residuals):
+    """OPT_M: weighted marginals, combined residual by residual.
+
+    The residuals of a marginal ``a`` measured with variance ``s`` have noise of variance
+    ``s prod_{i in a - B} n_i`` in the metric of the residual over ``B``; those of different ``B``
+    are uncorrelated, so inverse variances are the best linear weights (RECONSTRUCT of
+    papers/hdmm.txt section 7.2, by the eigenspaces of marginal Gram matrices).
+
+    Parameters
+    ----------
+    workload, budget : Workload, Budget
+        What is answered and what it may cost; either noise.
+    seed : int
+        Of random beginnings.
+    tick : callable
+        Called now and then; may raise to cancel.
+    """
+
+    name = "opt_m"
+
+    def __init__(
+        self,
+        workload: Workload,
+        budget: Budget,
+        *,
+        seed: int,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        sizes = workload.domain.sizes
+        self._prepare(workload, budget, subtraction(sizes))
+        if len(sizes) > MOST_ATTRIBUTES:
+            raise InvalidParameter(
+                "opt_m looks at all sets of attributes, and there are too many",
+                detail=f"The domain has {len(sizes)} attributes; at most {MOST_ATTRIBUTES} can be.",
+                hint="Use mechanism => 'residual_planner'.",
+            )
+        weights = marginal_approximation(
+            sizes,
+            [
+                (product.weight**2, [_trace_and_sum(f) for f in product.queries.factors])
+                for product in workload.products
+            ],
+        )
+        theta = opt_m(sizes, weights, budget.order, seed=seed, tick=tick).theta
+        # a marginal that gets next to nothing is not worth its noise
+        shares = theta if budget.order == 1 else theta**2
+        kept = {a: float(x) for a, x in enumerate(shares) if x > 1e-7}
+        total = math.fsum(kept.values())
+        measurements = []
+        for a, share in kept.items():
+            require_cells(cells(sizes, a))
+            parameter, loss = noise_for(budget, Fraction(1), Fraction(share / total * (1 - 1e-12)))
+            measurements.append(Measurement(a, cells(sizes, a), parameter, loss))
+        self.measurements = tuple(measurements)
+        self._weights: dict[int, dict[int, float]] = {}
+        for k, m in enumerate(self.measurements):
+            precision = 1 / variance(budget.order, m.parameter)
+            for b in subsets(m.mask):
+                weight = precision / cells(sizes, m.mask & ~b)
+                self._weights.setdefault(b, {})[k] = weight
+        self._variances = {b: 1 / math.fsum(w.values()) for b, w in self._weights.items()}
+        self.error = self._expected()
+
+    def _expected(self) -> float:
+        """Add up the squared errors of all products, weights included."""
+        total = 0.0
+        for mask, product in zip(self.masks, self.workload.products, strict=True):
+            if not set(downward_closure([mask])) <= set(self._variances):
+                raise InvalidParameter("the strategy does not support the workload")
+            grams: dict[int, Floats] = {}
+            scale = product.weight**2
+            for i, factor in enumerate(product.queries.factors):
+                if not mask >> i & 1:
+                    scale *= float((factor.dense()[:, 0] ** 2).sum())
+                elif not isinstance(factor, Identity):
+                    grams[i] = factor.gram()
+            own, spread = [], []
+            for i, basis in enumerate(self.bases):
+                t, s = basis.errors(grams.get(i))
+                own.append(t)
+                spread.append(s)
+            found = spread_down({mask: 1.0}, own, spread)
+            total += scale * math.fsum(v * self._variances[b] for b, v in found.items())
+        return total
+
+    def measure(self, k: int, table: Integers, noise: Integers) -> Floats:
+        """See `Mechanism.measure`."""
+        del k
+        return noisy(table, noise)
+
+    def _estimates(
+        self, measured: Sequence[Floats]
+    ) -> tuple[dict[int, Floats], Mapping[int, float]]:
+        sizes = self.workload.domain.sizes
+        wanted = set(downward_closure(self.masks))
+        found: dict[int, Floats] = {}
+        for k, (m, values) in enumerate(zip(self.measurements, measured, strict=True)):
+            inside = [self.bases[i] for i in attributes_of(m.mask)]
+            packed = decompose(values.reshape(shape(sizes, m.mask)), inside)
+            for b in subsets(m.mask):
+                if b in wanted:
+                    weight = self._weights[b][k] * self._variances[b]
+                    own = weight * part(packed, m.mask, b)
+                    found[b] = found[b] + own if b in found else own
+        return found, self._variances
+
+
+def _trace_and_sum(factor: QueryMatrix) -> tuple[float, float]:
+    """Return trace and sum of all entries of a Gram matrix, which is not written down."""
+    ones = factor.matvec(np.ones(factor.shape[1]))
+    return math.fsum(factor.column_norms(2)), float(ones @ ones)
+
+
+def _bases(workload: Workload, tick: Callable[[], None]) -> tuple[Basis, ...]:
+    """Choose a basis for each attribute: one that fits prefixes or ranges if these are asked."""
+    sizes = workload.domain.sizes
+    weights: dict[int, float] = {}
+    grams: dict[int, Floats] = {}
+    special: dict[int, list[tuple[float, QueryMatrix]]] = {}
+    for product in workload.products:
+        mask = mask_of_product(product)
+        weights[mask] = weights.get(mask, 0.0) + product.weight**2
+        for i in attributes_of(mask):
+            special.setdefault(i, []).append((product.weight**2, product.queries.factors[i]))
+    for i, asked in special.items():
+        if all(isinstance(factor, Identity) for _, factor in asked):
+            continue
+        if sizes[i] <= MOST_OPTIMISED:
+            total = sum((weight * factor.gram() for weight, factor in asked), np.zeros(()))
+            grams[i] = np.asarray(total / math.fsum(weight for weight, _ in asked))
+    if not grams:
+        return tuple(Subtraction(n) for n in sizes)
+    if reduce(or_, weights, 0) == 0:
+        return tuple(Subtraction(n) for n in sizes)
+    return optimal_bases(sizes, weights, grams, tick=tick)

@@ -1,0 +1,116 @@
+-- Releases: a workload is measured once, and its answers are published as the table dpv.<name>.
+-- Whoever releases pays and may read the table; dp.share_release lets other roles read it, each of
+-- which is charged in its own ledger (PRIVACY.md section 7).
+
+-- Not pinned on purpose: the caller's search_path must reach dp.deparse; every name here is qualified
+-- and nothing here has more rights than the caller.
+create or replace function dp.release(
+    name text,
+    query text,
+    epsilon numeric default null,
+    delta numeric default null,
+    mechanism text default 'auto',
+    postprocess text default 'none',
+    weights double precision[] default null)
+returns regclass
+language sql volatile parallel unsafe security invoker
+as $sql$
+    select pg_catalog.to_regclass(dp.release_query(
+        name, dp.deparse(query), epsilon::pg_catalog.text, delta::pg_catalog.text, mechanism, postprocess, weights, query))
+$sql$;
+comment on function dp.release(text, text, numeric, numeric, text, text, double precision[]) is
+    'measures a workload of counts once and publishes it as the table dpv.<name>';
+
+-- Not pinned on purpose, as dp.release.
+create or replace function dp.plan_release(
+    query text,
+    epsilon numeric default null,
+    delta numeric default null,
+    mechanism text default 'auto',
+    weights double precision[] default null)
+returns table (
+    mechanism text, noise text, epsilon double precision, delta double precision, rho double precision,
+    rmse double precision, ratio double precision,
+    cells bigint, chosen boolean, note text)
+language sql stable parallel unsafe security invoker
+as $sql$
+    select * from dp.plan_release_query(
+        dp.deparse(query), epsilon::pg_catalog.text, delta::pg_catalog.text, mechanism, weights, query)
+$sql$;
+comment on function dp.plan_release(text, numeric, numeric, text, double precision[]) is
+    'expected error and cost of every mechanism for a workload; touches no data and costs nothing';
+
+-- Measures a release again on the data of now, which is charged again.  Not pinned on purpose, as dp.release.
+create or replace function dp.refresh_release(name text)
+returns regclass
+language sql volatile parallel unsafe security invoker
+as $sql$ select pg_catalog.to_regclass(dp.refresh_release_query(name)) $sql$;
+comment on function dp.refresh_release(text) is 'measures a release again and replaces its table; pays again';
+
+-- Internal: the release of a name, if the caller may change it: who released it or owns what it reads.
+-- Security definer on purpose: reads the catalogue.
+create or replace function dp.own_release(name text)
+returns dp.stored_release
+language plpgsql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_release dp.stored_release;
+begin
+    select r.* into found_release from dp.stored_release as r where r.name = own_release.name;
+    if not found or not (
+            pg_has_role(dp.caller(), found_release.role_oid, 'usage')
+            or dp.caller_administers() and dp.owns_roots(found_release.roots)) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('there is no release %I of yours', name),
+            detail = 'Whoever released it can change it, and the owners of all relations that it reads.',
+            hint = 'SELECT name FROM dp.releases;';
+    end if;
+    return found_release;
+end
+$$;
+comment on function dp.own_release(text) is 'internal: a release that the caller may change';
+
+-- Internal: whether the caller owns every relation of some ledger roots.
+-- Security definer on purpose: reads the catalogue.
+create or replace function dp.owns_roots(roots integer[])
+returns boolean
+language sql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(bool_and(exists (
+               select from dp.policy as p
+                 join pg_class as c on c.oid = p.relation
+                where p.root = u.root and pg_has_role(dp.caller(), c.relowner, 'usage'))), false)
+      from unnest(owns_roots.roots) as u(root)
+$$;
+comment on function dp.owns_roots(integer[]) is 'internal: whether the caller owns the protected relations of some roots';
+
+-- Drops a release and its table; what it cost stays spent.  Callers: who released it, or the owners of
+-- all relations that it reads.  Security definer on purpose: owned by dp_executor, who owns the table.
+create or replace function dp.drop_release(name text)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_release dp.stored_release := dp.own_release(drop_release.name);
+begin
+    if to_regclass(format('dpv.%I', found_release.name)) is not null then
+        execute format('drop table dpv.%I', found_release.name);
+    end if;
+    delete from dp.stored_release as r where r.name = found_release.name;
+end
+$$;
+comment on function dp.drop_release(text) is 'drops a release and its table; what it cost stays spent';
+alter function dp.drop_release(text) owner to dp_executor;
+
+-- Lets another role read a release.  It sees what its budget pays for: the role is charged in its own
+-- ledger, the protected relations are not (PRIVACY.md section 7).  Callers: the owners, members of dp_owner,
+-- of all relations that it reads.  Not pinned on purpose, as dp.release.
+create or replace function dp.share_release(name text, role regrole)
+returns void
+language sql volatile parallel unsafe security invoker
+as $sql$ select dp.share_release_with(name, role::pg_catalog.oid) $sql$;
+comment on function dp.share_release(text, regrole) is 'lets another role read a release, which is charged to it';

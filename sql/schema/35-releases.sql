@@ -1,0 +1,27 @@
+-- Workloads that were measured and published: one row a release, whose numbers are in the table
+-- dpv.<name>, which is an ordinary table of dp_executor's and is dumped as such.
+
+create table dp.stored_release (
+    name name primary key,
+    question text not null,
+    mechanism text not null,
+    noise text not null check (noise in ('laplace', 'gaussian')),
+    epsilon numeric not null,
+    delta numeric not null,
+    rho numeric not null,
+    rho_delta numeric not null,
+    rows_of_a_unit integer not null,
+    roots integer[] not null,
+    relations oid[] not null,
+    spend bigint not null,
+    role_name name not null,
+    role_oid oid not null,
+    released_at timestamptz not null,
+    cells bigint not null,
+    rmse double precision not null,
+    domain jsonb not null,
+    terms jsonb not null,
+    sets jsonb not null
+);
+comment on table dp.stored_release is 'published workloads; the numbers are in dpv.<name>';
+select pg_catalog.pg_extension_config_dump('dp.stored_release', '');
