@@ -230,7 +230,10 @@ def choose(
             why = f"it draws {mechanism.draws} numbers, and more than {MOST_EXACT} need delta > 0"
             reasons.append((mechanism.name, NOISES[mechanism.budget.order], why))
             continue
-        priced.append(_priced(mechanism, settings))
+        try:
+            priced.append(_priced(mechanism, settings))
+        except InvalidParameter as error:  # noise that does not fit 64 bits
+            reasons.append((mechanism.name, NOISES[mechanism.budget.order], _reason(error)))
     return priced, reasons
 
 

@@ -38,6 +38,8 @@ from dpsql.workload.workload import Product, Workload
 
 #: Bits of the entries of a strategy that was found by optimisation.
 BITS = 12
+#: Bits of all of them together: noise must fit 64 bits with room for counts.
+MOST_BITS = 36
 #: Cells of the largest data vector that is held (PRIVACY.md says nothing of it: memory only).
 MOST_CELLS = 1 << 25
 #: Levels of an attribute that is asked for otherwise than level by level.
@@ -70,6 +72,8 @@ class KroneckerMechanism(Mechanism):
         self._inverses: list[Floats | None] = []
         self._pseudo: dict[int, Floats] = {}
         norm, rows = 1, 1
+        real = sum(not is_whole(factor) for factor in strategy.factors)
+        bits = min(BITS, MOST_BITS // max(real, 1))
         for i, factor in enumerate(strategy.factors):
             if not self.mask >> i & 1:
                 self._inverses.append(None)
@@ -78,7 +82,7 @@ class KroneckerMechanism(Mechanism):
                 self._inverses.append(None)
                 rows *= factor.n
                 continue
-            matrix = integers(factor, budget.order)
+            matrix = integers(factor, budget.order, bits)
             exact = matrix.astype(np.float64)
             inverse = invert(exact.T @ exact)
             self._matrices[i] = matrix
@@ -201,16 +205,21 @@ def require_cells(cells: int) -> None:
         )
 
 
-def integers(factor: QueryMatrix, order: Order) -> Integers:
-    """Write a factor as integers: itself if it is, else rounded on a grid."""
+def is_whole(factor: QueryMatrix) -> bool:
+    """Tell whether a factor is a multiple of a matrix with entries 0, 1 and -1."""
+    if isinstance(factor, Identity | Total) or factor.bounds() is not None:
+        return True
     dense = factor.dense()
-    whole = np.rint(dense)
-    if (whole == dense).all() and np.abs(dense).max() < 1 << BITS:
-        return whole.astype(np.int64)
     largest = float(np.abs(dense).max())
-    if np.isin(dense, (0.0, largest, -largest)).all():
+    return bool(np.isin(dense, (0.0, largest, -largest)).all())
+
+
+def integers(factor: QueryMatrix, order: Order, bits: int = BITS) -> Integers:
+    """Write a factor as integers: up to a multiple where that is exact, else rounded on a grid."""
+    dense = factor.dense()
+    if is_whole(factor):
         return np.asarray(np.sign(dense), dtype=np.int64)
-    scale = 1 << BITS
+    scale = 1 << bits
     dense = dense / factor.sensitivity(order)
     if order == 2:
         return round_columns(dense, scale)
