@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from dpsql.workload.mechanism import (
     digest,
     exact_product,
     largest_column,
+    mask_of_product,
     noise_for,
     noisy,
     over_all,
@@ -236,6 +239,9 @@ def kronecker(
     workload: Workload, budget: Budget, *, seed: int, tick: Callable[[], None] = lambda: None
 ) -> KroneckerMechanism:
     """Select by OPT_kron."""
+    # every strategy that answers the queries distinguishes what they do
+    mask = reduce(or_, (mask_of_product(product) for product in workload.products))
+    require_cells(math.prod(shape(workload.domain.sizes, mask)))
     asked: dict[int, list[QueryMatrix]] = {}
     for product in workload.products:
         for i, factor in enumerate(product.queries.factors):
