@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from dpsql.workload.mechanism import Budget, Mechanism
 
 MECHANISMS = ("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner")
-POSTPROCESS = ("none",)
+POSTPROCESS = ("none", "non_negative", "integral")
+#: Cells of the largest domain whose data vector is estimated for post-processing.
+MOST_POSTPROCESSED = 1 << 23
 NOISES = {1: "laplace", 2: "gaussian"}
 
 
@@ -217,7 +219,7 @@ def choose(
     refused : list of (mechanism, noise, reason)
         Those that cannot answer.
     """
-    from dpsql.workload.selection import DATA_INDEPENDENT, candidates
+    from dpsql.workload.candidates import DATA_INDEPENDENT, candidates
 
     released = admitted.released
     names = DATA_INDEPENDENT if terms.mechanism == "auto" else (terms.mechanism,)
@@ -266,6 +268,7 @@ class Outcome:
     measured: list[Floats]
     spend: int
     stored: bool
+    postprocess: str = "none"
 
 
 def release(
@@ -305,6 +308,8 @@ def release(
     admitted = admit(text, terms, settings, services)
     ready(admitted.released)
     found, refused = choose(admitted, terms, settings, services)
+    if terms.postprocess != "none":
+        _require_vector(admitted)
     if not found:
         raise NotAnswerable(
             "no mechanism can answer this workload",
@@ -315,7 +320,9 @@ def release(
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
         measured = _load(opened.payload, priced.mechanism)
-        return Outcome(admitted, priced, measured, opened.spend, stored=True)
+        return Outcome(
+            admitted, priced, measured, opened.spend, stored=True, postprocess=terms.postprocess
+        )
     try:
         measured = in_snapshot(lambda: _measure(admitted, priced, services))
         _confirm(admitted, services)
@@ -330,7 +337,20 @@ def release(
             "The release was charged and is published; the ledger went away meanwhile.",
             "Keep the table: releasing the same again is charged again.",
         )
-    return Outcome(admitted, priced, measured, opened.spend, stored=False)
+    return Outcome(
+        admitted, priced, measured, opened.spend, stored=False, postprocess=terms.postprocess
+    )
+
+
+def _require_vector(admitted: Admitted) -> None:
+    """Refuse post-processing that would not fit memory, before anything is charged."""
+    cells = admitted.released.workload.domain.cells
+    if cells > MOST_POSTPROCESSED:
+        raise InvalidParameter(
+            "the domain is too large to be post-processed as a whole",
+            detail=f"It has {cells} cells; at most {MOST_POSTPROCESSED} are.",
+            hint="Use postprocess => 'none', and greatest(value, 0) where negative values disturb.",
+        )
 
 
 def _confirm(admitted: Admitted, services: Services) -> None:

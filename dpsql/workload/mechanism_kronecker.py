@@ -118,6 +118,13 @@ class KroneckerMechanism(Mechanism):
                 values = np.moveaxis(moved, 0, axis)
         return values
 
+    def vector(self, measured: Sequence[Floats]) -> Floats:
+        """See `Mechanism.vector`."""
+        sizes = self.workload.domain.sizes
+        estimate = over_all(self.estimate(measured), self.mask, len(sizes))
+        summed = math.prod(n for i, n in enumerate(sizes) if not self.mask >> i & 1)
+        return np.asarray(np.broadcast_to(estimate / summed, sizes))
+
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """See `Mechanism.answers`."""
         estimate = over_all(self.estimate(measured), self.mask, len(self._inverses))
@@ -236,12 +243,15 @@ def kronecker(
     workload: Workload, budget: Budget, *, seed: int, tick: Callable[[], None] = lambda: None
 ) -> KroneckerMechanism:
     """Select by OPT_kron."""
+    sizes = workload.domain.sizes
     asked: dict[int, list[QueryMatrix]] = {}
     for product in workload.products:
         for i, factor in enumerate(product.queries.factors):
             asked.setdefault(i, []).append(factor)
     for i, factors in asked.items():
         if any(not isinstance(f, Identity | Total) for f in factors):
-            require_levels(workload.domain.sizes[i])
+            require_levels(sizes[i])
+    # before anything is optimised
+    require_cells(math.prod(sizes[i] for i, fs in asked.items() if any(map(detailed, fs))))
     found = opt_kron(workload, budget.order, seed=seed, tick=tick)
     return KroneckerMechanism("opt_kron", workload, budget, found.queries)
