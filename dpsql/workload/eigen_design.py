@@ -222,8 +222,10 @@ def kronecker_eigen_queries(workload: Workload, seed: int = 0) -> KroneckerEigen
         values = {}
         for key, gram in grams.items():
             rotated = basis.T @ gram @ basis
-            values[key] = np.diagonal(rotated).copy()
-            off = np.abs(rotated - np.diag(values[key])).max()
+            own = np.diagonal(rotated)
+            off = np.abs(rotated - np.diag(own)).max()
+            # by factor: products of small eigenvalues may be far below rounding and not be 0
+            values[key] = np.where(own > RANK_TOLERANCE * own.max(), own, 0)
             if off > BASIS_TOLERANCE * scales[key] * len(gram):
                 return None
         bases.append(np.ascontiguousarray(basis.T))
@@ -232,7 +234,6 @@ def kronecker_eigen_queries(workload: Workload, seed: int = 0) -> KroneckerEigen
     for k, term in enumerate(terms):
         parts = [spectrum[k][:, None] for spectrum in spectra]
         total += term.coefficient * dense_product(parts)[:, 0]
-    total[total <= RANK_TOLERANCE * total.max()] = 0
     return KroneckerEigenQueries(total, tuple(bases))
 
 

@@ -15,10 +15,11 @@ divided by the largest of the column norms ``d_j = sum_i u_i q_ij^2``, is feasib
 has a certificate.  ``mu <- mu d^2`` never lowers the dual: by the inequality of Cauchy and Schwarz
 ``sqrt(b_i) >= sum_j q_ij^2 sqrt(mu_j mu'_j) / sqrt(b'_i)`` for any ``mu'``, with equality at
 ``mu = mu'``, and of the minorant that this gives ``mu' d^2`` is the best multiple.  Larger powers
-of ``d`` go further: the power grows until the dual falls, and shrinks then.
+of ``d`` go further: the power grows until the dual falls, and begins anew.
 
-A step is two products of a matrix by a vector.  To a gap of 1e-4 it takes 1 (marginals) to some 100
-of them: a tenth of a second for 2048 cells, less than the eigendecomposition before.
+A step is two products of a matrix by a vector.  To a gap of 1e-4 it takes 1 (marginals), some 30
+(ranges) or 400 of them; ten take less than 0.1 s for 2048 cells, the eigendecomposition 2 s.  The
+interior-point solver Clarabel takes 20 s for 1024 cells, 800 s for 2048 (two shared cores).
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from dpsql.workload.matrix import Dense, Floats
 
 #: Relative gap between the squared error and its lower bound at which Program 1 ends.
 GAP = 1e-4
-#: Steps at most; workloads tried take 1 (marginals) to 100.
+#: Steps at most; workloads tried take 1 (marginals) to 400.
 ITERATIONS = 1000
-#: The power that never lowers the dual, and the factors by which the one in use moves.
-POWER, GROW, SHRINK = 2.0, 1.15, 0.5
+#: The power that never lowers the dual, and the factor by which the one in use grows.
+POWER, GROW = 2.0, 1.3
 #: Least logarithm of a multiplier, beside the largest.
 LEAST = -25.0
 
@@ -111,7 +112,7 @@ def query_weights(
         total = float(roots @ seen)
         dual = total**2 / float(mu.sum())
         if dual < before and power > POWER:
-            power = max(POWER, SHRINK * power)
+            power = POWER
             logs = _moved(begun, power * direction)
             continue
         before, bound = dual, max(bound, dual)

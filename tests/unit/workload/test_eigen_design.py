@@ -153,6 +153,18 @@ def test_a_million_cells_by_products() -> None:
     assert eigen_design(design, complete=False).ratio == pytest.approx(1, abs=1e-6)
 
 
+def test_products_of_small_eigenvalues_are_not_dropped() -> None:
+    design = kronecker_eigen_queries(
+        Workload.of(Domain.of(60, 60, 60, 10), [*[AllRange(60)] * 3, AllRange(10)])
+    )
+    assert design is not None
+    assert design.values.min() > 0
+    assert design.values.max() > 1e11 * design.values.min()
+    half = kronecker_eigen_queries(Workload.of(Domain.of(4, 3), [Total(4), Prefix(3)]))
+    assert half is not None
+    assert np.count_nonzero(half.values) == 3
+
+
 def test_unions_without_a_common_basis_are_said_to_have_none() -> None:
     domain = Domain.of(4, 3)
     union = Workload.of(domain, [AllRange(4), Total(3)], [Total(4), Prefix(3)])
