@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InvalidParameter
+from dpsql.workload import eigen_reductions as module
 from dpsql.workload.domain import Domain
 from dpsql.workload.eigen_design import EigenStrategy, eigen_design, eigen_queries
 from dpsql.workload.eigen_reductions import (
@@ -69,6 +70,17 @@ def test_errors_are_what_the_matrix_says(matrix: QueryMatrix, complete: bool) ->
         assert strategy.weights_bound <= strategy.error or complete
         if not complete:
             assert strategy.error >= optimum.weights_bound
+
+
+def test_separation_keeps_equal_eigenvalues_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = Workload.of(
+        Domain.of(6, 5), [Identity(6), Total(5)], [Total(6), Identity(5)], [Identity(6), Total(5)]
+    )
+    design = eigen_queries(workload.gram())
+    strategy = separated(design, group=2, complete=False, gap=1e-7)
+    assert strategy.ratio == pytest.approx(1, abs=1e-6)
+    monkeypatch.setattr(module, "SAME", -1.0)  # split anywhere
+    assert separated(design, group=2, complete=False, gap=1e-7).ratio > 1.01
 
 
 def test_no_principal_vectors_leave_known_strategies() -> None:
