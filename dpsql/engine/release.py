@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from dpsql.workload.matrix import Floats
     from dpsql.workload.mechanism import Budget, Mechanism
 
-MECHANISMS = ("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner")
+MECHANISMS = (
+    *("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner"),
+    *("opt_0", "eigen_design"),
+)
 POSTPROCESS = ("none", "non_negative", "integral")
 #: Cells of the largest domain whose data vector is estimated for post-processing.
 MOST_POSTPROCESSED = 1 << 23
@@ -219,10 +222,10 @@ def choose(
     refused : list of (mechanism, noise, reason)
         Those that cannot answer.
     """
-    from dpsql.workload.candidates import DATA_INDEPENDENT, candidates
+    from dpsql.workload.candidates import candidates, worth_trying
 
     released = admitted.released
-    names = DATA_INDEPENDENT if terms.mechanism == "auto" else (terms.mechanism,)
+    names = worth_trying(released.workload) if terms.mechanism == "auto" else (terms.mechanism,)
     allowed = budgets(settings, admitted.rows, services.database)
     found, refused = candidates(released.workload, allowed, services.database.tick, names)
     reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]

@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterable
 from dpsql.errors import InvalidParameter
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.mechanism import Budget, Mechanism
+from dpsql.workload.mechanism_dense import eigen, opt0
 from dpsql.workload.mechanism_kronecker import KroneckerMechanism, identity, kronecker
 from dpsql.workload.mechanism_residuals import MarginalMechanism, ResidualMechanism
 from dpsql.workload.workload import Workload
 
 #: Mechanisms whose choice and error are functions of the workload, by the names users know.
-DATA_INDEPENDENT = ("identity", "workload", "opt_kron", "opt_m", "residual_planner")
+DATA_INDEPENDENT = (
+    *("identity", "workload", "opt_kron", "opt_m", "residual_planner", "opt_0", "eigen_design"),
+)
+#: Cells up to which OPT_0 of the whole domain is among those that are compared by themselves.
+QUICK = 512
 #: Beginnings of every optimisation are drawn from this seed: a strategy is a function of its input.
 SEED = 1
 
@@ -46,10 +51,25 @@ def make(
         return MarginalMechanism(workload, budget, seed=SEED, tick=tick)
     if name == "residual_planner":
         return ResidualMechanism(workload, budget, tick)
+    if name == "opt_0":
+        return opt0(workload, budget, seed=SEED, tick=tick)
+    if name == "eigen_design":
+        return eigen(workload, budget)
     raise InvalidParameter(
         f"there is no mechanism {name!r}",
         hint=f"Use one of auto, {', '.join(DATA_INDEPENDENT)}.",
     )
+
+
+def worth_trying(workload: Workload) -> tuple[str, ...]:
+    """Name the mechanisms that ``auto`` compares: those that take long only where they may win."""
+    whole = len(workload.products) == 1 and not workload.products[0].either
+    slow = {"eigen_design"}  # OPT_0 is at least as good where both are quick
+    if whole or workload.domain.cells > QUICK:
+        slow.add("opt_0")
+    if not whole:
+        slow.add("workload")
+    return tuple(name for name in DATA_INDEPENDENT if name not in slow)
 
 
 def candidates(
