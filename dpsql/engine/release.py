@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql._version import __version__
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.prepare import DEFAULT_COLLATION, check_collations, names_of
+from dpsql.engine.refresh import show_phase
 from dpsql.engine.release_domain import Released, build
 from dpsql.engine.release_noise import MOST_EXACT
 from dpsql.engine.request import Role, Settings, exact
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from dpsql.engine.services import Services
     from dpsql.query.workloads import WorkloadQuestion
-    from dpsql.workload.matrix import Floats
+    from dpsql.workload.matrix import Floats, Order
     from dpsql.workload.mechanism import Budget, Mechanism
 
 MECHANISMS = (
@@ -45,6 +46,8 @@ MECHANISMS = (
 POSTPROCESS = ("none", "non_negative", "integral")
 #: Cells of the largest domain whose data vector is estimated for post-processing.
 MOST_POSTPROCESSED = 1 << 23
+#: Phases that ``dp.progress`` shows.
+SELECTING, MEASURING, PUBLISHING = 6, 7, 8
 NOISES = {1: "laplace", 2: "gaussian"}
 
 
@@ -211,9 +214,16 @@ def _decimal(value: Fraction) -> str:
 
 
 def choose(
-    admitted: Admitted, terms: Terms, settings: Settings, services: Services
+    admitted: Admitted,
+    terms: Terms,
+    settings: Settings,
+    services: Services,
+    *,
+    every: bool = False,
 ) -> tuple[list[Priced], list[tuple[str, str, str]]]:
     """Select the strategies of the mechanisms that are asked for, the best first.
+
+    ``every`` looks at those too that cannot be the best.
 
     Returns
     -------
@@ -222,12 +232,18 @@ def choose(
     refused : list of (mechanism, noise, reason)
         Those that cannot answer.
     """
-    from dpsql.workload.candidates import candidates, worth_trying
+    from dpsql.workload.candidates import candidates, quick, worth_trying
 
     released = admitted.released
-    names = worth_trying(released.workload) if terms.mechanism == "auto" else (terms.mechanism,)
+    work = released.workload
+
+    def names(order: Order) -> Sequence[str]:
+        if terms.mechanism != "auto":
+            return (terms.mechanism,)
+        return quick(work) if every else worth_trying(work, order)
+
     allowed = budgets(settings, admitted.rows, services.database)
-    found, refused = candidates(released.workload, allowed, services.database.tick, names)
+    found, refused = candidates(work, allowed, services.database.tick, names)
     reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
     priced = []
     for mechanism in found:
@@ -310,6 +326,7 @@ def release(
     settings = terms.settings(own)
     admitted = admit(text, terms, settings, services)
     ready(admitted.released)
+    _show(SELECTING, admitted, services)
     found, refused = choose(admitted, terms, settings, services)
     if terms.postprocess != "none":
         _require_vector(admitted)
@@ -327,12 +344,14 @@ def release(
             admitted, priced, measured, opened.spend, stored=True, postprocess=terms.postprocess
         )
     try:
+        _show(MEASURING, admitted, services)
         measured = in_snapshot(lambda: _measure(admitted, priced, services))
         _confirm(admitted, services)
     except BaseException:
         services.ledger.fail(opened)
         raise
     try:
+        _show(PUBLISHING, admitted, services)
         services.ledger.finish(opened, _dump(measured))
     except LedgerUnavailable:
         services.warn(
@@ -343,6 +362,12 @@ def release(
     return Outcome(
         admitted, priced, measured, opened.spend, stored=False, postprocess=terms.postprocess
     )
+
+
+def _show(phase: int, admitted: Admitted, services: Services) -> None:
+    """Show in ``dp.progress`` what is being done: the phase, nothing else."""
+    for oid in sorted({o.relation.oid for o in admitted.question.counted.occurrences}):
+        show_phase(oid, phase, services)
 
 
 def _require_vector(admitted: Admitted) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.kronecker import Kronecker
+from dpsql.workload.matrix import Identity, Order, Total
 from dpsql.workload.mechanism import Budget, Mechanism
 from dpsql.workload.mechanism_dense import eigen, opt0
 from dpsql.workload.mechanism_kronecker import KroneckerMechanism, identity, kronecker
@@ -61,14 +62,24 @@ def make(
     )
 
 
-def worth_trying(workload: Workload) -> tuple[str, ...]:
-    """Name the mechanisms that ``auto`` compares: those that take long only where they may win."""
+def worth_trying(workload: Workload, order: Order) -> tuple[str, ...]:
+    """Name the mechanisms that ``auto`` compares: not those that cannot win.
+
+    Of marginals ResidualPlanner is optimal with Gaussian noise, and OPT_0 is at least as good as
+    Eigen-Design where both are quick.
+    """
+    asked = {type(f) for p in workload.products for f in p.queries.factors}
+    if order == 2 and asked <= {Identity, Total}:
+        return ("residual_planner",)
+    return tuple(n for n in quick(workload) if n != "eigen_design")
+
+
+def quick(workload: Workload) -> tuple[str, ...]:
+    """Name the mechanisms that are selected in seconds at most."""
     whole = len(workload.products) == 1 and not workload.products[0].either
-    slow = {"eigen_design"}  # OPT_0 is at least as good where both are quick
+    slow = set() if whole else {"workload"}
     if whole or workload.domain.cells > QUICK:
-        slow.add("opt_0")
-    if not whole:
-        slow.add("workload")
+        slow |= {"opt_0", "eigen_design"}
     return tuple(name for name in DATA_INDEPENDENT if name not in slow)
 
 
@@ -76,7 +87,7 @@ def candidates(
     workload: Workload,
     budgets: Iterable[Budget],
     tick: Callable[[], None] = lambda: None,
-    names: Iterable[str] = DATA_INDEPENDENT,
+    names: Callable[[Order], Iterable[str]] = lambda _: DATA_INDEPENDENT,
 ) -> tuple[list[Mechanism], list[tuple[str, Budget, InvalidParameter]]]:
     """Select the strategies of all mechanisms, and tell why others cannot answer.
 
@@ -88,8 +99,8 @@ def candidates(
         For Gaussian noise, for Laplace noise, or both.
     tick : callable
         Called now and then; may raise to cancel.
-    names : iterable of str
-        Which mechanisms.
+    names : callable
+        Which mechanisms are compared for a noise.
 
     Returns
     -------
@@ -100,9 +111,8 @@ def candidates(
     """
     found: list[Mechanism] = []
     refused = []
-    names = list(names)
     for budget in budgets:
-        for name in names:
+        for name in names(budget.order):
             tick()
             try:
                 found.append(make(name, workload, budget, tick))
