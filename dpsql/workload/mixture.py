@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -43,9 +43,12 @@ class Settings:
     Attributes
     ----------
     components : int
-        Products in each fit.
+        Products in each fit: so few as reach the noise.  When a fit does not within `steps`, the
+        next ones have twice as many.
+    most : int
+        Limit of that doubling.
     members : int
-        Fits that are averaged.
+        Fits of equal size that are averaged.
     steps : int
         Most descent steps of a fit.
     stop : float
@@ -59,13 +62,14 @@ class Settings:
         the most information a cell come first.
     """
 
-    components: int = 64
-    members: int = 8
+    components: int = 32
+    most: int = 128
+    members: int = 12
     steps: int = 400
     stop: float = 1.0
-    rate: float = 0.1
+    rate: float = 0.2
     spread: float = 0.3
-    work: int = 2_000_000
+    work: int = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -123,16 +127,26 @@ def fit_mixture(
     """
     chosen = settings or Settings()
     targets = Targets(residuals, chosen.work)
-    members = []
-    for member in range(chosen.members):
-        descent = Descent(targets, chosen, np.random.default_rng([seed, member]))
-        for _ in range(chosen.steps):
-            if tick is not None:
-                tick()
-            if descent.step() <= chosen.stop * targets.freedom:
-                break
+    members: list[Mixture] = []
+    while len(members) < chosen.members:
+        rng = np.random.default_rng([seed, chosen.components, len(members)])
+        descent = Descent(targets, chosen, rng)
+        if not _descend(descent, tick) and not members and 2 * chosen.components <= chosen.most:
+            chosen = replace(chosen, components=2 * chosen.components)
+            continue
         members.append(descent.mixture())
     return average(members)
+
+
+def _descend(descent: Descent, tick: Callable[[], None] | None) -> bool:
+    """Descend to the noise; tell whether it was reached."""
+    settings, targets = descent.settings, descent.targets
+    for _ in range(settings.steps):
+        if tick is not None:
+            tick()
+        if descent.step() <= settings.stop * targets.freedom:
+            return True
+    return False
 
 
 def average(members: Sequence[Mixture]) -> Mixture:

@@ -7,6 +7,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import at_most_k_way, attributes_of
 from dpsql.workload.mixture import Descent, Mixture, Settings, Targets, average, fit_mixture
+from dpsql.workload.mixture_rows import count_rows, sample_rows
 from dpsql.workload.residual_bases import subtraction
 
 SIZES = (3, 2, 4, 3)
@@ -111,7 +112,9 @@ def test_descent_stops_at_the_noise(rng):
     fit_mixture(found, Settings(members=1, stop=1.5), tick=lambda: steps.append(1))
     assert len(steps) < 5
     steps.clear()
-    fit_mixture(found, Settings(members=1, stop=0.0, steps=30), tick=lambda: steps.append(1))
+    fit_mixture(
+        found, Settings(members=1, stop=0.0, steps=30, most=32), tick=lambda: steps.append(1)
+    )
     assert len(steps) == 30
 
 
@@ -152,3 +155,26 @@ def test_attributes_of_one_level_and_negative_totals(rng):
     assert fitted.total == 1.0
     assert fitted.marginal(3).shape == (3, 1)
     assert fitted.marginal(0) == pytest.approx(1.0)
+
+
+def test_rows_are_spread_over_the_levels_as_the_model_says(rng):
+    model = truth(rng, components=3, total=999.6)
+    rows = sample_rows(model)
+    assert rows.shape == (1000, 4)
+    counted = count_rows(rows, SIZES, at_most_k_way(4, 4))
+    for mask, table in counted.items():
+        assert table.sum() == 1000
+        if mask.bit_count() == 1:  # up or down by one in each component
+            assert np.abs(table - model.marginal(mask)).max() < 3 + 3 + 1
+    assert np.abs(counted[3] - model.marginal(3)).sum() < 150
+    assert (counted[3] == counted[7].sum(axis=2)).all()
+    assert (sample_rows(model) == rows).all()
+    assert not sample_rows(Mixture(model.levels, model.weights, 0.2)).size
+
+
+def test_a_fit_grows_until_it_reaches_the_noise(rng):
+    found = measured(rng, truth(rng, components=6, total=1e6), 2, 1e-2)
+    settings = Settings(components=1, most=4, members=2, steps=20)
+    assert fit_mixture(found, settings).weights.size == 2 * 4
+    found = measured(rng, truth(rng), 2, 1e6)
+    assert fit_mixture(found, settings).weights.size == 2 * 1
