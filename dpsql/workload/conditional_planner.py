@@ -90,13 +90,21 @@ def water_fill(terms: Mapping[int, tuple[float, float, float]], cost: float) -> 
     cost : float
         Positive.
     """
-    order = sorted(terms, key=lambda k: terms[k][2] * math.sqrt(terms[k][1] / terms[k][0]))
-    owned, roots, level = cost, 0.0, math.inf
+    floors = {k: a * math.sqrt(p / v) for k, (v, p, a) in terms.items()}
+    order = sorted(terms, key=floors.__getitem__)
+    left, roots, floor = cost, 0.0, floors[order[0]]
+    covered = []
     for key in order:
-        v, p, a = terms[key]
-        if a * math.sqrt(p / v) >= level:
+        rise = roots * (floors[key] - floor)
+        if rise >= left:
             break
-        owned += p * a
-        roots += math.sqrt(p * v)
-        level = owned / roots
-    return {k: max(0.0, level * math.sqrt(v / p) - a) for k, (v, p, a) in terms.items()}
+        left, floor = left - rise, floors[key]
+        covered.append(key)
+        roots += math.sqrt(terms[key][0] * terms[key][1])
+    # heights above the floors, not levels: where much is known and little bought, digits count
+    bought = dict.fromkeys(terms, 0.0)
+    for key in covered:
+        v, p, _ = terms[key]
+        bought[key] = math.sqrt(v / p) * (floor - floors[key] + left / roots)
+    spent = math.fsum(terms[k][1] * x for k, x in bought.items())
+    return {k: x * (cost / spent) for k, x in bought.items()}
