@@ -35,6 +35,11 @@ from dpsql.workload.postprocess import project_simplex
 
 Singles = npt.NDArray[np.float32]
 
+#: Levels of all attributes together: differences of pairs take 2 bytes times their square.
+MAX_LEVELS = 20_000
+
+_CHUNK = 1 << 23
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -93,12 +98,20 @@ class Mixture:
     def marginal(self, mask: int) -> Floats:
         """Return a marginal, one axis per attribute, ascending."""
         attributes = attributes_of(mask)
-        left = (self.weights * np.float32(self.total))[None, :]
-        for i in attributes[:-1]:
-            left = (left[:, None, :] * self.levels[i][None]).reshape(-1, left.shape[1])
-        last = self.levels[attributes[-1]] if attributes else np.ones((1, left.shape[1]), "f4")
         shape = tuple(self.levels[i].shape[0] for i in attributes)
-        return (left @ last.T).reshape(shape).astype(np.float64)
+        order = sorted(range(len(shape)), key=shape.__getitem__)  # the longest axis last
+        ordered = [self.levels[attributes[k]] for k in order] or [np.ones_like(self.weights[None])]
+        rows = math.prod(part.shape[0] for part in ordered[:-1])
+        result = np.zeros((rows, ordered[-1].shape[0]), "f4")
+        chunk = max(1, _CHUNK // rows)
+        for start in range(0, self.weights.size, chunk):
+            some = slice(start, start + chunk)
+            left = (self.weights[some] * np.float32(self.total))[None, :]
+            for part in ordered[:-1]:
+                left = (left[:, None, :] * part[None, :, some]).reshape(-1, left.shape[1])
+            result += left @ ordered[-1][:, some].T
+        table = result.reshape([shape[k] for k in order]).transpose(np.argsort(order))
+        return np.array(table, dtype=np.float64, order="C")
 
 
 def fit_mixture(
@@ -123,7 +136,7 @@ def fit_mixture(
     Raises
     ------
     InvalidParameter
-        If the total was not measured.
+        If the total was not measured, or the domain has too many levels.
     """
     chosen = settings or Settings()
     targets = Targets(residuals, chosen.work)
@@ -173,6 +186,12 @@ class Targets:
         if 0 not in residuals.values:
             raise InvalidParameter("a mixture needs a measurement of the total")
         self.sizes = [basis.size for basis in residuals.bases]
+        if sum(self.sizes) > MAX_LEVELS:
+            raise InvalidParameter(
+                f"the attributes have {sum(self.sizes)} levels together",
+                detail=f"A mixture is fitted to at most {MAX_LEVELS}.",
+                hint="Release fewer attributes at once, or without this post-processing.",
+            )
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)]).astype(int)
         self.total = max(1.0, float(residuals.values[0]))
         self.freedom = 0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InvalidParameter
+from dpsql.workload import mixture
 from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import at_most_k_way, attributes_of
 from dpsql.workload.mixture import Descent, Mixture, Settings, Targets, average, fit_mixture
@@ -126,6 +127,16 @@ def test_the_same_seed_gives_the_same_fit(rng):
     assert (one != other).any()
 
 
+def test_marginals_are_sums_of_products_also_in_chunks(rng, monkeypatch):
+    model = truth(rng, components=5)
+    expected = np.einsum("k,ak,bk,ck,dk->abcd", model.weights, *model.levels) * model.total
+    for chunk in (1, 40, 1 << 20):
+        monkeypatch.setattr(mixture, "_CHUNK", chunk)
+        np.testing.assert_allclose(model.marginal(15), expected, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(model.marginal(9), expected.sum(axis=(1, 2)), rtol=1e-4)
+    assert model.marginal(0) == pytest.approx(model.total)
+
+
 def test_averages_are_averages_of_marginals(rng):
     one, two = truth(rng), truth(rng, components=3)
     both = average([one, two])
@@ -140,6 +151,12 @@ def test_higher_residuals_are_limited_to_the_work_and_to_what_they_tell(rng):
     assert len(Targets(found, work=sum(cells) - 1).more) < 4
     found = measured(rng, truth(rng), 3, 1e7)
     assert not Targets(found, work=1000).more
+
+
+def test_domains_of_too_many_levels_are_refused(monkeypatch, rng):
+    monkeypatch.setattr(mixture, "MAX_LEVELS", 11)
+    with pytest.raises(InvalidParameter):
+        fit_mixture(measured(rng, truth(rng), 1, 1.0))
 
 
 def test_the_total_is_needed():
