@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -159,7 +160,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
             ("text", role.name),
             ("oid", role.oid),
             ("int8", cells),
-            ("float8", priced.mechanism.rmse),
+            ("float8", None if math.isnan(priced.mechanism.error) else priced.mechanism.rmse),
             ("jsonb", json.dumps(_domain(admitted.released))),
             ("jsonb", json.dumps(asked)),
             ("jsonb", json.dumps(_sets(admitted.released))),

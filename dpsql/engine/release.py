@@ -9,7 +9,6 @@ published is a function of the noisy measurements (section 2).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 MECHANISMS = (
     *("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner"),
-    *("opt_0", "eigen_design"),
+    *("opt_0", "eigen_design", "aim"),
 )
 POSTPROCESS = ("none", "non_negative", "integral")
 #: Cells of the largest domain whose data vector is estimated for post-processing.
@@ -337,22 +336,24 @@ def release(
             hint="SELECT * FROM dp.plan_release('...') says what each mechanism can do.",
         )
     priced = found[0]
+    from dpsql.engine.release_measure import dump, load, measure
+
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
-        measured = _load(opened.payload, priced.mechanism)
+        measured = load(opened.payload, priced.mechanism)
         return Outcome(
             admitted, priced, measured, opened.spend, stored=True, postprocess=terms.postprocess
         )
     try:
         _show(MEASURING, admitted, services)
-        measured = in_snapshot(lambda: _measure(admitted, priced, services))
+        measured = in_snapshot(lambda: measure(admitted, priced, services))
         _confirm(admitted, services)
     except BaseException:
         services.ledger.fail(opened)
         raise
     try:
         _show(PUBLISHING, admitted, services)
-        services.ledger.finish(opened, _dump(measured))
+        services.ledger.finish(opened, dump(measured))
     except LedgerUnavailable:
         services.warn(
             "what was measured could not be stored",
@@ -391,27 +392,6 @@ def _confirm(admitted: Admitted, services: Services) -> None:
         ) from None
 
 
-def _measure(admitted: Admitted, priced: Priced, services: Services) -> list[Floats]:
-    """Read the block once and measure every vector; exact numbers end here."""
-    import numpy as np
-
-    from dpsql.engine.release_noise import draw
-    from dpsql.statistics.tabulation import tabulate
-    from dpsql.workload.marginals import attributes_of
-
-    mechanism, order = priced.mechanism, priced.mechanism.budget.order
-    query = admitted.question.counted
-    services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
-    table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
-    measured = []
-    for k, measurement in enumerate(mechanism.measurements):
-        exact_counts = table.marginal(attributes_of(measurement.mask))
-        noise = draw(services, order, measurement, exact=priced.delta == 0)
-        measured.append(np.asarray(mechanism.measure(k, exact_counts, noise)))
-        services.database.tick()
-    return measured
-
-
 def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) -> Charge:
     return Charge(
         role=role.oid,
@@ -448,31 +428,3 @@ def _key(admitted: Admitted, priced: Priced) -> bytes:
         str(priced.delta),
     )
     return hashlib.sha256("\x1f".join(parts).encode()).digest()
-
-
-def _dump(measured: Sequence[Floats]) -> str:
-    """Write measurements, which may leave the database, as the ledger keeps answers."""
-    import base64
-    import zlib
-
-    parts = [base64.b64encode(zlib.compress(m.tobytes(), 1)).decode() for m in measured]
-    shapes = [list(m.shape) for m in measured]
-    return json.dumps({"shapes": shapes, "measured": parts}, separators=(",", ":"))
-
-
-def _load(payload: str, mechanism: Mechanism) -> list[Floats]:
-    import base64
-    import zlib
-
-    import numpy as np
-
-    raw = json.loads(payload)
-    if len(raw["measured"]) != len(mechanism.measurements):
-        raise ReleaseFailed(
-            "what is stored does not fit the mechanism",
-            hint="SET dp.fresh = on measures again, and is charged.",
-        )
-    return [
-        np.frombuffer(zlib.decompress(base64.b64decode(part)), dtype=np.float64).reshape(shape)
-        for part, shape in zip(raw["measured"], raw["shapes"], strict=True)
-    ]

@@ -78,7 +78,7 @@ def create(name: str, released: Released, services: Services) -> None:
         '"grouping" integer not null',
         *own,
         "value double precision not null",
-        "standard_error double precision not null",
+        "standard_error double precision",
     ]
     services.database.execute(f"CREATE TABLE {table_name(name)} ({', '.join(listed)})")
 
@@ -119,11 +119,12 @@ def _answers(outcome: Outcome) -> Iterator[tuple[Floats, Floats]]:
         yield from ((answer.values, answer.errors) for answer in raw)
         return
     from dpsql.workload.mechanism import answers_of
-    from dpsql.workload.nonnegative import project, whole
+    from dpsql.workload.postprocess import project_simplex, round_to_total
 
-    vector = project(mechanism.vector(outcome.measured))
+    vector = mechanism.vector(outcome.measured)
+    vector = project_simplex(vector, float(vector.sum()))
     if outcome.postprocess == "integral":
-        vector = whole(vector)
+        vector = round_to_total(vector).astype("float64")
     for values, answer in zip(answers_of(vector, mechanism.workload), raw, strict=True):
         yield values, answer.errors
 
@@ -163,7 +164,9 @@ def _insert(
         stride *= axis.rows
     shown = _shown(question, asked, labels, parameters)
     head = [str(asked.query + 1)] if several(question) else []
-    listed = ", ".join([*head, str(grouping(question, asked)), *shown, "u.value", "u.error"])
+    listed = ", ".join(
+        [*head, str(grouping(question, asked)), *shown, "u.value", "nullif(u.error, 'NaN')"]
+    )
     services.database.execute(
         f"INSERT INTO {table_name(name)} SELECT {listed} FROM {' '.join(sources)}", parameters
     )

@@ -11,6 +11,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import Identity, Order, Total
 from dpsql.workload.mechanism import Budget, Mechanism
+from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.mechanism_dense import eigen, opt0
 from dpsql.workload.mechanism_kronecker import KroneckerMechanism, identity, kronecker
 from dpsql.workload.mechanism_residuals import MarginalMechanism, ResidualMechanism
@@ -56,6 +57,8 @@ def make(
         return opt0(workload, budget, seed=SEED, tick=tick)
     if name == "eigen_design":
         return eigen(workload, budget)
+    if name == "aim":
+        return AimMechanism(workload, budget)
     raise InvalidParameter(
         f"there is no mechanism {name!r}",
         hint=f"Use one of auto, {', '.join(DATA_INDEPENDENT)}.",
