@@ -22,6 +22,7 @@ from dpsql.query.contribution_sql import per_unit
 from dpsql.query.elimination import make_plan
 from dpsql.query.flat_sql import answering
 from dpsql.query.ir import literal
+from dpsql.query.totality import MAX_OCTETS
 from dpsql.statistics.arrays import NotInArrays
 from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
@@ -207,11 +208,15 @@ def tabulation_sql(
 
 
 def _text(column: str) -> str:
-    """Write a value so that NULL is a text of its own, and no two lists of texts meet."""
-    text = f"CAST({column} AS text)"
+    """Write a value so that NULL is a text of its own, and no two lists of texts meet.
+
+    What is too long for a level is cut short, or several together could be longer than PostgreSQL
+    can hold.  Columns may have different collations; which one orders them does not matter.
+    """
+    text = f'CAST({column} AS text) COLLATE pg_catalog."C"'
     return (
-        f"CASE WHEN {column} IS NULL THEN 'n' ELSE 'v' || pg_catalog.length({text}) || ':' ||"
-        f" {text} END"
+        f"CASE WHEN {column} IS NULL THEN 'n' WHEN pg_catalog.octet_length({text}) > {MAX_OCTETS}"
+        f" THEN 'l' ELSE 'v' || pg_catalog.length({text}) || ':' || {text} END"
     )
 
 

@@ -52,3 +52,26 @@ def test_a_person_with_more_results_than_bigint_holds_is_not_told_by_an_error(
         # one result is in more than 2^63 rows, of which one counts; noise of scale 1/50: off with
         # probability below 1e-20
         assert found == [1, 0]
+
+
+def test_keys_of_different_collations_are_told_apart_and_bounded(database: Any) -> None:
+    """What of a unit counts is ordered by texts, in one collation whatever the columns have."""
+    database.sql(UNITS)
+    database.sql(
+        'alter table public.visit add b text collate "POSIX" default \'x\','
+        " alter kind type text collate \"C\""
+    )
+    with database.connect("owner1") as owner:
+        for statement in DECLARE.strip().split("\n"):
+            owner.execute(statement)
+        owner.execute("select dp.set_domain('public.visit', 'b', array['x', 'y'])")
+    with database.connect("alice") as alice:
+        alice.execute("set dp.max_rows_contributed = 3")
+        alice.execute(
+            "select dp.release('r', $$ select kind, b, dp_count(*) from visit group by 1, 2 $$,"
+            " epsilon => 100, delta => 0)"
+        )
+        # ten persons of four visits each; noise of scale 3/100: off with probability below 1e-7
+        # for one number to be off by one half, so that sums are compared within 2: below 1e-25
+        (total,) = alice.execute("select sum(value) from dpv.r").fetchone()
+        assert abs(total - 30) <= 2
