@@ -310,7 +310,7 @@ def _factor(
     """Write what a set asks of one attribute."""
     import numpy as np
 
-    from dpsql.workload.matrix import Dense, Identity, Total
+    from dpsql.workload.matrix import Dense, Identity, Total, refuse_entries
 
     n = len(level.values)
     if not parts:
@@ -327,6 +327,7 @@ def _factor(
         found, meaning = _rows(asked, level, p)
         rows.append(found)
         meanings.append(meaning)
+    refuse_entries(math.prod(len(m) for m in meanings), n)
     chosen = list(product(*(range(len(m)) for m in meanings)))
     matrix = np.array(
         [np.prod([rows[k][r] for k, r in enumerate(c)], axis=0) for c in chosen], dtype=np.float64
@@ -349,6 +350,8 @@ def _rows(asked: AskedSet, level: Levels, p: int) -> tuple[Any, list[tuple[str |
     """
     import numpy as np
 
+    from dpsql.workload.matrix import refuse_entries
+
     part = asked.parts[p]
     column = level.keys.index(part.key)
     own = [value[column] for value in level.values]
@@ -361,6 +364,7 @@ def _rows(asked: AskedSet, level: Levels, p: int) -> tuple[Any, list[tuple[str |
     code = {value: i for i, value in enumerate(values)}
     place = np.array([code[v] for v in own])
     if part.form.kind == "levels":
+        refuse_entries(len(values), len(own))
         return (place == np.arange(len(values))[:, None]).astype(np.float64), [(v,) for v in values]
     known = [v for v in values if v is not None]
     if not known:
@@ -369,8 +373,10 @@ def _rows(asked: AskedSet, level: Levels, p: int) -> tuple[Any, list[tuple[str |
         )
     order = np.array([len(values) if v is None else code[v] for v in own])
     if part.form.kind == "prefix":
+        refuse_entries(len(known), len(own))
         return (order <= np.arange(len(known))[:, None]).astype(np.float64), [(v,) for v in known]
     starts, stops = _ranges(part.form.kind, part.form.width, len(known))
+    refuse_entries(len(starts), len(own))
     matrix = (order >= starts[:, None]) & (order < stops[:, None])
     meaning: list[tuple[str | None, ...]] = [
         (known[a], known[b - 1]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)

@@ -22,7 +22,9 @@ from dpsql.query.contribution_sql import per_unit
 from dpsql.query.elimination import make_plan
 from dpsql.query.flat_sql import answering
 from dpsql.query.ir import literal
+from dpsql.query.totality import MAX_OCTETS
 from dpsql.statistics.arrays import NotInArrays
+from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
 from dpsql.statistics.sizes import read_facts
 
@@ -112,9 +114,18 @@ def tabulate(
         after the charge, as any failure is.
     """
     words = _words([len(level.values) for level in levels])
-    packed: bytes | None
+
+    def read(*, numeric: bool) -> bytes | None:
+        sql = tabulation_sql(query, levels, words, rows, memory_limit, database, numeric=numeric)
+        return fetch(database, sql)
+
     try:
-        packed = fetch(database, tabulation_sql(query, levels, words, rows, memory_limit, database))
+        try:
+            packed = read(numeric=False)
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
+                raise
+            packed = read(numeric=True)
     except NotInArrays:
         raise NotAnswerable(
             "the rows of the workload do not fit the memory limit",
@@ -156,17 +167,20 @@ def tabulation_sql(
     rows: int,
     memory_limit: int,
     database: Database,
+    *,
+    numeric: bool = False,
 ) -> str:
     """Write the statement that packs codes and counts.
 
     The text of a value is looked up in a constant object of JSON, which is total: it gives NULL
-    for a value outside the levels.
+    for a value outside the levels.  A unit can have more results than ``bigint`` holds, of which at
+    most ``rows`` count: with ``numeric`` they are counted in that, else it is error 22003.
     """
     over_units = query.unit is not None
     grouped = per_unit(query) if over_units else query
     sizes = read_facts(grouped, database).sizes(grouped)
     plan = make_plan(grouped, (), answer=True, sizes=sizes, tick=database.tick)
-    writer = answering(plan, numeric=False)
+    writer = answering(plan, numeric=numeric)
     attributes = tuple(dict.fromkeys(grouped.groups))
     answer = f"SELECT * FROM ({writer.answer(attributes)}) AS w"
     if over_units:
@@ -178,7 +192,7 @@ def tabulation_sql(
         found = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
         named = " || ".join(texts)
         codes.append(f"(CAST({literal(found)} AS pg_catalog.jsonb) -> ({named}))::bigint AS c{i}")
-    listed = ", ".join([*codes, "f.n"])
+    listed = ", ".join([*codes, "f.n::bigint AS n"])
     columns = []
     for word in words:
         text = "0::bigint"
@@ -194,11 +208,15 @@ def tabulation_sql(
 
 
 def _text(column: str) -> str:
-    """Write a value so that NULL is a text of its own, and no two lists of texts meet."""
-    text = f"CAST({column} AS text)"
+    """Write a value so that NULL is a text of its own, and no two lists of texts meet.
+
+    What is too long for a level is cut short, or several together could be longer than PostgreSQL
+    can hold.  Columns may have different collations; which one orders them does not matter.
+    """
+    text = f'CAST({column} AS text) COLLATE pg_catalog."C"'
     return (
-        f"CASE WHEN {column} IS NULL THEN 'n' ELSE 'v' || pg_catalog.length({text}) || ':' ||"
-        f" {text} END"
+        f"CASE WHEN {column} IS NULL THEN 'n' WHEN pg_catalog.octet_length({text}) > {MAX_OCTETS}"
+        f" THEN 'l' ELSE 'v' || pg_catalog.length({text}) || ':' || {text} END"
     )
 
 

@@ -1,0 +1,77 @@
+"""What a release must not tell by whether it succeeds (PRIVACY.md section 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.server
+
+UNITS = """
+create table public.person (id int primary key);
+create table public.visit (id int primary key, person int not null references public.person, kind text);
+create table public.many (id int primary key);
+insert into public.person select generate_series(1, 20);
+insert into public.visit select i, 1 + i % 10, (array['a', 'b'])[1 + i % 2] from generate_series(1, 40) i;
+insert into public.many select generate_series(1, 65536);
+alter table public.person owner to owner1;
+alter table public.visit owner to owner1;
+alter table public.many owner to owner1;
+grant dp_owner to owner1;
+analyze;
+"""
+DECLARE = """
+select dp.protect('public.person', 'id');
+select dp.link('public.visit', 'public.person', array['person']::name[]);
+select dp.declare_public('public.many');
+select dp.set_domain('public.visit', 'kind', array['a', 'b']);
+select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);
+"""
+
+
+def test_a_person_with_more_results_than_bigint_holds_is_not_told_by_an_error(
+    database: Any,
+) -> None:
+    """Results of one unit multiply along joins of public relations; then it counts as any other."""
+    database.sql(UNITS)
+    with database.connect("owner1") as owner:
+        for statement in DECLARE.strip().split("\n"):
+            owner.execute(statement)
+    with database.connect("alice") as alice:
+        alice.execute("set dp.max_rows_contributed = 1")
+        for name, who in (("here", 2), ("gone", 12)):  # the second has no visit
+            alice.execute(
+                f"select dp.release('{name}', $$ select kind, dp_count(*) from visit, many a, many b,"
+                f" many c, many d where person = {who} group by 1 $$, epsilon => 50, delta => 0)"
+            )
+        found = [
+            round(float(alice.execute(f"select sum(value) from dpv.{name}").fetchone()[0]))
+            for name in ("here", "gone")
+        ]
+        # one result is in more than 2^63 rows, of which one counts; noise of scale 1/50: off with
+        # probability below 1e-20
+        assert found == [1, 0]
+
+
+def test_keys_of_different_collations_are_told_apart_and_bounded(database: Any) -> None:
+    """What of a unit counts is ordered by texts, in one collation whatever the columns have."""
+    database.sql(UNITS)
+    database.sql(
+        'alter table public.visit add b text collate "POSIX" default \'x\','
+        " alter kind type text collate \"C\""
+    )
+    with database.connect("owner1") as owner:
+        for statement in DECLARE.strip().split("\n"):
+            owner.execute(statement)
+        owner.execute("select dp.set_domain('public.visit', 'b', array['x', 'y'])")
+    with database.connect("alice") as alice:
+        alice.execute("set dp.max_rows_contributed = 3")
+        alice.execute(
+            "select dp.release('r', $$ select kind, b, dp_count(*) from visit group by 1, 2 $$,"
+            " epsilon => 100, delta => 0)"
+        )
+        # ten persons of four visits each; noise of scale 3/100: off with probability below 1e-7
+        # for one number to be off by one half, so that sums are compared within 2: below 1e-25
+        (total,) = alice.execute("select sum(value) from dpv.r").fetchone()
+        assert abs(total - 30) <= 2
