@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.errors import ReleaseFailed
+from dpsql.errors import NotAnswerable, ReleaseFailed
+
+#: Numbers that the ledger keeps of one release: 32 MB before compression.
+MOST_KEPT = 1 << 22
 
 if TYPE_CHECKING:
     from dpsql.engine.release import Admitted, Priced
@@ -71,10 +74,15 @@ def _measure_adaptively(
 
 
 def dump(measured: Sequence[Floats]) -> str:
-    """Write measurements, which may leave the database, as the ledger keeps answers."""
+    """Write measurements, which may leave the database, as the ledger keeps answers.
+
+    Of very many only the table is kept.
+    """
     import base64
     import zlib
 
+    if sum(m.size for m in measured) > MOST_KEPT:
+        return json.dumps({"measured": None})
     parts = [base64.b64encode(zlib.compress(m.tobytes(), 1)).decode() for m in measured]
     shapes = [list(m.shape) for m in measured]
     return json.dumps({"shapes": shapes, "measured": parts}, separators=(",", ":"))
@@ -88,6 +96,13 @@ def load(payload: str, mechanism: Mechanism) -> list[Floats]:
     import numpy as np
 
     raw = json.loads(payload)
+    if raw["measured"] is None:
+        raise NotAnswerable(
+            "this workload was released before, and is too large to be kept beside its table",
+            detail=f"What was measured is kept where it has at most {MOST_KEPT} numbers.",
+            hint="Read the table that there is (dp.releases), or SET dp.fresh = on to measure again,"
+            " which is charged.",
+        )
     expected = len(mechanism.measurements)
     if expected and len(raw["measured"]) != expected:
         raise ReleaseFailed(
