@@ -100,8 +100,8 @@ def load(payload: str, mechanism: Mechanism) -> list[Floats]:
         raise NotAnswerable(
             "this workload was released before, and is too large to be kept beside its table",
             detail=f"What was measured is kept where it has at most {MOST_KEPT} numbers.",
-            hint="Read the table that there is (dp.releases), or SET dp.fresh = on to measure again,"
-            " which is charged.",
+            hint="Read the table that there is (dp.releases), or SET dp.fresh = on to measure"
+            " again, which is charged.",
         )
     expected = len(mechanism.measurements)
     if expected and len(raw["measured"]) != expected:
