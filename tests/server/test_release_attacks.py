@@ -58,8 +58,8 @@ def test_keys_of_different_collations_are_told_apart_and_bounded(database: Any) 
     """What of a unit counts is ordered by texts, in one collation whatever the columns have."""
     database.sql(UNITS)
     database.sql(
-        'alter table public.visit add b text collate "POSIX" default \'x\','
-        " alter kind type text collate \"C\""
+        "alter table public.visit add b text collate \"POSIX\" default 'x',"
+        ' alter kind type text collate "C"'
     )
     with database.connect("owner1") as owner:
         for statement in DECLARE.strip().split("\n"):
