@@ -80,6 +80,15 @@ def answer(
             rows = finish(prepared.question, payload, services.database, settings.confidence)
             return prepared, rows
     groups = confirmed_groups(prepared, services)
+    if prepared.question.roots and groups is not None:
+        from dpsql.engine import from_release
+
+        found = from_release.find(prepared, role, settings, services)
+        served = found and from_release.payload(found, groups, services)
+        if found and served:
+            services.note(found.told)
+            rows = finish(prepared.question, served, services.database, settings.confidence)
+            return prepared, rows
     quote = price(
         prepared.question,
         groups,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,14 @@ _NAMED_LEVELS = 100
 _STORE = """
 insert into dp.stored_release (name, question, mechanism, noise, epsilon, delta, rho, rho_delta,
   rows_of_a_unit, roots, relations, spend, role_name, role_oid, released_at, cells, rmse, domain,
-  terms, sets)
+  terms, sets, span, incarnation)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, clock_timestamp(), $15, $16,
-  $17, $18, $19)
+  $17, $18, $19, $20, (select i.token from dp.ledger_incarnation as i))
 """
 _OWN = """
 select r.question, r.terms::text as terms, r.roots::text as roots, r.epsilon::text as epsilon,
   r.delta::text as delta, r.rho::text as rho, r.rho_delta::text as rho_delta, r.mechanism, r.noise,
-  r.released_at::text as released_at
+  r.released_at::text as released_at, pg_has_role(dp.caller(), r.role_oid, 'usage') as own
 from dp.own_release($1) as r
 """
 
@@ -67,8 +68,16 @@ def publish(
 def refresh(
     name: str, role: Role, settings: Settings, services: Services, in_snapshot: InSnapshot
 ) -> str:
-    """Measure a release again and put the new table in place of the old one."""
+    """Measure a release again and put the new table in place of the old one.
+
+    For the role that released it: its statement is read again, with the caller's rights.
+    """
     kept = services.database.execute(_OWN, [("text", name)])[0]
+    if not kept[-1]:
+        raise PermissionDenied(
+            f"must have released dpv.{name} to measure it again",
+            hint="Release the same statement under another name.",
+        )
     raw = json.loads(str(kept[1]))
     weights = raw["weights"]
     terms = Terms(
@@ -151,10 +160,11 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
             ("text", role.name),
             ("oid", role.oid),
             ("int8", cells),
-            ("float8", priced.mechanism.rmse),
+            ("float8", None if math.isnan(priced.mechanism.error) else priced.mechanism.rmse),
             ("jsonb", json.dumps(_domain(admitted.released))),
             ("jsonb", json.dumps(asked)),
             ("jsonb", json.dumps(_sets(admitted.released))),
+            ("jsonb", _span(admitted.released)),
         ],
     )
     return table_name(name)
@@ -189,6 +199,13 @@ def _sets(released: Released) -> list[dict[str, Any]]:
     ]
 
 
+def _span(released: Released) -> str:
+    from dpsql.query.span import dump, span_of
+
+    question = released.question
+    return dump(span_of(question, tuple(grouping(question, s) for s in question.sets)))
+
+
 def share(name: str, role: int, services: Services) -> None:
     """Let a role read a release and charge its ledger with what the release cost.
 
@@ -203,7 +220,7 @@ def share(name: str, role: int, services: Services) -> None:
 
     database = services.database
     kept = database.execute(_OWN, [("text", name)])[0]
-    question, _, roots, epsilon, delta, rho, rho_delta, mechanism, noise, when = map(str, kept)
+    question, _, roots, epsilon, delta, rho, rho_delta, mechanism, noise, when = map(str, kept[:-1])
     owner = database.execute(
         "select dp.caller_administers() and dp.owns_roots($1::integer[]) as owns",
         [("text", roots)],

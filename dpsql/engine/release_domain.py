@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_LEVELS = 1_000_000
 MAX_MERGED = 4096
 #: Cells that a release publishes at most.
-MAX_CELLS = 20_000_000
+MAX_CELLS = 30_000_000
 
 
 @dataclass(frozen=True, slots=True)

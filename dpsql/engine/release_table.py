@@ -5,7 +5,7 @@ Everything here is post-processing of noisy measurements and public levels (PRIV
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InvalidParameter
@@ -78,7 +78,7 @@ def create(name: str, released: Released, services: Services) -> None:
         '"grouping" integer not null',
         *own,
         "value double precision not null",
-        "standard_error double precision not null",
+        "standard_error double precision",
     ]
     services.database.execute(f"CREATE TABLE {table_name(name)} ({', '.join(listed)})")
 
@@ -96,19 +96,37 @@ def fill(name: str, outcome: Outcome, services: Services) -> int:
     question = released.question
     written = 0
     done = set()
-    answers = outcome.priced.mechanism.answers(outcome.measured)
-    for asked, axes, answer in zip(question.sets, released.axes, answers, strict=True):
+    answers = _answers(outcome)
+    for asked, axes, (value, error) in zip(question.sets, released.axes, answers, strict=True):
         identity = (asked.query, asked.parts, asked.shown)
         if identity in done:
             continue  # asked twice, which only weighs more
         done.add(identity)
         rows = [axis.rows for axis in axes]
-        values = np.broadcast_to(answer.values, rows)
-        errors = np.broadcast_to(answer.errors, rows)
+        values = np.broadcast_to(value, rows)
+        errors = np.broadcast_to(error, rows)
         _insert(name, question, asked, axes, np.array(values), np.array(errors), services)
         written += values.size
         services.database.tick()
     return written
+
+
+def _answers(outcome: Outcome) -> Iterator[tuple[Floats, Floats]]:
+    """Yield values and standard errors of each set; errors are those before post-processing."""
+    mechanism = outcome.priced.mechanism
+    raw = mechanism.answers(outcome.measured)
+    if outcome.postprocess == "none":
+        yield from ((answer.values, answer.errors) for answer in raw)
+        return
+    from dpsql.workload.mechanism import answers_of
+    from dpsql.workload.postprocess import project_simplex, round_to_total
+
+    vector = mechanism.vector(outcome.measured)
+    vector = project_simplex(vector, float(vector.sum()))
+    if outcome.postprocess == "integral":
+        vector = round_to_total(vector).astype("float64")
+    for values, answer in zip(answers_of(vector, mechanism.workload), raw, strict=True):
+        yield values, answer.errors
 
 
 def _insert(
@@ -146,7 +164,9 @@ def _insert(
         stride *= axis.rows
     shown = _shown(question, asked, labels, parameters)
     head = [str(asked.query + 1)] if several(question) else []
-    listed = ", ".join([*head, str(grouping(question, asked)), *shown, "u.value", "u.error"])
+    listed = ", ".join(
+        [*head, str(grouping(question, asked)), *shown, "u.value", "nullif(u.error, 'NaN')"]
+    )
     services.database.execute(
         f"INSERT INTO {table_name(name)} SELECT {listed} FROM {' '.join(sources)}", parameters
     )

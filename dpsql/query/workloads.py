@@ -24,6 +24,7 @@ from dpsql.query.flatten import Flattener, Scope
 from dpsql.query.graph import Graph
 from dpsql.query.grouping_sets import parse_workload
 from dpsql.query.ir import Expr, column, map_columns, render
+from dpsql.query.normalise import normalise
 from dpsql.query.pipeline import graph_of, output_columns, shallow
 from dpsql.query.screen import screen
 from dpsql.query.syntax import Node, Select
@@ -81,6 +82,15 @@ class AskedSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Reads:
+    """What rows a statement counts, and by which keys: relations by OID, in the order of FROM."""
+
+    relations: tuple[int, ...]
+    conditions: frozenset[Expr]
+    keys: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadQuestion:
     """A validated workload.
 
@@ -102,6 +112,8 @@ class WorkloadQuestion:
         Equal for equal workloads over equal blocks.
     block : str
         Identifies the block and its keys.
+    reads : Reads
+        The block, to compare questions with.
     """
 
     counted: JoinQuery
@@ -112,6 +124,7 @@ class WorkloadQuestion:
     ranged: tuple[bool, ...]
     canonical: str
     block: str
+    reads: Reads
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -239,6 +252,9 @@ class _Reader:
             ranged=ranged,
             canonical="\n".join(["release 1", block, repr(sets), repr(shown)]),
             block=block,
+            reads=Reads(
+                tuple(r.oid for r in relations), frozenset(map(normalise, common)), tuple(self.keys)
+            ),
         )
 
     # -- keys -----------------------------------------------------------------

@@ -144,6 +144,13 @@ class Mechanism(ABC):
         """
 
     @abstractmethod
+    def vector(self, measured: Sequence[Floats]) -> Floats:
+        """Estimate the data vector: one axis per attribute, as long as its levels.
+
+        What was not measured is spread evenly.  For domains that fit memory.
+        """
+
+    @abstractmethod
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """Yield the answers to each product of the workload, in order."""
 
@@ -154,6 +161,14 @@ def digest(*matrices: Integers) -> str:
     for matrix in matrices:
         found.update(repr(matrix.shape).encode() + np.ascontiguousarray(matrix).tobytes())
     return found.hexdigest()
+
+
+def answers_of(vector: Floats, workload: Workload) -> Iterator[Floats]:
+    """Answer each product of a workload, without its weight, from a data vector."""
+    for product in workload.products:
+        plus, minus = product.parts()
+        answer = plus.matvec(vector)
+        yield answer if minus is None else answer - minus.matvec(vector)
 
 
 def variance(order: Order, parameter: Fraction) -> float:

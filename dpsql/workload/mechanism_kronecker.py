@@ -38,6 +38,8 @@ from dpsql.workload.workload import Product, Workload
 
 #: Bits of the entries of a strategy that was found by optimisation.
 BITS = 12
+#: Bits of all of them together: noise must fit 64 bits with room for counts.
+MOST_BITS = 36
 #: Cells of the largest data vector that is held (PRIVACY.md says nothing of it: memory only).
 MOST_CELLS = 1 << 25
 #: Levels of an attribute that is asked for otherwise than level by level.
@@ -70,6 +72,8 @@ class KroneckerMechanism(Mechanism):
         self._inverses: list[Floats | None] = []
         self._pseudo: dict[int, Floats] = {}
         norm, rows = 1, 1
+        real = sum(not is_whole(factor) for factor in strategy.factors)
+        bits = min(BITS, MOST_BITS // max(real, 1))
         for i, factor in enumerate(strategy.factors):
             if not self.mask >> i & 1:
                 self._inverses.append(None)
@@ -78,7 +82,7 @@ class KroneckerMechanism(Mechanism):
                 self._inverses.append(None)
                 rows *= factor.n
                 continue
-            matrix = integers(factor, budget.order)
+            matrix = integers(factor, budget.order, bits)
             exact = matrix.astype(np.float64)
             inverse = invert(exact.T @ exact)
             self._matrices[i] = matrix
@@ -113,6 +117,13 @@ class KroneckerMechanism(Mechanism):
                 moved = np.tensordot(self._pseudo[i], values, axes=(1, axis))
                 values = np.moveaxis(moved, 0, axis)
         return values
+
+    def vector(self, measured: Sequence[Floats]) -> Floats:
+        """See `Mechanism.vector`."""
+        sizes = self.workload.domain.sizes
+        estimate = over_all(self.estimate(measured), self.mask, len(sizes))
+        summed = math.prod(n for i, n in enumerate(sizes) if not self.mask >> i & 1)
+        return np.asarray(np.broadcast_to(estimate / summed, sizes))
 
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """See `Mechanism.answers`."""
@@ -201,16 +212,21 @@ def require_cells(cells: int) -> None:
         )
 
 
-def integers(factor: QueryMatrix, order: Order) -> Integers:
-    """Write a factor as integers: itself if it is, else rounded on a grid."""
+def is_whole(factor: QueryMatrix) -> bool:
+    """Tell whether a factor is a multiple of a matrix with entries 0, 1 and -1."""
+    if isinstance(factor, Identity | Total) or factor.bounds() is not None:
+        return True
     dense = factor.dense()
-    whole = np.rint(dense)
-    if (whole == dense).all() and np.abs(dense).max() < 1 << BITS:
-        return whole.astype(np.int64)
     largest = float(np.abs(dense).max())
-    if np.isin(dense, (0.0, largest, -largest)).all():
+    return bool(np.isin(dense, (0.0, largest, -largest)).all())
+
+
+def integers(factor: QueryMatrix, order: Order, bits: int = BITS) -> Integers:
+    """Write a factor as integers: up to a multiple where that is exact, else rounded on a grid."""
+    dense = factor.dense()
+    if is_whole(factor):
         return np.asarray(np.sign(dense), dtype=np.int64)
-    scale = 1 << BITS
+    scale = 1 << bits
     dense = dense / factor.sensitivity(order)
     if order == 2:
         return round_columns(dense, scale)
@@ -227,12 +243,15 @@ def kronecker(
     workload: Workload, budget: Budget, *, seed: int, tick: Callable[[], None] = lambda: None
 ) -> KroneckerMechanism:
     """Select by OPT_kron."""
+    sizes = workload.domain.sizes
     asked: dict[int, list[QueryMatrix]] = {}
     for product in workload.products:
         for i, factor in enumerate(product.queries.factors):
             asked.setdefault(i, []).append(factor)
     for i, factors in asked.items():
         if any(not isinstance(f, Identity | Total) for f in factors):
-            require_levels(workload.domain.sizes[i])
+            require_levels(sizes[i])
+    # before anything is optimised
+    require_cells(math.prod(sizes[i] for i, fs in asked.items() if any(map(detailed, fs))))
     found = opt_kron(workload, budget.order, seed=seed, tick=tick)
     return KroneckerMechanism("opt_kron", workload, budget, found.queries)

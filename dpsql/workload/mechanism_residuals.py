@@ -50,6 +50,8 @@ from dpsql.workload.workload import Workload
 MOST_OPTIMISED = 512
 #: Attributes of a domain that OPT_M looks at all sets of.
 MOST_ATTRIBUTES = 14
+#: Beginnings of OPT_M times sets of attributes, about.
+RESTART_WORK = 1 << 17
 
 
 class _Residuals(Mechanism):
@@ -98,6 +100,12 @@ class _Residuals(Mechanism):
             yield Answers(values, np.sqrt(over_all(spread, mask, len(queries)) * scale))
             if last[mask] == k:
                 del known[mask]
+
+    def vector(self, measured: Sequence[Floats]) -> Floats:
+        """See `Mechanism.vector`."""
+        residuals, _ = self._estimates(measured)
+        everything = (1 << len(self.bases)) - 1
+        return next(reconstruct_all(residuals, [everything], self.bases))[1]
 
     def _spread(
         self, mask: int, asked: Mapping[int, QueryMatrix], variances: Mapping[int, float]
@@ -241,7 +249,8 @@ class MarginalMechanism(_Residuals):
                 for product in workload.products
             ],
         )
-        theta = opt_m(sizes, weights, budget.order, seed=seed, tick=tick).theta
+        restarts = min(max(RESTART_WORK >> len(sizes), 4), 40)
+        theta = opt_m(sizes, weights, budget.order, seed=seed, restarts=restarts, tick=tick).theta
         # a marginal that gets next to nothing is not worth its noise
         shares = theta if budget.order == 1 else theta**2
         kept = {a: float(x) for a, x in enumerate(shares) if x > 1e-7}

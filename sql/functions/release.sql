@@ -21,7 +21,7 @@ $sql$;
 comment on function dp.release(text, text, numeric, numeric, text, text, double precision[]) is
     'measures a workload of counts once and publishes it as the table dpv.<name>';
 
--- Not pinned on purpose, as dp.release.
+-- Not pinned on purpose: the caller's search_path must reach dp.deparse, as of dp.release.
 create or replace function dp.plan_release(
     query text,
     epsilon numeric default null,
@@ -40,11 +40,12 @@ $sql$;
 comment on function dp.plan_release(text, numeric, numeric, text, double precision[]) is
     'expected error and cost of every mechanism for a workload; touches no data and costs nothing';
 
--- Measures a release again on the data of now, which is charged again.  Not pinned on purpose, as dp.release.
+-- Measures a release again on the data of now, which is charged again.
 create or replace function dp.refresh_release(name text)
 returns regclass
 language sql volatile parallel unsafe security invoker
-as $sql$ select pg_catalog.to_regclass(dp.refresh_release_query(name)) $sql$;
+set search_path = pg_catalog, pg_temp
+as $sql$ select to_regclass(dp.refresh_release_query(name)) $sql$;
 comment on function dp.refresh_release(text) is 'measures a release again and replaces its table; pays again';
 
 -- Internal: the release of a name, if the caller may change it: who released it or owns what it reads.
@@ -108,9 +109,10 @@ alter function dp.drop_release(text) owner to dp_executor;
 
 -- Lets another role read a release.  It sees what its budget pays for: the role is charged in its own
 -- ledger, the protected relations are not (PRIVACY.md section 7).  Callers: the owners, members of dp_owner,
--- of all relations that it reads.  Not pinned on purpose, as dp.release.
+-- of all relations that it reads.
 create or replace function dp.share_release(name text, role regrole)
 returns void
 language sql volatile parallel unsafe security invoker
-as $sql$ select dp.share_release_with(name, role::pg_catalog.oid) $sql$;
+set search_path = pg_catalog, pg_temp
+as $sql$ select dp.share_release_with(name, role::oid) $sql$;
 comment on function dp.share_release(text, regrole) is 'lets another role read a release, which is charged to it';

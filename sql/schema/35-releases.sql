@@ -18,10 +18,13 @@ create table dp.stored_release (
     role_oid oid not null,
     released_at timestamptz not null,
     cells bigint not null,
-    rmse double precision not null,
+    rmse double precision,
     domain jsonb not null,
     terms jsonb not null,
-    sets jsonb not null
+    sets jsonb not null,
+    -- what finds the questions that it answers; names relations by oid, in this database only
+    span jsonb not null,
+    incarnation uuid not null
 );
 comment on table dp.stored_release is 'published workloads; the numbers are in dpv.<name>';
 select pg_catalog.pg_extension_config_dump('dp.stored_release', '');

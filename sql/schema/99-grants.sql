@@ -126,7 +126,7 @@ grant execute on function
 to dp_analyst, dp_owner;
 
 -- Releases: they check role and budget themselves, as dp.run does.
-grant select on dp.releases to dp_analyst, dp_owner;
+grant select on dp.releases, dp.progress to dp_analyst, dp_owner;
 grant execute on function
     dp.release(text, text, numeric, numeric, text, text, double precision[]),
     dp.release_query(text, text, text, text, text, text, double precision[], text),
@@ -142,13 +142,15 @@ to dp_analyst, dp_owner;
 grant execute on function dp.share_release(text, regrole), dp.share_release_with(text, oid) to dp_owner;
 grant create, usage on schema dpv to dp_executor;
 grant select, insert, delete on dp.stored_release to dp_executor;
+grant select on dp.ledger_incarnation to dp_executor;
 grant execute on function
     dp.python_measure_release(),
     dp.floats(bytea),
     dp.zcdp_rho(numeric, numeric),
     dp.zcdp_offset(numeric, numeric),
     dp.own_release(text),
-    dp.owns_roots(integer[])
+    dp.owns_roots(integer[]),
+    dp.drop_release(text)
 to dp_executor;
 
 -- What dp.run calls in the executor's name.
