@@ -273,7 +273,15 @@ def _priced(mechanism: Mechanism, settings: Settings) -> Priced:
         price = zcdp(mechanism)
         return Priced(mechanism, settings.epsilon, settings.delta, price.rho, price.delta)
     epsilon = mechanism.loss
-    delta = Fraction(0) if settings.delta == 0 else added(mechanism, epsilon)
+    delta = added(mechanism, epsilon)  # refuses what does not fit 64 bits, however it is drawn
+    if settings.delta == 0:
+        delta = Fraction(0)
+    elif delta > settings.delta:
+        raise InvalidParameter(
+            "noise from tables costs more delta than is given",
+            detail=f"It adds {float(delta):.3g}.",
+            hint="Use a larger delta, or delta => 0, where every number is drawn exactly.",
+        )
     return Priced(mechanism, epsilon, delta, rho_of(epsilon), delta)
 
 

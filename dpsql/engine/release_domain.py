@@ -96,6 +96,7 @@ def build(
             'parameter "weights" needs one number for each query of the union',
             detail=f"There are {number} queries and {len(weights)} weights.",
         )
+    _require_labels(question, database)
     attributes = _attributes(question, database)
     place = {key: i for i, level in enumerate(attributes) for key in level.keys}
     truth = _evaluated(question, attributes, place, database)
@@ -120,6 +121,26 @@ def build(
         tuple(len(level.values) for level in attributes),
     )
     return Released(question, attributes, Workload(domain, tuple(products)), tuple(axes))
+
+
+def _require_labels(question: WorkloadQuestion, database: Database) -> None:
+    """Refuse a constant whose text its column cannot hold, before anything is charged."""
+    labels = dict.fromkeys(
+        (text, column.type_name)
+        for asked in question.sets
+        for text, column in zip(asked.shown, question.columns, strict=True)
+        if isinstance(text, str)
+    )
+    for text, type_ in labels:
+        try:
+            database.execute(f"SELECT CAST($1 AS {type_}) IS NULL AS unknown", [("text", text)])
+        except Exception as error:
+            if not str(getattr(error, "sqlstate", None) or "").startswith("22"):
+                raise
+            raise InvalidParameter(
+                f'the constant "{text}" is not of type {type_}',
+                hint=f"Write it without a further cast, as a {type_}.",
+            ) from None
 
 
 # -- levels ---------------------------------------------------------------------------

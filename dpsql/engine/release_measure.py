@@ -18,7 +18,7 @@ MOST_KEPT = 1 << 22
 if TYPE_CHECKING:
     from dpsql.engine.release import Admitted, Priced
     from dpsql.engine.services import Services
-    from dpsql.statistics.tabulation import Tabulation
+    from dpsql.statistics.tabulation import Marginals, Tabulation
     from dpsql.workload.matrix import Floats
     from dpsql.workload.mechanism import Mechanism
     from dpsql.workload.mechanism_aim import AimMechanism
@@ -50,7 +50,7 @@ def measure(admitted: Admitted, priced: Priced, services: Services) -> list[Floa
 
 
 def _measure_adaptively(
-    mechanism: AimMechanism, table: Tabulation, services: Services
+    mechanism: AimMechanism, table: Tabulation | Marginals, services: Services
 ) -> list[Floats]:
     """Run AIM: its quote is the whole budget, however many rounds it takes (section 7)."""
     from dpsql.core.wide import gathered

@@ -26,6 +26,7 @@ select dp.protect('public.person', 'id');
 select dp.link('public.visit', 'public.person', array['person']::name[]);
 select dp.declare_public('public.many');
 select dp.set_domain('public.visit', 'kind', array['a', 'b']);
+select dp.set_domain('public.visit', 'id', 1, 3000);
 select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);
 """
 
@@ -75,3 +76,73 @@ def test_keys_of_different_collations_are_told_apart_and_bounded(database: Any) 
         # for one number to be off by one half, so that sums are compared within 2: below 1e-25
         (total,) = alice.execute("select sum(value) from dpv.r").fetchone()
         assert abs(total - 30) <= 2
+
+
+def spent(connection: Any) -> Any:
+    """What the role has spent."""
+    row = connection.execute("select epsilon_spent from dp.budgets where role = 'alice'").fetchone()
+    return row[0]
+
+
+def declared(database: Any) -> Any:
+    """Make the persons, and return an analyst's session."""
+    database.sql(UNITS)
+    database.sql("create schema alice authorization alice")
+    with database.connect("owner1") as owner:
+        for statement in DECLARE.strip().split("\n"):
+            owner.execute(statement)
+    return database.connect("alice")
+
+
+FREE = {
+    "label": (
+        "select kind, '1.5'::numeric::int as label, dp_count(*) from visit group by 1",
+        "epsilon => 1, delta => 0",
+        'the constant "1.5" is not of type integer',
+    ),
+    "scale": (  # of exact noise, too
+        "select dp.prefix(id) as id, dp_count(*) from visit group by 1",
+        "epsilon => 0.000001, delta => 0, mechanism => 'workload'",
+        "no mechanism can answer this workload",
+    ),
+    "delta": (
+        "select kind, dp_count(*) from visit group by 1",
+        "epsilon => 1, delta => 1e-38",
+        "no mechanism can answer this workload",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FREE)
+def test_what_cannot_be_released_as_asked_is_refused_before_the_charge(
+    database: Any, kind: str
+) -> None:
+    statement, terms, message = FREE[kind]
+    with declared(database) as alice:
+        alice.execute("set dp.max_rows_contributed = 2147483647")
+        with pytest.raises(Exception, match=message):
+            alice.execute(f"select dp.release('r', $$ {statement} $$, {terms})")
+        assert spent(alice) == 0
+
+
+def test_a_table_that_a_view_reads_is_not_measured_again_in_vain(database: Any) -> None:
+    """Nor does a refresh forget how many rows of a unit count."""
+    with declared(database) as alice:
+        alice.execute("set dp.max_rows_contributed = 1")
+        alice.execute(
+            "select dp.release('r', $$ select kind, dp_count(*) from visit group by 1 $$,"
+            " epsilon => 1, delta => 0)"
+        )
+        alice.execute("reset dp.max_rows_contributed")
+        for makes, drops in (
+            ("create view alice.v as select * from dpv.r", "drop view alice.v"),
+            ("create table alice.t (r dpv.r)", "drop table alice.t"),
+        ):
+            alice.execute(makes)
+            before = spent(alice)
+            with pytest.raises(Exception, match="cannot be replaced"):
+                alice.execute("select dp.refresh_release('r')")
+            assert spent(alice) == before
+            alice.execute(drops)
+            alice.execute("select dp.refresh_release('r')")
+            assert spent(alice) > before
