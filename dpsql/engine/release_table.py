@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dpsql.workload.matrix import Floats
 
 _OWN = ("grouping", "query", "value", "standard_error")
+#: Columns that every table has.
+_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 _MAX_NAME = 63
 
 
@@ -38,7 +40,7 @@ def columns(question: WorkloadQuestion) -> list[tuple[str, str]]:
     Raises
     ------
     InvalidParameter
-        When two columns would have one name.
+        When two columns would have one name, or one has a name that no column can have.
     """
     found = []
     for column, ranged in zip(question.columns, question.ranged, strict=True):
@@ -51,6 +53,14 @@ def columns(question: WorkloadQuestion) -> list[tuple[str, str]]:
                 f'the released table would have two columns named "{name}"',
                 detail=f"Its own columns are {', '.join(_OWN)}.",
                 hint=f"Give the key another name: SELECT {name} AS {name}_key, ...",
+            )
+        if name in _SYSTEM or len(name.encode()) > _MAX_NAME:
+            raise InvalidParameter(
+                f'the released table cannot have a column named "{name}"',
+                detail="Every table has a column of that name already."
+                if name in _SYSTEM
+                else f"It has {len(name.encode())} bytes; a name has at most {_MAX_NAME}.",
+                hint="Give the key another, short name: SELECT ... AS name.",
             )
         seen.add(name)
     return found
