@@ -42,11 +42,9 @@ from dpsql.workload.residual_planner import ResidualPlan, plan
 
 DELTA = 1e-9
 _FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
-#: Measured elsewhere on Adult at epsilon 1: error and seconds.
-ELSEWHERE = {
-    "AIM+PGM, 28 rounds, 5 MB": (0.179, 758.0),
-    "MST": (0.225, 98.0),
-}
+#: Measured elsewhere at epsilon 1, by data: error and seconds.
+ELSEWHERE = {"adult": {"AIM+PGM, 28 rounds, 5 MB": (0.179, 758.0), "MST": (0.225, 98.0)}}
+
 Row = dict[str, Any]
 Tables = Callable[[int], Floats]
 
@@ -55,6 +53,7 @@ class Data:
     """Counts of a file's rows, and noise."""
 
     def __init__(self, folder: Path, name: str, seed: int = 0) -> None:
+        self.name = name
         levels = json.loads((folder / f"{name}-domain.json").read_text())
         with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
             lines = csv.reader(file)
@@ -105,6 +104,7 @@ def main() -> None:
     parser.add_argument("--epsilons", default="0.1,1,10")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--parts", default="ablation,mechanisms")
+    parser.add_argument("--mechanisms", default=",".join(MEASURERS))
     parser.add_argument("--draw", type=Path, help="draw the kept JSON lines of this file")
     arguments = parser.parse_args()
     if arguments.draw:
@@ -121,7 +121,7 @@ def main() -> None:
         found.append(ablation(data))
     if "mechanisms" in arguments.parts:
         epsilons = [float(epsilon) for epsilon in arguments.epsilons.split(",")]
-        found.append(mechanisms(data, epsilons, arguments.seeds))
+        found.append(mechanisms(data, arguments.mechanisms.split(","), epsilons, arguments.seeds))
     for part in found:
         for row in part:
             print(" ".join(f"{value}" for value in row.values()), flush=True)
@@ -129,23 +129,17 @@ def main() -> None:
     print(json.dumps({"bench": "aim", "rows": rows}))
 
 
-def mechanisms(data: Data, epsilons: list[float], seeds: int) -> Iterator[Row]:
+def mechanisms(data: Data, names: list[str], epsilons: list[float], seeds: int) -> Iterator[Row]:
     """Compare mechanisms and ways of post-processing."""
-    measurers: dict[str, Callable[[Data, Fraction], tuple[Residuals, int]]] = {
-        "independent": _singles,
-        "pairs": _pairs,
-        "AIM+GReM": _aim,
-        "ResidualPlanner": _planner,
-    }
     for epsilon in epsilons:
         rho = Fraction(rho_of(epsilon, DELTA)).limit_denominator(10**12)
-        for name, measure in measurers.items():
+        for name in names:
             results: dict[str, list[tuple[float, float]]] = {}
             rounds = []
             for seed in range(seeds):
                 data.seed(seed)
                 start = time.perf_counter()
-                residuals, number = measure(data, rho)
+                residuals, number = MEASURERS[name](data, rho)
                 seconds = time.perf_counter() - start
                 rounds.append(number)
                 for way, tables in _ways(residuals, data):
@@ -170,7 +164,7 @@ def mechanisms(data: Data, epsilons: list[float], seeds: int) -> Iterator[Row]:
     tables = count_rows(again, data.sizes, data.triples)
     bootstrap, _ = data.error(lambda mask: tables[mask].astype(np.float64))
     yield {"part": "reference", "mechanism": "bootstrap", "error": round(bootstrap, 4)}
-    for name, (error, seconds) in ELSEWHERE.items():
+    for name, (error, seconds) in ELSEWHERE.get(data.name, {}).items():
         yield {"part": "reference", "mechanism": name, "error": error, "seconds": seconds}
 
 
@@ -291,6 +285,14 @@ def _aim(data: Data, rho: Fraction) -> tuple[Residuals, int]:
     workload = dict.fromkeys(data.triples, 1)
     found = aim(data.bases, workload, rho, data, data.gaussian, data.choose)
     return found.residuals, len(found.rounds)
+
+
+MEASURERS: dict[str, Callable[[Data, Fraction], tuple[Residuals, int]]] = {
+    "independent": _singles,
+    "pairs": _pairs,
+    "AIM+GReM": _aim,
+    "ResidualPlanner": _planner,
+}
 
 
 def rho_of(epsilon: float, delta: float) -> float:

@@ -31,20 +31,22 @@ def draw(rows: list[Row], folder: Path) -> None:
 
 def _draw(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
 
     mine = [row for row in rows if row["part"] == "mechanisms"]
     budgets = sorted({row["epsilon"] for row in mine})
     if not budgets:
         return
     size = (3.2 * len(budgets) + 1.0, 3.9)
-    figure, axes = plt.subplots(1, len(budgets), figsize=size, squeeze=False, sharey=True)
+    figure, axes = plt.subplots(
+        1, len(budgets), figsize=size, squeeze=False, sharey=True, sharex=True
+    )
     for axis, epsilon in zip(axes.flat, budgets, strict=True):
         for row in mine:
             if row["epsilon"] == epsilon:
                 colour, marker = COLOURS[row["mechanism"]], MARKERS[row["postprocess"]]
-                label = f"{row['mechanism']}, {row['postprocess']}"
                 at = [row["seconds"]], [row["error"]]
-                axis.plot(*at, marker=marker, color=colour, ls="", ms=5, label=label)
+                axis.plot(*at, marker=marker, color=colour, ls="", ms=5)
         for row in rows:
             if row["part"] != "reference":
                 continue
@@ -53,14 +55,16 @@ def _draw(rows: list[Row], path: Path) -> None:
             elif epsilon == 1:
                 at = [row["seconds"]], [row["error"]]
                 axis.plot(*at, marker="*", color="k", ls="", ms=7)
-                axis.annotate(row["mechanism"], (row["seconds"], row["error"]), fontsize=6)
+                name = row["mechanism"].split(",")[0]
+                axis.annotate(name, (row["seconds"], row["error"] * 1.3), fontsize=6, ha="right")
         axis.set(title=f"epsilon = {epsilon:g}", xlabel="seconds", xscale="log", yscale="log")
     axes.flat[0].set_ylabel("mean L1 error / N, 3-way marginals")
-    handles: dict[str, Any] = {}
-    for handle, label in zip(*axes.flat[0].get_legend_handles_labels(), strict=True):
-        handles.setdefault(label, handle)
-    figure.tight_layout(rect=(0, 0, 1, 0.74))
-    figure.legend(
-        handles.values(), handles.keys(), loc="upper center", ncols=4, frameon=False, fontsize=7
-    )
+    keys = [Line2D([], [], color=c, marker="s", ls="", label=name) for name, c in COLOURS.items()]
+    keys += [
+        Line2D([], [], color="k", marker=m, ls="", mfc="none", label=name)
+        for name, m in MARKERS.items()
+    ]
+    keys += axes.flat[0].get_legend_handles_labels()[0]
+    figure.tight_layout(rect=(0, 0, 1, 0.86))
+    figure.legend(handles=keys, loc="upper center", ncols=5, frameon=False, fontsize=7)
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})

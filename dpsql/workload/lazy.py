@@ -1,8 +1,8 @@
 """Lazy updating: keep reconstructed marginals up to date while residuals change.
 
 A changed residual moves only the marginals that contain its attributes, each by the Recon of
-the change (papers/aim-grem.txt, Proposition 4.2).  All changes of one round that meet in a
-marginal are packed and reconstructed in one pass.
+the change (papers/aim-grem.txt, Proposition 4.2).  All changes that meet in a marginal, of however
+many rounds, are applied when it is next read; only what is left after summing is smeared over it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 
 from dpsql.workload.axis import part, recon, reconstruct
 from dpsql.workload.grem import Residuals
-from dpsql.workload.marginals import Floats, attributes_of, cells, gather_up
+from dpsql.workload.marginals import Floats, attributes_of, cells, gather_up, maximal
+from dpsql.workload.residual_bases import Subtraction
 
 
 class LazyMarginals:
@@ -33,16 +34,13 @@ class LazyMarginals:
         self._norms: dict[int, float] = {}
 
     def __getitem__(self, mask: int) -> Floats:
-        """Return a marginal; not to be written to.
-
-        Its pending changes, of however many rounds, are applied in one pass.
-        """
+        """Return a marginal; not to be written to, and overwritten by later changes."""
         pending = self._pending.pop(mask, None)
         if mask not in self._tables:
             ((_, table),) = self.residuals.marginals([mask])
             self._tables[mask] = table
         elif pending:
-            self._tables[mask] += self._moved(mask, pending)
+            self._move(mask, pending)
         return self._tables[mask]
 
     def changed(self, changes: Mapping[int, Floats]) -> None:
@@ -89,13 +87,21 @@ class LazyMarginals:
         """Return the number of cells in memory."""
         return sum(table.size for table in self._tables.values())
 
-    def _moved(self, mask: int, changes: Mapping[int, Floats]) -> Floats:
-        bases = self.residuals.bases
-        if len(changes) == 1:
-            ((below, change),) = changes.items()
-            return recon(change, below, mask, bases)
-        inside = [bases[i] for i in attributes_of(mask)]
-        packed = np.zeros([basis.size for basis in inside])
-        for below, change in changes.items():
-            part(packed, mask, below)[...] = change
-        return reconstruct(packed, inside)
+    def _move(self, mask: int, changes: Mapping[int, Floats]) -> None:
+        """Add the components of changes: summed up while they are small, smeared last."""
+        bases, table = self.residuals.bases, self._tables[mask]
+        left = dict(changes)
+        for top in maximal(changes):
+            packed = np.zeros([bases[i].size for i in attributes_of(top)])
+            for below in [m for m in left if m & ~top == 0]:
+                part(packed, top, below)[...] = left.pop(below)
+            moved = reconstruct(packed, [bases[i] for i in attributes_of(top)])
+            for axis, i in enumerate(attributes_of(mask)):
+                if not top >> i & 1:
+                    moved = np.expand_dims(moved, axis)
+                    basis = bases[i]
+                    if isinstance(basis, Subtraction):  # the same for all levels: broadcast
+                        moved = moved / basis.size
+                    else:
+                        moved = basis.smear(moved, axis)
+            table += moved

@@ -65,6 +65,8 @@ class Settings:
     work : int
         Cells of residuals over three and more attributes that a step may compare; those with
         the most information a cell come first.
+    effort : float
+        Limit of multiplications in all: fits do not grow, and fewer are averaged, when it is near.
     """
 
     components: int = 32
@@ -75,6 +77,7 @@ class Settings:
     rate: float = 0.2
     spread: float = 0.3
     work: int = 1_000_000
+    effort: float = 6e11
 
 
 @dataclass(frozen=True)
@@ -141,25 +144,32 @@ def fit_mixture(
     chosen = settings or Settings()
     targets = Targets(residuals, chosen.work)
     members: list[Mixture] = []
+    left = chosen.effort
     while len(members) < chosen.members:
         rng = np.random.default_rng([seed, chosen.components, len(members)])
         descent = Descent(targets, chosen, rng)
-        if not _descend(descent, tick) and not members and 2 * chosen.components <= chosen.most:
+        steps, reached = _descend(descent, tick)
+        cost = 6.0 * targets.cells * chosen.components * steps
+        left -= cost
+        larger = 2 * chosen.components <= chosen.most and 4 * cost <= left  # for two of them
+        if not (reached or members) and larger:
             chosen = replace(chosen, components=2 * chosen.components)
             continue
         members.append(descent.mixture())
+        if cost > left:
+            break
     return average(members)
 
 
-def _descend(descent: Descent, tick: Callable[[], None] | None) -> bool:
-    """Descend to the noise; tell whether it was reached."""
+def _descend(descent: Descent, tick: Callable[[], None] | None) -> tuple[int, bool]:
+    """Descend to the noise; return the steps taken, and whether it was reached."""
     settings, targets = descent.settings, descent.targets
-    for _ in range(settings.steps):
+    for step in range(settings.steps):
         if tick is not None:
             tick()
         if descent.step() <= settings.stop * targets.freedom:
-            return True
-    return False
+            return step + 1, True
+    return settings.steps, False
 
 
 def average(members: Sequence[Mixture]) -> Mixture:
@@ -180,6 +190,8 @@ class Targets:
         Rows, at least 1.
     freedom : int
         Degrees of freedom of all residuals used.
+    cells : int
+        Cells of their marginals: what a step compares.
     """
 
     def __init__(self, residuals: Residuals, work: int) -> None:
@@ -194,7 +206,7 @@ class Targets:
             )
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)]).astype(int)
         self.total = max(1.0, float(residuals.values[0]))
-        self.freedom = 0
+        self.freedom = self.cells = 0
         levels = int(self.starts[-1])
         self.one = np.zeros(levels, "f4")
         self.one_precision = np.zeros(levels, "f4")
@@ -212,6 +224,7 @@ class Targets:
             centred = recon(residuals.values[mask], mask, mask, residuals.bases) / self.total
             precision = residuals.precisions[mask] * self.total**2
             self.freedom += math.prod(self.sizes[i] - 1 for i in attributes)
+            self.cells += cells(self.sizes, mask)
             if len(attributes) == 1:
                 where = slice(*self.starts[attributes[0] : attributes[0] + 2])
                 self.one[where], self.one_precision[where] = centred, precision

@@ -31,6 +31,8 @@ from dpsql.workload.supply import Gaussian, Marginals, Progress
 #: Weight of a pair's squared error by its number of cells: errors are summed, not squared, so that
 #: large tables count for less than their squares would.
 CELLS_POWER = -0.5
+#: Single attributes count for more: where pairs drown in noise, they are all that a fit has.
+SINGLES = 4.0
 
 
 def plan_pairs(masks: Iterable[int], bases: Sequence[Basis], rho: Fraction) -> ResidualPlan:
@@ -47,7 +49,10 @@ def plan_pairs(masks: Iterable[int], bases: Sequence[Basis], rho: Fraction) -> R
     """
     sizes = [basis.size for basis in bases]
     pairs = [mask for mask in downward_closure(masks) if mask.bit_count() <= 2]
-    weights = {mask: cells(sizes, mask) ** CELLS_POWER for mask in pairs}
+    weights = {
+        mask: cells(sizes, mask) ** CELLS_POWER * (SINGLES if mask.bit_count() < 2 else 1.0)
+        for mask in pairs
+    }
     return plan(weights, bases, 2 * float(rho))
 
 

@@ -1,5 +1,7 @@
 """Mixtures fitted to residuals: slopes, objective, consistency, and when descent stops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -193,5 +195,10 @@ def test_a_fit_grows_until_it_reaches_the_noise(rng):
     found = measured(rng, truth(rng, components=6, total=1e6), 2, 1e-2)
     settings = Settings(components=1, most=4, members=2, steps=20)
     assert fit_mixture(found, settings).weights.size == 2 * 4
+    # 12 cells of single attributes and 53 of pairs, 20 steps: what one component takes
+    one = 6.0 * (12 + 53) * 20
+    assert fit_mixture(found, replace(settings, effort=one)).weights.size == 1
+    assert fit_mixture(found, replace(settings, effort=5 * one)).weights.size == 2 * 2
+    assert fit_mixture(found, replace(settings, effort=4 * one)).weights.size == 2 * 1
     found = measured(rng, truth(rng), 2, 1e6)
     assert fit_mixture(found, settings).weights.size == 2 * 1
