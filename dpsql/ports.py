@@ -48,10 +48,6 @@ class NoiseSource(Protocol):
         """Draw from ``P(x) proportional to 1/(1 + (x/scale)**4)``."""
         ...
 
-    def exponential(self, scores: Sequence[int], rate: Fraction) -> int:
-        """Draw an index with ``P(i) proportional to exp(rate * scores[i])``, exactly."""
-        ...
-
     def gaussians(
         self, variance: Fraction, count: int, tick: Callable[[], None] | None = None
     ) -> Iterator[NDArray[np.int64]]:

@@ -18,7 +18,7 @@ the tests compare the two.  There is no seed, and no other source can be selecte
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -111,29 +111,6 @@ class SystemNoise:
             if negative and magnitude == 0:
                 continue
             return -magnitude if negative else magnitude
-
-    def exponential(self, scores: Sequence[int], rate: Fraction) -> int:
-        """Draw an index with ``P(i) proportional to exp(rate * scores[i])``, exactly.
-
-        A candidate is proposed evenly and accepted with the probability that its score deserves
-        beside the best one's.
-
-        Parameters
-        ----------
-        scores : sequence of int
-            At least one; exact and secret.
-        rate : Fraction, >= 0
-            Epsilon over twice the sensitivity of a score.
-        """
-        best = max(scores)
-        while True:
-            i = self._below(len(scores))
-            lacking = rate * (best - scores[i])
-            whole, rest = divmod(lacking.numerator, lacking.denominator)
-            if all(self._bernoulli_exp(1, 1) for _ in range(whole)) and self._bernoulli_exp(
-                rest, lacking.denominator
-            ):
-                return i
 
     def blocks(
         self, table: Table, count: int, tick: Callable[[], None] | None = None

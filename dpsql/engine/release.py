@@ -40,11 +40,9 @@ if TYPE_CHECKING:
 
 MECHANISMS = (
     *("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner"),
-    *("opt_0", "eigen_design", "aim"),
+    *("opt_0", "eigen_design", "aim", "pairs"),
 )
 POSTPROCESS = ("none", "non_negative", "integral")
-#: Cells of the largest domain whose data vector is estimated for post-processing.
-MOST_POSTPROCESSED = 1 << 23
 #: Phases that ``dp.progress`` shows.
 SELECTING, MEASURING, PUBLISHING = 6, 7, 8
 NOISES = {1: "laplace", 2: "gaussian"}
@@ -338,8 +336,6 @@ def release(
     ready(admitted.released)
     _show(SELECTING, admitted, services)
     found, refused = choose(admitted, terms, settings, services)
-    if terms.postprocess != "none":
-        _require_vector(admitted)
     if not found:
         raise NotAnswerable(
             "no mechanism can answer this workload",
@@ -347,6 +343,10 @@ def release(
             hint="SELECT * FROM dp.plan_release('...') says what each mechanism can do.",
         )
     priced = found[0]
+    if terms.postprocess != "none":
+        from dpsql.workload.postprocessed import require_postprocessing
+
+        require_postprocessing(priced.mechanism)
     from dpsql.engine.release_measure import dump, load, measure
 
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
@@ -380,17 +380,6 @@ def _show(phase: int, admitted: Admitted, services: Services) -> None:
     """Show in ``dp.progress`` what is being done: the phase, nothing else."""
     for oid in sorted({o.relation.oid for o in admitted.question.counted.occurrences}):
         show_phase(oid, phase, services)
-
-
-def _require_vector(admitted: Admitted) -> None:
-    """Refuse post-processing that would not fit memory, before anything is charged."""
-    cells = admitted.released.workload.domain.cells
-    if cells > MOST_POSTPROCESSED:
-        raise InvalidParameter(
-            "the domain is too large to be post-processed as a whole",
-            detail=f"It has {cells} cells; at most {MOST_POSTPROCESSED} are.",
-            hint="Use postprocess => 'none', and greatest(value, 0) where negative values disturb.",
-        )
 
 
 def _confirm(admitted: Admitted, services: Services) -> None:

@@ -53,6 +53,7 @@ def _measure_adaptively(
     mechanism: AimMechanism, table: Tabulation | Marginals, services: Services
 ) -> list[Floats]:
     """Run AIM: its quote is the whole budget, however many rounds it takes (section 7)."""
+    from dpsql.core.mechanisms.exponential import choose
     from dpsql.core.wide import gathered
     from dpsql.engine.ticking import Ticking
     from dpsql.workload.marginals import attributes_of
@@ -66,11 +67,14 @@ def _measure_adaptively(
     def gaussian(variance: Fraction, count: int) -> Integers:
         return gathered(noise.gaussians(variance, count), count)
 
+    def choose_exactly(scores: Sequence[int], rate: Fraction) -> int:
+        return choose(scores, rate, noise)
+
     def tell(rounds: int, used: Fraction, budget: Fraction) -> None:
         del rounds, used, budget
         services.database.tick()
 
-    return mechanism.run(Data(), gaussian, noise.exponential, tell)
+    return mechanism.run(Data(), gaussian, choose_exactly, tell)
 
 
 def dump(measured: Sequence[Floats]) -> str:

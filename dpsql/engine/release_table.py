@@ -6,7 +6,7 @@ Everything here is post-processing of noisy measurements and public levels (PRIV
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InvalidParameter
@@ -107,7 +107,7 @@ def fill(name: str, outcome: Outcome, services: Services) -> int:
     question = released.question
     written = 0
     done = set()
-    answers = _answers(outcome)
+    answers = _answers(outcome, services.database.tick)
     for asked, axes, (value, error) in zip(question.sets, released.axes, answers, strict=True):
         identity = (asked.query, asked.parts, asked.shown)
         if identity in done:
@@ -122,21 +122,18 @@ def fill(name: str, outcome: Outcome, services: Services) -> int:
     return written
 
 
-def _answers(outcome: Outcome) -> Iterator[tuple[Floats, Floats]]:
+def _answers(outcome: Outcome, tick: Callable[[], None]) -> Iterator[tuple[Floats, Floats]]:
     """Yield values and standard errors of each set; errors are those before post-processing."""
     mechanism = outcome.priced.mechanism
     raw = mechanism.answers(outcome.measured)
     if outcome.postprocess == "none":
         yield from ((answer.values, answer.errors) for answer in raw)
         return
-    from dpsql.workload.mechanism import answers_of
-    from dpsql.workload.postprocess import project_simplex, round_to_total
+    from dpsql.workload.postprocessed import postprocessed
 
-    vector = mechanism.vector(outcome.measured)
-    vector = project_simplex(vector, float(vector.sum()))
-    if outcome.postprocess == "integral":
-        vector = round_to_total(vector).astype("float64")
-    for values, answer in zip(answers_of(vector, mechanism.workload), raw, strict=True):
+    integral = outcome.postprocess == "integral"
+    found = postprocessed(mechanism, outcome.measured, integral=integral, tick=tick)
+    for values, answer in zip(found, raw, strict=True):
         yield values, answer.errors
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -37,11 +37,6 @@ class Ticking:
         """Draw from the discrete Cauchy law."""
         self._count()
         return self._noise.discrete_cauchy(scale)
-
-    def exponential(self, scores: Sequence[int], rate: Fraction) -> int:
-        """Draw by the exponential mechanism."""
-        self._count()
-        return self._noise.exponential(scores, rate)
 
     def gaussians(
         self, variance: Fraction, count: int, tick: Callable[[], None] | None = None

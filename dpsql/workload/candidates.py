@@ -14,6 +14,7 @@ from dpsql.workload.mechanism import Budget, Mechanism
 from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.mechanism_dense import eigen, opt0
 from dpsql.workload.mechanism_kronecker import KroneckerMechanism, identity, kronecker
+from dpsql.workload.mechanism_pairs import PairsMechanism
 from dpsql.workload.mechanism_residuals import MarginalMechanism, ResidualMechanism
 from dpsql.workload.workload import Workload
 
@@ -61,9 +62,11 @@ def make(
         return eigen(workload, budget)
     if name == "aim":
         return AimMechanism(workload, budget)
+    if name == "pairs":
+        return PairsMechanism(workload, budget)
     raise InvalidParameter(
         f"there is no mechanism {name!r}",
-        hint=f"Use one of auto, {', '.join(DATA_INDEPENDENT)}.",
+        hint=f"Use one of auto, aim, pairs, {', '.join(DATA_INDEPENDENT)}.",
     )
 
 

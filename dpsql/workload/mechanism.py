@@ -17,6 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import attributes_of
 from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total
 from dpsql.workload.residual_bases import Integers
@@ -142,6 +143,15 @@ class Mechanism(ABC):
         noise : array of int64, shape (count,)
             Independent draws of the law that ``parameter`` names.
         """
+
+    @property
+    def plain_residuals(self) -> bool:
+        """Whether the estimates are residuals of marginals, by subtraction."""
+        return False
+
+    def residuals(self, measured: Sequence[Floats]) -> Residuals:
+        """Return the estimated residuals, where `plain_residuals`."""
+        raise NotImplementedError
 
     @abstractmethod
     def vector(self, measured: Sequence[Floats]) -> Floats:

@@ -15,6 +15,7 @@ import numpy as np
 from dpsql.errors import InvalidParameter
 from dpsql.workload.aim import aim
 from dpsql.workload.axis import reconstruct_all
+from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import attributes_of, cells
 from dpsql.workload.matrix import Floats, Identity, Total
 from dpsql.workload.mechanism import Answers, Budget, Mechanism, mask_of_product, over_all
@@ -114,6 +115,17 @@ class AimMechanism(Mechanism):
         for mask, values in zip(masks, measured[2:], strict=True):
             found[mask] = values.reshape([sizes[i] - 1 for i in attributes_of(mask)])
         return found
+
+    @property
+    def plain_residuals(self) -> bool:
+        """See `Mechanism.plain_residuals`."""
+        return True
+
+    def residuals(self, measured: Sequence[Floats]) -> Residuals:
+        """See `Mechanism.residuals`."""
+        values = self._residuals(measured)
+        precisions = dict(zip(values, map(float, measured[1].ravel()), strict=True))
+        return Residuals(self.bases, values, precisions)
 
     def vector(self, measured: Sequence[Floats]) -> Floats:
         """See `Mechanism.vector`."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.axis import decompose, part, reconstruct_all
+from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import (
     attributes_of,
     cells,
@@ -54,7 +55,7 @@ MOST_ATTRIBUTES = 14
 RESTART_WORK = 1 << 17
 
 
-class _Residuals(Mechanism):
+class Residual(Mechanism):
     """Answers from estimated residuals and their variances."""
 
     @property
@@ -101,6 +102,16 @@ class _Residuals(Mechanism):
             if last[mask] == k:
                 del known[mask]
 
+    @property
+    def plain_residuals(self) -> bool:
+        """See `Mechanism.plain_residuals`."""
+        return all(isinstance(basis, Subtraction) for basis in self.bases)
+
+    def residuals(self, measured: Sequence[Floats]) -> Residuals:
+        """See `Mechanism.residuals`."""
+        values, variances = self._estimates(measured)
+        return Residuals(self.bases, values, {b: 1 / variances[b] for b in values})
+
     def vector(self, measured: Sequence[Floats]) -> Floats:
         """See `Mechanism.vector`."""
         residuals, _ = self._estimates(measured)
@@ -139,7 +150,7 @@ class _Residuals(Mechanism):
         raise NotImplementedError
 
 
-class ResidualMechanism(_Residuals):
+class ResidualMechanism(Residual):
     """ResidualPlanner with the bases that fit the queries (Xiao et al. 2023; Gaussian noise).
 
     Variances are optimal in closed form for the sum of squared errors of all queries:
@@ -206,7 +217,7 @@ class ResidualMechanism(_Residuals):
         return dict(zip(masks, measured, strict=True)), self._variances
 
 
-class MarginalMechanism(_Residuals):
+class MarginalMechanism(Residual):
     """OPT_M: weighted marginals, combined residual by residual.
 
     The residuals of a marginal ``a`` measured with variance ``s`` have noise of variance

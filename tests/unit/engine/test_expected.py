@@ -155,9 +155,6 @@ class _Silent:
     def discrete_cauchy(self, scale: Fraction) -> int:
         return 0
 
-    def exponential(self, scores, rate):
-        return 0
-
     def gaussians(self, variance, count, tick=None):
         yield np.zeros(count, dtype=np.int64)
 
