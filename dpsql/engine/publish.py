@@ -14,7 +14,7 @@ from dpsql.engine.request import Role, Settings
 from dpsql.errors import InvalidParameter, PermissionDenied
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
-from dpsql.relation import quote_identifier
+from dpsql.relation import quote_identifier, show_name
 
 if TYPE_CHECKING:
     from dpsql.engine.release_domain import Released
@@ -56,6 +56,8 @@ def publish(
         The table's qualified name.
     """
     check_name(name)
+    _require_writable(services)
+    _hold(name, services)
     _require_free(name, services)
 
     def ready(released: Released) -> None:
@@ -75,9 +77,11 @@ def refresh(
     kept = services.database.execute(_OWN, [("text", name)])[0]
     if not kept[-1]:
         raise PermissionDenied(
-            f"must have released dpv.{name} to measure it again",
+            f"must have released {show_name('dpv', name)} to measure it again",
             hint="Release the same statement under another name.",
         )
+    _require_writable(services)
+    _hold(name, services)
     _require_droppable(name, services)
     raw = json.loads(str(kept[1]))
     weights = raw["weights"]
@@ -127,6 +131,26 @@ def _require_droppable(name: str, services: Services) -> None:
         )
 
 
+def _require_writable(services: Services) -> None:
+    """Refuse a transaction in which no table can be made, before anything is charged."""
+    if services.database.execute(
+        "select current_setting('transaction_read_only')::boolean as read_only"
+    )[0][0]:
+        raise InvalidParameter(
+            "a release needs a transaction that can write",
+            detail="It makes a table of the schema dpv, and this transaction is read-only.",
+            hint="Call it outside of the transaction, or begin that with BEGIN READ WRITE.",
+        )
+
+
+def _hold(name: str, services: Services) -> None:
+    """Let whoever makes a table of the same name at the same time wait, before it pays."""
+    services.database.execute(
+        "select pg_advisory_xact_lock(hashtextextended($1, 0)) is null as held",
+        [("text", f"dpsql release {name}")],
+    )
+
+
 def _require_free(name: str, services: Services) -> None:
     """Refuse a name that is taken, before anything is charged."""
     taken = services.database.execute(
@@ -136,7 +160,7 @@ def _require_free(name: str, services: Services) -> None:
     )
     if taken[0][0]:
         raise InvalidParameter(
-            f"there is a relation dpv.{name} already",
+            f"there is a relation {show_name('dpv', name)} already",
             hint="Choose another name, or SELECT dp.drop_release('<name>') first;"
             " dp.refresh_release measures the same workload again.",
         )
@@ -239,6 +263,7 @@ def share(name: str, role: int, services: Services) -> None:
     from fractions import Fraction
 
     database = services.database
+    _require_writable(services)
     kept = database.execute(_OWN, [("text", name)])[0]
     question, _, roots, epsilon, delta, rho, rho_delta, mechanism, noise, when = map(str, kept[:-1])
     owner = database.execute(

@@ -244,6 +244,9 @@ def choose(
     allowed = budgets(settings, admitted.rows, services.database)
     found, refused = candidates(work, allowed, services.database.tick, names)
     reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
+    if settings.delta > 0 and all(b.order == 1 for b in allowed):
+        why = "delta is too small for it at such an epsilon"
+        reasons += [(name, NOISES[2], why) for name in names(2)]
     priced = []
     for mechanism in found:
         if settings.delta == 0 and mechanism.draws > MOST_EXACT:

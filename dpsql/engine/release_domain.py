@@ -106,6 +106,11 @@ def build(
         weight = 1.0 if weights is None else float(weights[asked.query])
         products.append(Product(Kronecker(tuple(factors)), weight, either))
         axes.append(tuple(own))
+    if all(p.nothing for p in products):
+        raise NotAnswerable(
+            "no level of the domain meets the conditions of any query",
+            hint="Every answer would be 0; look the levels up: SELECT * FROM dp.domains;",
+        )
     cells = sum(p.queries.shape[0] for p in products)
     if cells > MAX_CELLS:
         raise NotAnswerable(

@@ -5,6 +5,7 @@ Everything here is post-processing of noisy measurements and public levels (PRIV
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from dpsql.workload.matrix import Floats
 
 _OWN = ("grouping", "query", "value", "standard_error")
+#: Columns that every table has.
+_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 _MAX_NAME = 63
 
 
@@ -37,7 +40,7 @@ def columns(question: WorkloadQuestion) -> list[tuple[str, str]]:
     Raises
     ------
     InvalidParameter
-        When two columns would have one name.
+        When two columns would have one name, or one has a name that no column can have.
     """
     found = []
     for column, ranged in zip(question.columns, question.ranged, strict=True):
@@ -50,6 +53,14 @@ def columns(question: WorkloadQuestion) -> list[tuple[str, str]]:
                 f'the released table would have two columns named "{name}"',
                 detail=f"Its own columns are {', '.join(_OWN)}.",
                 hint=f"Give the key another name: SELECT {name} AS {name}_key, ...",
+            )
+        if name in _SYSTEM or len(name.encode()) > _MAX_NAME:
+            raise InvalidParameter(
+                f'the released table cannot have a column named "{name}"',
+                detail="Every table has a column of that name already."
+                if name in _SYSTEM
+                else f"It has {len(name.encode())} bytes; a name has at most {_MAX_NAME}.",
+                hint="Give the key another, short name: SELECT ... AS name.",
             )
         seen.add(name)
     return found
@@ -139,11 +150,17 @@ def _insert(
     services: Services,
 ) -> None:
     """Insert the rows of one grouping set: values in C order, labels by their places."""
-    parameters: list[tuple[str, object]] = [
-        ("bytea", values.astype("=f8").tobytes()),
-        ("bytea", errors.astype("=f8").tobytes()),
-    ]
-    sources = ["unnest(dp.floats($1), dp.floats($2)) WITH ORDINALITY AS u(value, error, o)"]
+    parameters: list[tuple[str, object]] = [("bytea", values.astype("=f8").tobytes())]
+    sources = ["unnest(dp.floats($1)) WITH ORDINALITY AS u(value, o)"]
+    first = float(errors.flat[0])
+    if math.isnan(first) or (errors == first).all():  # unknown, or one for all
+        parameters.append(("float8", None if math.isnan(first) else first))
+        error = "$2"
+    else:
+        parameters.append(("bytea", errors.astype("=f8").tobytes()))
+        sources = ["unnest(dp.floats($1), dp.floats($2)) WITH ORDINALITY AS u(value, error, o)"]
+        error = "u.error"
+    types = _types(question, asked)
     labels: dict[int, list[str]] = {}
     stride = 1
     for axis in reversed(axes):
@@ -154,22 +171,32 @@ def _insert(
                 for text in texts:
                     parameters.append(("text[]", text))
                     alias = f"x{len(parameters)}"
-                    arrays.append((f"${len(parameters)}", alias))
+                    arrays.append((f"${len(parameters)}", alias, types[part]))
                     labels[part].append(f"l{axis.attribute}.{alias}")
+            # labels are read by their type once, not for each row: hence OFFSET
+            typed = ", ".join(f"CAST(t.{n} AS {type_}) AS {n}" for _, n, type_ in arrays)
+            label = f"l{axis.attribute}"
             sources.append(
-                f"JOIN unnest({', '.join(a for a, _ in arrays)}) WITH ORDINALITY AS"
-                f" l{axis.attribute}({', '.join(n for _, n in arrays)}, o)"
-                f" ON l{axis.attribute}.o = (u.o - 1) / {stride} % {axis.rows} + 1"
+                f"JOIN (SELECT {typed}, t.o FROM unnest({', '.join(a for a, _, _ in arrays)})"
+                f" WITH ORDINALITY AS t({', '.join(n for _, n, _ in arrays)}, o) OFFSET 0) AS"
+                f" {label} ON {label}.o = (u.o - 1) / {stride} % {axis.rows} + 1"
             )
         stride *= axis.rows
     shown = _shown(question, asked, labels, parameters)
     head = [str(asked.query + 1)] if several(question) else []
-    listed = ", ".join(
-        [*head, str(grouping(question, asked)), *shown, "u.value", "nullif(u.error, 'NaN')"]
-    )
+    listed = ", ".join([*head, str(grouping(question, asked)), *shown, "u.value", error])
     services.database.execute(
         f"INSERT INTO {table_name(name)} SELECT {listed} FROM {' '.join(sources)}", parameters
     )
+
+
+def _types(question: WorkloadQuestion, asked: AskedSet) -> dict[int, str]:
+    """Return the type in which each part of a set is shown; ``text`` where it is not."""
+    found = dict.fromkeys(range(len(asked.parts)), "text")
+    for shown, column in zip(asked.shown, question.columns, strict=True):
+        if isinstance(shown, int):
+            found[shown] = column.type_name
+    return found
 
 
 def _shown(
@@ -181,8 +208,10 @@ def _shown(
     found = []
     for shown, column, ranged in zip(asked.shown, question.columns, question.ranged, strict=True):
         if isinstance(shown, int):
-            texts = labels[shown] if len(labels[shown]) > 1 or not ranged else labels[shown] * 2
-        elif shown is None:
+            own = labels[shown] if len(labels[shown]) > 1 or not ranged else labels[shown] * 2
+            found += own
+            continue
+        if shown is None:
             texts = ["NULL"] * (1 + ranged)
         else:
             parameters.append(("text", shown))

@@ -9,6 +9,7 @@ an operator always has parentheses of its own: a comma tells both apart.
 from __future__ import annotations
 
 from itertools import combinations, product
+from typing import NoReturn
 
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query.lexer import Token, tokenize
@@ -57,6 +58,15 @@ def parse_workload(sql: str) -> tuple[Select, ...]:
 
 
 class _WorkloadParser(Parser):
+    def refuse(self, construct: str, position: int | None = None) -> NoReturn:
+        if construct == "grouping_sets" and self.in_output:
+            raise UnsupportedConstruct(
+                "GROUPING() is not supported in the statement of a release",
+                hint='The released table has a column "grouping" that says it of all keys.',
+                position=self.position if position is None else position,
+            )
+        super().refuse(construct, position)
+
     def before_set_operation(self, *, outermost: bool) -> None:
         if not (outermost and self.keyword == "UNION"):
             super().before_set_operation(outermost=outermost)

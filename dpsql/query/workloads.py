@@ -478,6 +478,8 @@ def _constant(node: Node) -> str | None:
     while inner.kind == "cast":
         full = full or str(inner.value)
         inner = inner.args[0]
+    if inner.kind == "const" and inner.value is None:
+        return None
     full = full or inner.type
     if inner.kind != "const" or (full and base(full) not in types.SIMPLE):
         raise UnsupportedConstruct(
@@ -485,7 +487,7 @@ def _constant(node: Node) -> str | None:
             hint="Compute with the released table, which is free.",
             position=node.position,
         )
-    return None if inner.value is None else str(inner.value)
+    return str(inner.value)
 
 
 def conditions_of(sets: Sequence[AskedSet]) -> list[Condition]:

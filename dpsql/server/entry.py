@@ -101,7 +101,10 @@ def _plain(plpy: Any, error: Exception, state: str) -> Exception:
 
     They would tell the caller which way the computation went.
     """
-    return _as_plpy_error(plpy, DpsqlError(str(error)), state)
+    from dpsql.server.spi import diagnostics
+
+    detail, hint = diagnostics(error) if state in BY_SQLSTATE else (None, None)
+    return _as_plpy_error(plpy, DpsqlError(str(error), detail=detail, hint=hint), state)
 
 
 def _as_plpy_error(plpy: Any, error: DpsqlError, state: str | None = None) -> Exception:

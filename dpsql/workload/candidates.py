@@ -41,6 +41,8 @@ def make(
     InvalidParameter
         When it cannot answer the workload, or not with this noise; says why.
     """
+    if all(product.nothing for product in workload.products):
+        raise InvalidParameter("every query of the workload is 0 on the whole domain")
     if name == "identity":
         return identity(workload, budget)
     if name == "workload":

@@ -288,6 +288,8 @@ def detailed(factor: QueryMatrix) -> bool:
 
 def mask_of_product(product: Product) -> int:
     """Return the attributes that a product of queries distinguishes levels of."""
+    if product.nothing:
+        return 0
     return sum(1 << i for i, f in enumerate(product.queries.factors) if detailed(f))
 
 

@@ -89,12 +89,17 @@ def opt_kron(
     coefficients = np.array([term.coefficient for term in terms])
     sizes = workload.domain.sizes
     random = np.random.default_rng(seed)
+    # the terms of a disjunction are positive semi-definite only together: they are weighed together
+    together = np.repeat(
+        np.arange(len(workload.products)), [4 if p.either else 1 for p in workload.products]
+    )
     best: KroneckerStrategy | None = None
     for turn in range(restarts if len(terms) > 1 else 1):
         # the traces of (A_i^T A_i)^+ and the terms' Gram matrices; those of Identity at first
         traces = np.array([[float(np.trace(f)) for f in term.factors] for term in terms])
         if turn:
-            traces *= np.exp(random.normal(0, 2, traces.shape))
+            weights = random.normal(0, 2, (len(workload.products), len(sizes)))
+            traces *= np.exp(weights)[together]
         factors = [_identity(np.eye(n)) for n in sizes]
         error = np.inf
         for _ in range(rounds):

@@ -60,6 +60,17 @@ class Product:
                     "a disjunction needs predicates, whose matrices have entries 0 or 1"
                 )
 
+    @property
+    def nothing(self) -> bool:
+        """Whether every query is 0 on the whole domain, as of a condition that never holds."""
+        zero = [
+            isinstance(factor, Dense) and not factor.dense().any()
+            for factor in self.queries.factors
+        ]
+        if any(z for i, z in enumerate(zero) if i not in self.either):
+            return True
+        return bool(self.either) and all(zero[i] for i in self.either)
+
     def parts(self) -> tuple[Kronecker, Kronecker | None]:
         """Write the queries (without weight) as a product minus, for disjunctions, another one.
 
