@@ -166,3 +166,17 @@ def test_units_keep_different_rows(database: Any) -> None:
     # with probability below exp(-2 * 400 ** 2 / 1980) < 1e-70
     assert min(found.values()) > 1980 / 2 - 400
     assert abs(sum(found.values()) - 1990) < 5
+
+
+def test_an_answer_from_a_release_says_that_units_were_cut_off(database: Any) -> None:
+    told: list[str] = []
+    with declared(database) as alice:
+        alice.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
+        alice.execute("set dp.max_rows_contributed = 3")
+        alice.execute(
+            "select dp.release('r', $$ select kind, dp_count(*) from visit group by 1 $$,"
+            " epsilon => 100, delta => 0)"
+        )
+        alice.execute("reset dp.max_rows_contributed")
+        alice.execute("select dp_count(*) from visit")
+    assert any("of each privacy unit at most 3" in message for message in told)
