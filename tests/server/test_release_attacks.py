@@ -180,3 +180,18 @@ def test_an_answer_from_a_release_says_that_units_were_cut_off(database: Any) ->
         alice.execute("reset dp.max_rows_contributed")
         alice.execute("select dp_count(*) from visit")
     assert any("of each privacy unit at most 3" in message for message in told)
+
+
+def test_levels_too_long_to_be_looked_up_are_refused_before_the_charge(database: Any) -> None:
+    with declared(database) as alice, database.connect("owner1") as owner:
+        owner.execute(
+            "select dp.set_domain('public.visit', 'kind',"
+            " (select array_agg(i || repeat('x', 700000)) from generate_series(1, 100) i))"
+        )
+        alice.execute("set dp.max_rows_contributed = 1")
+        with pytest.raises(Exception, match="the levels of kind are too long"):
+            alice.execute(
+                "select dp.release('r', $$ select kind, dp_count(*) from visit group by 1 $$,"
+                " epsilon => 1, delta => 0)"
+            )
+        assert spent(alice) == 0
