@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: Levels of one attribute, and of one that is made of several because a condition spans them.
 MAX_LEVELS = 1_000_000
 MAX_MERGED = 4096
+#: Bytes of the texts of an attribute's levels.
+MAX_TEXTS = 64 << 20
 #: Cells that a release publishes at most.
 MAX_CELLS = 30_000_000
 
@@ -172,7 +174,10 @@ def _attributes(question: WorkloadQuestion, database: Database) -> tuple[Levels,
         found.append(Levels(domain.positions, _sorted(rows, types, database)))
     spanned = _spanned(question, found)
     apart = [level for i, level in enumerate(found) if not any(i in g for g in spanned)]
-    return (*apart, *(_merged([found[i] for i in together]) for together in spanned))
+    result = (*apart, *(_merged([found[i] for i in together]) for together in spanned))
+    for level in result:
+        _require_short(level, question)
+    return result
 
 
 def _merged(levels: Sequence[Levels]) -> Levels:
@@ -192,6 +197,17 @@ def _merged(levels: Sequence[Levels]) -> Levels:
         for parts in product(*(level.values for level in levels))
     )
     return Levels(keys, values)
+
+
+def _require_short(level: Levels, question: WorkloadQuestion) -> None:
+    """Refuse texts that the statement which looks levels up could not hold."""
+    octets = sum(len(text.encode()) for value in level.values for text in value if text)
+    if octets > MAX_TEXTS:
+        raise NotAnswerable(
+            f"the levels of {', '.join(question.keys[k].name for k in level.keys)} are too long",
+            detail=f"Together they have {octets} bytes; at most {MAX_TEXTS} are looked up.",
+            hint="Group by a shorter expression.",
+        )
 
 
 def _require_levels(number: int, names: Sequence[str]) -> None:

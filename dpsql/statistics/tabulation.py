@@ -289,13 +289,14 @@ def _name(value: Key) -> str:
 def _bounded(answer: str, query: JoinQuery, rows: int) -> str:
     """Keep at most ``rows`` results of each unit: the first in an order by a hash of their keys.
 
+    The unit's own key takes part: else all units would keep the same keys, and others be empty.
     What is kept of a unit is a function of its own results alone, so that a unit more or less
     changes the counts by its own, at most ``rows`` in all (PRIVACY.md section 5).
     """
     unit = f"w.a{query.unit}"
     keys = [f"w.a{a}" for a in dict.fromkeys(query.groups)]
     texts = " || ".join(_text(key) for key in keys)
-    order = f"ORDER BY pg_catalog.hashtextextended({texts}, 0), {texts}"
+    order = f"ORDER BY pg_catalog.hashtextextended({_text(unit)} || {texts}, 0), {texts}"
     before = f"sum(w.n) OVER (PARTITION BY {unit} {order} ROWS UNBOUNDED PRECEDING) - w.n"
     kept = f"LEAST(w.n, GREATEST(0, {rows} - ({before})))::bigint"
     columns = ", ".join(f"{key} AS {key[2:]}" for key in keys)

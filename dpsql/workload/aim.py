@@ -155,7 +155,7 @@ def aim(
         If the workload, the budget or a basis does not fit, or memory would not.
     """
     run = _Run(bases, workload, rho, gaussian, schedule or Schedule(), contribution)
-    _check_cells(run.sizes, run.candidates, max_cells)
+    check_cells(run.sizes, run.candidates, max_cells)
     whole = data.batch(maximal(workload))
     tables: dict[int, Integers] = {
         mask: np.asarray(table, dtype=np.int64)
@@ -292,7 +292,8 @@ def _check(
         raise InvalidParameter(f"a contribution of {contribution} rows is not positive")
 
 
-def _check_cells(sizes: Sequence[int], candidates: Sequence[int], limit: int) -> None:
+def check_cells(sizes: Sequence[int], candidates: Sequence[int], limit: int = MAX_CELLS) -> None:
+    """Refuse candidates whose exact counts would not fit memory."""
     found = total_cells(sizes, candidates)
     if found > limit:
         raise InvalidParameter(

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable
 from dpsql.errors import InvalidParameter
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import Identity, Order, Total
-from dpsql.workload.mechanism import Budget, Mechanism
+from dpsql.workload.mechanism import Budget, Mechanism, mask_of_product
 from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.mechanism_dense import eigen, opt0
 from dpsql.workload.mechanism_kronecker import KroneckerMechanism, identity, kronecker
 from dpsql.workload.mechanism_pairs import PairsMechanism
-from dpsql.workload.mechanism_residuals import MarginalMechanism, ResidualMechanism
+from dpsql.workload.mechanism_residuals import (
+    MarginalMechanism,
+    ResidualMechanism,
+    has_few_residuals,
+)
 from dpsql.workload.workload import Workload
 
 #: Mechanisms whose choice and error are functions of the workload, by the names users know.
@@ -77,7 +81,8 @@ def worth_trying(workload: Workload, order: Order) -> tuple[str, ...]:
     Eigen-Design where both are quick.
     """
     asked = {type(f) for p in workload.products for f in p.queries.factors}
-    if order == 2 and asked <= {Identity, Total}:
+    few = has_few_residuals(mask_of_product(p) for p in workload.products)
+    if order == 2 and asked <= {Identity, Total} and few:
         return ("residual_planner",)
     return tuple(n for n in quick(workload) if n != "eigen_design")
 

@@ -13,13 +13,14 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.errors import InvalidParameter
-from dpsql.workload.aim import aim
+from dpsql.workload.aim import aim, check_cells
 from dpsql.workload.axis import reconstruct_all
 from dpsql.workload.grem import Residuals
-from dpsql.workload.marginals import attributes_of, cells
+from dpsql.workload.marginals import attributes_of, cells, downward_closure
 from dpsql.workload.matrix import Floats, Identity, Total
 from dpsql.workload.mechanism import Answers, Budget, Mechanism, mask_of_product, over_all
 from dpsql.workload.mechanism_kronecker import require_cells
+from dpsql.workload.mechanism_residuals import require_few_residuals
 from dpsql.workload.residual_bases import Integers, subtraction
 from dpsql.workload.supply import Choice, Gaussian, Marginals, Progress
 from dpsql.workload.workload import Workload
@@ -58,6 +59,10 @@ class AimMechanism(Mechanism):
         self.masks = [mask_of_product(product) for product in workload.products]
         for mask in self.masks:
             require_cells(cells(workload.domain.sizes, mask))
+        require_few_residuals(self.masks)
+        if not any(self.masks):
+            raise InvalidParameter("aim needs a grouping set with a key of several levels")
+        check_cells(workload.domain.sizes, downward_closure(self.masks))
         self.bases = subtraction(workload.domain.sizes)
         self.measurements = ()
         self.error = math.nan
@@ -85,8 +90,6 @@ class AimMechanism(Mechanism):
         for mask in self.masks:
             if mask:
                 wanted[mask] = wanted.get(mask, 0) + 1
-        if not wanted:
-            raise InvalidParameter("aim needs a grouping set with a key")
         found = aim(
             self.bases,
             wanted,

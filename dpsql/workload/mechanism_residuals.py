@@ -8,7 +8,7 @@ whatever the domain, and agree with each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
 from operator import or_
@@ -49,10 +49,42 @@ from dpsql.workload.workload import Workload
 
 #: Levels of an attribute up to which a basis is optimised for prefixes and ranges.
 MOST_OPTIMISED = 512
+#: Residuals that a plan has at most: more than those of all three-way marginals of 62 attributes.
+MOST_RESIDUALS = 1 << 16
 #: Attributes of a domain that OPT_M looks at all sets of.
 MOST_ATTRIBUTES = 14
 #: Beginnings of OPT_M times sets of attributes, about.
 RESTART_WORK = 1 << 17
+
+
+def has_few_residuals(masks: Iterable[int]) -> bool:
+    """Tell whether the sets of attributes below some are few enough to look at each."""
+    found: set[int] = set()
+    for mask in masks:
+        if mask in found:
+            continue
+        if 1 << mask.bit_count() > MOST_RESIDUALS:
+            return False
+        found.update(subsets(mask))
+        if len(found) > MOST_RESIDUALS:
+            return False
+    return True
+
+
+def require_few_residuals(masks: Iterable[int]) -> None:
+    """Refuse workloads whose residuals nobody could wait for.
+
+    Raises
+    ------
+    InvalidParameter
+        Names the mechanism that does without.
+    """
+    if not has_few_residuals(masks):
+        raise InvalidParameter(
+            "the grouping sets have too many subsets",
+            detail=f"At most {MOST_RESIDUALS} residuals are planned.",
+            hint="Use mechanism => 'identity', or grouping sets of fewer keys.",
+        )
 
 
 class Residual(Mechanism):
@@ -72,6 +104,7 @@ class Residual(Mechanism):
                 hint="Use mechanism => 'opt_kron' or 'auto'.",
             )
         self.masks = [mask_of_product(product) for product in workload.products]
+        require_few_residuals(self.masks)
         for mask, product in zip(self.masks, workload.products, strict=True):
             require_cells(cells(workload.domain.sizes, mask))
             for i, factor in enumerate(product.queries.factors):
@@ -176,6 +209,7 @@ class ResidualMechanism(Residual):
         self._prepare(workload, budget, _bases(workload, tick))
         coefficients: dict[int, float] = {}
         for mask, product in zip(self.masks, workload.products, strict=True):
+            tick()
             own, spread = [], []
             scale = product.weight**2
             for i, (basis, factor) in enumerate(

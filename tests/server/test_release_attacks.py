@@ -146,3 +146,52 @@ def test_a_table_that_a_view_reads_is_not_measured_again_in_vain(database: Any) 
             alice.execute(drops)
             alice.execute("select dp.refresh_release('r')")
             assert spent(alice) > before
+
+
+def test_units_keep_different_rows(database: Any) -> None:
+    """Else a release would show the keys that happen to come first, whatever the rows are."""
+    with declared(database) as alice:
+        database.sql(
+            "insert into public.person select generate_series(21, 2000);"
+            " insert into public.visit select 1000 + i, 21 + i / 2, (array['a', 'b'])[1 + i % 2]"
+            " from generate_series(0, 3959) i"
+        )
+        alice.execute("set dp.max_rows_contributed = 1")
+        alice.execute(
+            "select dp.release('r', $$ select kind, dp_count(*) from visit group by 1 $$,"
+            " epsilon => 100, delta => 0)"
+        )
+        found = dict(alice.execute("select kind, value from dpv.r").fetchall())
+    # 1980 persons with one visit of each kind keep either: a kind has 400 fewer than half of them
+    # with probability below exp(-2 * 400 ** 2 / 1980) < 1e-70
+    assert min(found.values()) > 1980 / 2 - 400
+    assert abs(sum(found.values()) - 1990) < 5
+
+
+def test_an_answer_from_a_release_says_that_units_were_cut_off(database: Any) -> None:
+    told: list[str] = []
+    with declared(database) as alice:
+        alice.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
+        alice.execute("set dp.max_rows_contributed = 3")
+        alice.execute(
+            "select dp.release('r', $$ select kind, dp_count(*) from visit group by 1 $$,"
+            " epsilon => 100, delta => 0)"
+        )
+        alice.execute("reset dp.max_rows_contributed")
+        alice.execute("select dp_count(*) from visit")
+    assert any("of each privacy unit at most 3" in message for message in told)
+
+
+def test_levels_too_long_to_be_looked_up_are_refused_before_the_charge(database: Any) -> None:
+    with declared(database) as alice, database.connect("owner1") as owner:
+        owner.execute(
+            "select dp.set_domain('public.visit', 'kind',"
+            " (select array_agg(i || repeat('x', 700000)) from generate_series(1, 100) i))"
+        )
+        alice.execute("set dp.max_rows_contributed = 1")
+        with pytest.raises(Exception, match="the levels of kind are too long"):
+            alice.execute(
+                "select dp.release('r', $$ select kind, dp_count(*) from visit group by 1 $$,"
+                " epsilon => 1, delta => 0)"
+            )
+        assert spent(alice) == 0
