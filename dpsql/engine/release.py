@@ -76,8 +76,8 @@ class Terms:
         return cls(
             epsilon,
             delta,
-            (mechanism or "auto").lower(),
-            (postprocess or "none").lower(),
+            "auto" if mechanism is None else mechanism.lower(),
+            "none" if postprocess is None else postprocess.lower(),
             None if weights is None else tuple(float(w) for w in weights if w is not None),
         )
 
@@ -259,7 +259,18 @@ def choose(
 
 
 def _reason(error: InvalidParameter) -> str:
-    return f"{error.message}: {error.detail}" if error.detail else error.message
+    more = " ".join(filter(None, (error.detail, error.hint)))
+    return f"{error.message}: {more}" if more else error.message
+
+
+def _told(refused: Sequence[tuple[str, str, str]]) -> str:
+    """List why mechanisms cannot answer, each reason once."""
+    noises: dict[tuple[str, str], list[str]] = {}
+    for name, noise, why in refused:
+        noises.setdefault((name, why), []).append(noise)
+    return "\n".join(
+        f"{name} with {' or '.join(found)} noise: {why}" for (name, why), found in noises.items()
+    )
 
 
 def _priced(mechanism: Mechanism, settings: Settings) -> Priced:
@@ -339,7 +350,7 @@ def release(
     if not found:
         raise NotAnswerable(
             "no mechanism can answer this workload",
-            detail="; ".join(f"{name} with {noise} noise: {why}" for name, noise, why in refused),
+            detail=_told(refused),
             hint="SELECT * FROM dp.plan_release('...') says what each mechanism can do.",
         )
     priced = found[0]
