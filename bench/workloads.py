@@ -1,6 +1,7 @@
 """Expected errors of strategies beside those of papers/hdmm.txt, tables 4 to 7.
 
-``python -m bench.workloads [--sizes 64,256,1024] [--tables 4,5,6,7] [--workloads NAME,...]``:
+``python -m bench.workloads [--sizes 64,256,1024] [--tables 4,5,6,7] [--workloads NAME,...]``;
+``--tables eigen`` computes those of papers/eigen-design.txt (`bench.eigen`, 10 minutes):
 nothing is measured on data, so no cluster is needed.  Root mean squared errors at epsilon 1:
 Laplace noise has the standard deviation sqrt(2), Gaussian noise (delta 1e-6) 4.224679, the analytic
 Gaussian mechanism's.  ``paper`` is HDMM's figure, ``svdb`` the SVD bound where it is known exactly.
@@ -16,10 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from bench import eigen
 from dpsql.workload import marginals
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
@@ -88,9 +91,14 @@ def main() -> None:
     parser.add_argument("--workloads", default="")
     arguments = parser.parse_args()
     sizes = [int(n) for n in arguments.sizes.split(",")]
-    wanted = [int(t) for t in arguments.tables.split(",")]
+    tables = arguments.tables.split(",")
+    wanted = [int(t) for t in tables if t != "eigen"]
     rows = []
-    for row in (*one_attribute(sizes, wanted), *many_attributes(wanted, arguments.workloads)):
+    for row in chain(
+        one_attribute(sizes, wanted),
+        many_attributes(wanted, arguments.workloads),
+        eigen.rows() if "eigen" in tables else (),
+    ):
         print(" ".join(f"{value}" for value in row.values()), flush=True)
         rows.append(row)
     print(json.dumps({"bench": "workloads", "rows": rows}))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpsql.query.span import Sum
 
 _READABLE = """
-select r.name::text as name, r.span::text as span,
+select r.name::text as name, r.span::text as span, r.terms ->> 'rows' as rows,
   to_char(r.released_at, 'YYYY-MM-DD HH24:MI:SS') as released_at
 from dp.stored_release as r
 where r.relations @> $1::oid[] and r.incarnation = (select i.token from dp.ledger_incarnation as i)
@@ -37,6 +37,7 @@ class Found:
 
     name: str
     released_at: str
+    rows: str | None
     sum: Sum
     columns: tuple[str, ...]
 
@@ -47,6 +48,7 @@ class Found:
         return (
             f"answered from the release {shown} of {self.released_at} at no cost; rows outside its"
             " domain are not counted"
+            + (f", and of each privacy unit at most {self.rows}" if self.rows else "")
         )
 
 
@@ -69,11 +71,13 @@ def find(prepared: Prepared, role: Role, settings: Settings, services: Services)
     own = reads_of(services.catalog.analyze(prepared.text), services.catalog)
     if own is None:
         return None
-    for name, text, when in rows:
+    for name, text, most, when in rows:
         span = load(str(text))
         how = within(own, span)
         if how is not None:
-            return Found(str(name), str(when), how, span.columns)
+            return Found(
+                str(name), str(when), None if most is None else str(most), how, span.columns
+            )
     return None
 
 

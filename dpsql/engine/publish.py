@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,7 @@ def refresh(
         )
     _require_writable(services)
     _hold(name, services)
+    _require_droppable(name, services)
     raw = json.loads(str(kept[1]))
     weights = raw["weights"]
     terms = Terms(
@@ -108,6 +110,25 @@ def refresh(
             " charges them"
         )
     return written
+
+
+def _require_droppable(name: str, services: Services) -> None:
+    """Refuse to replace a table that views or columns of others depend on, before it is charged."""
+    users = services.database.execute(
+        "select string_agg(distinct pg_describe_object(d.classid, d.objid, 0), ', ') as names"
+        " from pg_class as c join pg_depend as d on d.deptype = 'n'"
+        " and (d.refclassid, d.refobjid) in"
+        " (('pg_class'::regclass, c.oid), ('pg_type'::regclass, c.reltype))"
+        " where c.oid = to_regclass($1)",
+        [("text", table_name(name))],
+    )[0][0]
+    if users:
+        raise InvalidParameter(
+            f"the table of the release {name} cannot be replaced",
+            detail=f"What depends on it: {users}.",
+            hint="Drop what depends on it and make it again afterwards, or release under another"
+            " name.",
+        )
 
 
 def _require_writable(services: Services) -> None:
@@ -163,7 +184,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
         "mechanism": terms.mechanism,
         "postprocess": terms.postprocess,
         "weights": terms.weights,
-        "rows": admitted.rows if admitted.rows > 1 else None,
+        "rows": admitted.rows if admitted.question.counted.unit is not None else None,
     }
     database.execute(
         _STORE,
@@ -183,7 +204,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
             ("text", role.name),
             ("oid", role.oid),
             ("int8", cells),
-            ("float8", priced.mechanism.rmse),
+            ("float8", None if math.isnan(priced.mechanism.error) else priced.mechanism.rmse),
             ("jsonb", json.dumps(_domain(admitted.released))),
             ("jsonb", json.dumps(asked)),
             ("jsonb", json.dumps(_sets(admitted.released))),

@@ -9,7 +9,6 @@ published is a function of the noisy measurements (section 2).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql._version import __version__
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.prepare import DEFAULT_COLLATION, check_collations, names_of
+from dpsql.engine.refresh import show_phase
 from dpsql.engine.release_domain import Released, build
 from dpsql.engine.release_noise import MOST_EXACT
 from dpsql.engine.request import Role, Settings, exact
@@ -35,11 +35,16 @@ if TYPE_CHECKING:
 
     from dpsql.engine.services import Services
     from dpsql.query.workloads import WorkloadQuestion
-    from dpsql.workload.matrix import Floats
+    from dpsql.workload.matrix import Floats, Order
     from dpsql.workload.mechanism import Budget, Mechanism
 
-MECHANISMS = ("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner")
-POSTPROCESS = ("none",)
+MECHANISMS = (
+    *("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner"),
+    *("opt_0", "eigen_design", "aim", "pairs"),
+)
+POSTPROCESS = ("none", "non_negative", "integral")
+#: Phases that ``dp.progress`` shows.
+SELECTING, MEASURING, PUBLISHING = 6, 7, 8
 NOISES = {1: "laplace", 2: "gaussian"}
 
 
@@ -206,9 +211,16 @@ def _decimal(value: Fraction) -> str:
 
 
 def choose(
-    admitted: Admitted, terms: Terms, settings: Settings, services: Services
+    admitted: Admitted,
+    terms: Terms,
+    settings: Settings,
+    services: Services,
+    *,
+    every: bool = False,
 ) -> tuple[list[Priced], list[tuple[str, str, str]]]:
     """Select the strategies of the mechanisms that are asked for, the best first.
+
+    ``every`` looks at those too that cannot be the best.
 
     Returns
     -------
@@ -217,13 +229,22 @@ def choose(
     refused : list of (mechanism, noise, reason)
         Those that cannot answer.
     """
-    from dpsql.workload.selection import DATA_INDEPENDENT, candidates
+    from dpsql.workload.candidates import candidates, quick, worth_trying
 
     released = admitted.released
-    names = DATA_INDEPENDENT if terms.mechanism == "auto" else (terms.mechanism,)
+    work = released.workload
+
+    def names(order: Order) -> Sequence[str]:
+        if terms.mechanism != "auto":
+            return (terms.mechanism,)
+        return quick(work) if every else worth_trying(work, order)
+
     allowed = budgets(settings, admitted.rows, services.database)
-    found, refused = candidates(released.workload, allowed, services.database.tick, names)
+    found, refused = candidates(work, allowed, services.database.tick, names)
     reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
+    if settings.delta > 0 and all(b.order == 1 for b in allowed):
+        why = "delta is too small for it at such an epsilon"
+        reasons += [(name, NOISES[2], why) for name in names(2)]
     priced = []
     for mechanism in found:
         if settings.delta == 0 and mechanism.draws > MOST_EXACT:
@@ -261,7 +282,15 @@ def _priced(mechanism: Mechanism, settings: Settings) -> Priced:
         price = zcdp(mechanism)
         return Priced(mechanism, settings.epsilon, settings.delta, price.rho, price.delta)
     epsilon = mechanism.loss
-    delta = Fraction(0) if settings.delta == 0 else added(mechanism, epsilon)
+    delta = added(mechanism, epsilon)  # refuses what does not fit 64 bits, however it is drawn
+    if settings.delta == 0:
+        delta = Fraction(0)
+    elif delta > settings.delta:
+        raise InvalidParameter(
+            "noise from tables costs more delta than is given",
+            detail=f"It adds {float(delta):.3g}.",
+            hint="Use a larger delta, or delta => 0, where every number is drawn exactly.",
+        )
     return Priced(mechanism, epsilon, delta, rho_of(epsilon), delta)
 
 
@@ -277,6 +306,7 @@ class Outcome:
     measured: list[Floats]
     spend: int
     stored: bool
+    postprocess: str = "none"
 
 
 def release(
@@ -315,6 +345,7 @@ def release(
     settings = terms.settings(own)
     admitted = admit(text, terms, settings, services)
     ready(admitted.released)
+    _show(SELECTING, admitted, services)
     found, refused = choose(admitted, terms, settings, services)
     if not found:
         raise NotAnswerable(
@@ -323,25 +354,43 @@ def release(
             hint="SELECT * FROM dp.plan_release('...') says what each mechanism can do.",
         )
     priced = found[0]
+    if terms.postprocess != "none":
+        from dpsql.workload.postprocessed import require_postprocessing
+
+        require_postprocessing(priced.mechanism)
+    from dpsql.engine.release_measure import dump, load, measure
+
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
-        measured = _load(opened.payload, priced.mechanism)
-        return Outcome(admitted, priced, measured, opened.spend, stored=True)
+        measured = load(opened.payload, priced.mechanism)
+        return Outcome(
+            admitted, priced, measured, opened.spend, stored=True, postprocess=terms.postprocess
+        )
     try:
-        measured = in_snapshot(lambda: _measure(admitted, priced, services))
+        _show(MEASURING, admitted, services)
+        measured = in_snapshot(lambda: measure(admitted, priced, services))
         _confirm(admitted, services)
     except BaseException:
         services.ledger.fail(opened)
         raise
     try:
-        services.ledger.finish(opened, _dump(measured))
+        _show(PUBLISHING, admitted, services)
+        services.ledger.finish(opened, dump(measured))
     except LedgerUnavailable:
         services.warn(
             "what was measured could not be stored",
             "The release was charged and is published; the ledger went away meanwhile.",
             "Keep the table: releasing the same again is charged again.",
         )
-    return Outcome(admitted, priced, measured, opened.spend, stored=False)
+    return Outcome(
+        admitted, priced, measured, opened.spend, stored=False, postprocess=terms.postprocess
+    )
+
+
+def _show(phase: int, admitted: Admitted, services: Services) -> None:
+    """Show in ``dp.progress`` what is being done: the phase, nothing else."""
+    for oid in sorted({o.relation.oid for o in admitted.question.counted.occurrences}):
+        show_phase(oid, phase, services)
 
 
 def _confirm(admitted: Admitted, services: Services) -> None:
@@ -352,27 +401,6 @@ def _confirm(admitted: Admitted, services: Services) -> None:
             "a relation or a declaration of the workload changed while it was measured",
             hint="Release again when the change is done.",
         ) from None
-
-
-def _measure(admitted: Admitted, priced: Priced, services: Services) -> list[Floats]:
-    """Read the block once and measure every vector; exact numbers end here."""
-    import numpy as np
-
-    from dpsql.engine.release_noise import draw
-    from dpsql.statistics.tabulation import tabulate
-    from dpsql.workload.marginals import attributes_of
-
-    mechanism, order = priced.mechanism, priced.mechanism.budget.order
-    query = admitted.question.counted
-    services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
-    table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
-    measured = []
-    for k, measurement in enumerate(mechanism.measurements):
-        exact_counts = table.marginal(attributes_of(measurement.mask))
-        noise = draw(services, order, measurement, exact=priced.delta == 0)
-        measured.append(np.asarray(mechanism.measure(k, exact_counts, noise)))
-        services.database.tick()
-    return measured
 
 
 def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) -> Charge:
@@ -411,31 +439,3 @@ def _key(admitted: Admitted, priced: Priced) -> bytes:
         str(priced.delta),
     )
     return hashlib.sha256("\x1f".join(parts).encode()).digest()
-
-
-def _dump(measured: Sequence[Floats]) -> str:
-    """Write measurements, which may leave the database, as the ledger keeps answers."""
-    import base64
-    import zlib
-
-    parts = [base64.b64encode(zlib.compress(m.tobytes(), 1)).decode() for m in measured]
-    shapes = [list(m.shape) for m in measured]
-    return json.dumps({"shapes": shapes, "measured": parts}, separators=(",", ":"))
-
-
-def _load(payload: str, mechanism: Mechanism) -> list[Floats]:
-    import base64
-    import zlib
-
-    import numpy as np
-
-    raw = json.loads(payload)
-    if len(raw["measured"]) != len(mechanism.measurements):
-        raise ReleaseFailed(
-            "what is stored does not fit the mechanism",
-            hint="SET dp.fresh = on measures again, and is charged.",
-        )
-    return [
-        np.frombuffer(zlib.decompress(base64.b64decode(part)), dtype=np.float64).reshape(shape)
-        for part, shape in zip(raw["measured"], raw["shapes"], strict=True)
-    ]

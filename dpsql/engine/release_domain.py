@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: Levels of one attribute, and of one that is made of several because a condition spans them.
 MAX_LEVELS = 1_000_000
 MAX_MERGED = 4096
+#: Bytes of the texts of an attribute's levels.
+MAX_TEXTS = 64 << 20
 #: Cells that a release publishes at most.
 MAX_CELLS = 30_000_000
 
@@ -96,6 +98,7 @@ def build(
             'parameter "weights" needs one number for each query of the union',
             detail=f"There are {number} queries and {len(weights)} weights.",
         )
+    _require_labels(question, database)
     attributes = _attributes(question, database)
     place = {key: i for i, level in enumerate(attributes) for key in level.keys}
     truth = _evaluated(question, attributes, place, database)
@@ -127,6 +130,26 @@ def build(
     return Released(question, attributes, Workload(domain, tuple(products)), tuple(axes))
 
 
+def _require_labels(question: WorkloadQuestion, database: Database) -> None:
+    """Refuse a constant whose text its column cannot hold, before anything is charged."""
+    labels = dict.fromkeys(
+        (text, column.type_name)
+        for asked in question.sets
+        for text, column in zip(asked.shown, question.columns, strict=True)
+        if isinstance(text, str)
+    )
+    for text, type_ in labels:
+        try:
+            database.execute(f"SELECT CAST($1 AS {type_}) IS NULL AS unknown", [("text", text)])
+        except Exception as error:
+            if not str(getattr(error, "sqlstate", None) or "").startswith("22"):
+                raise
+            raise InvalidParameter(
+                f'the constant "{text}" is not of type {type_}',
+                hint=f"Write it without a further cast, as a {type_}.",
+            ) from None
+
+
 # -- levels ---------------------------------------------------------------------------
 
 
@@ -151,7 +174,10 @@ def _attributes(question: WorkloadQuestion, database: Database) -> tuple[Levels,
         found.append(Levels(domain.positions, _sorted(rows, types, database)))
     spanned = _spanned(question, found)
     apart = [level for i, level in enumerate(found) if not any(i in g for g in spanned)]
-    return (*apart, *(_merged([found[i] for i in together]) for together in spanned))
+    result = (*apart, *(_merged([found[i] for i in together]) for together in spanned))
+    for level in result:
+        _require_short(level, question)
+    return result
 
 
 def _merged(levels: Sequence[Levels]) -> Levels:
@@ -171,6 +197,17 @@ def _merged(levels: Sequence[Levels]) -> Levels:
         for parts in product(*(level.values for level in levels))
     )
     return Levels(keys, values)
+
+
+def _require_short(level: Levels, question: WorkloadQuestion) -> None:
+    """Refuse texts that the statement which looks levels up could not hold."""
+    octets = sum(len(text.encode()) for value in level.values for text in value if text)
+    if octets > MAX_TEXTS:
+        raise NotAnswerable(
+            f"the levels of {', '.join(question.keys[k].name for k in level.keys)} are too long",
+            detail=f"Together they have {octets} bytes; at most {MAX_TEXTS} are looked up.",
+            hint="Group by a shorter expression.",
+        )
 
 
 def _require_levels(number: int, names: Sequence[str]) -> None:
@@ -315,7 +352,7 @@ def _factor(
     """Write what a set asks of one attribute."""
     import numpy as np
 
-    from dpsql.workload.matrix import Dense, Identity, Total
+    from dpsql.workload.matrix import Dense, Identity, Total, refuse_entries
 
     n = len(level.values)
     if not parts:
@@ -332,6 +369,7 @@ def _factor(
         found, meaning = _rows(asked, level, p)
         rows.append(found)
         meanings.append(meaning)
+    refuse_entries(math.prod(len(m) for m in meanings), n)
     chosen = list(product(*(range(len(m)) for m in meanings)))
     matrix = np.array(
         [np.prod([rows[k][r] for k, r in enumerate(c)], axis=0) for c in chosen], dtype=np.float64
@@ -354,6 +392,8 @@ def _rows(asked: AskedSet, level: Levels, p: int) -> tuple[Any, list[tuple[str |
     """
     import numpy as np
 
+    from dpsql.workload.matrix import refuse_entries
+
     part = asked.parts[p]
     column = level.keys.index(part.key)
     own = [value[column] for value in level.values]
@@ -366,6 +406,7 @@ def _rows(asked: AskedSet, level: Levels, p: int) -> tuple[Any, list[tuple[str |
     code = {value: i for i, value in enumerate(values)}
     place = np.array([code[v] for v in own])
     if part.form.kind == "levels":
+        refuse_entries(len(values), len(own))
         return (place == np.arange(len(values))[:, None]).astype(np.float64), [(v,) for v in values]
     known = [v for v in values if v is not None]
     if not known:
@@ -374,8 +415,10 @@ def _rows(asked: AskedSet, level: Levels, p: int) -> tuple[Any, list[tuple[str |
         )
     order = np.array([len(values) if v is None else code[v] for v in own])
     if part.form.kind == "prefix":
+        refuse_entries(len(known), len(own))
         return (order <= np.arange(len(known))[:, None]).astype(np.float64), [(v,) for v in known]
     starts, stops = _ranges(part.form.kind, part.form.width, len(known))
+    refuse_entries(len(starts), len(own))
     matrix = (order >= starts[:, None]) & (order < stops[:, None])
     meaning: list[tuple[str | None, ...]] = [
         (known[a], known[b - 1]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)

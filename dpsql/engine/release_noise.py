@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Numbers of exact noise that one release may draw: 10 to 20 microseconds each.
 MOST_EXACT = 500_000
 #: More numbers than any release draws, from more tables than any of them needs.
-_MOST_DRAWS = 1 << 31
+_MOST_DRAWS = 1 << 40
 _MOST_TERMS = 16
 
 
@@ -36,7 +36,11 @@ def reserve(epsilon: Fraction) -> Fraction:
 
 def distance(mechanism: Mechanism) -> Fraction:
     """Bound how far all noise of a mechanism is from its exact law, without drawing."""
+    from dpsql.core.wide import SUM_DISTANCE, TABLE_DISTANCE
+
     order = mechanism.budget.order
+    if not mechanism.measurements:  # rounds are not known before: a bound
+        return mechanism.draws * _MOST_TERMS * (TABLE_DISTANCE + SUM_DISTANCE)
     each = (_law(order, m).distance * m.count for m in mechanism.measurements)
     found = sum(each, start=Fraction(0))
     if mechanism.draws > _MOST_DRAWS:

@@ -23,7 +23,9 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
     """
     settings = terms.settings(own)
     admitted = admit(text, terms, settings, services)
-    found, refused = choose(admitted, replace(terms, mechanism="auto"), settings, services)
+    found, refused = choose(
+        admitted, replace(terms, mechanism="auto"), settings, services, every=True
+    )
     cells = str(admitted.released.cells)
     chosen = next((p for p in found if terms.mechanism in ("auto", p.mechanism.name)), None)
     rows: list[list[str | None]] = []

@@ -5,7 +5,8 @@ Everything here is post-processing of noisy measurements and public levels (PRIV
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InvalidParameter
@@ -88,7 +89,7 @@ def create(name: str, released: Released, services: Services) -> None:
         '"grouping" integer not null',
         *own,
         "value double precision not null",
-        "standard_error double precision not null",
+        "standard_error double precision",
     ]
     services.database.execute(f"CREATE TABLE {table_name(name)} ({', '.join(listed)})")
 
@@ -106,19 +107,34 @@ def fill(name: str, outcome: Outcome, services: Services) -> int:
     question = released.question
     written = 0
     done = set()
-    answers = outcome.priced.mechanism.answers(outcome.measured)
-    for asked, axes, answer in zip(question.sets, released.axes, answers, strict=True):
+    answers = _answers(outcome, services.database.tick)
+    for asked, axes, (value, error) in zip(question.sets, released.axes, answers, strict=True):
         identity = (asked.query, asked.parts, asked.shown)
         if identity in done:
             continue  # asked twice, which only weighs more
         done.add(identity)
         rows = [axis.rows for axis in axes]
-        values = np.broadcast_to(answer.values, rows)
-        errors = np.broadcast_to(answer.errors, rows)
+        values = np.broadcast_to(value, rows)
+        errors = np.broadcast_to(error, rows)
         _insert(name, question, asked, axes, np.array(values), np.array(errors), services)
         written += values.size
         services.database.tick()
     return written
+
+
+def _answers(outcome: Outcome, tick: Callable[[], None]) -> Iterator[tuple[Floats, Floats]]:
+    """Yield values and standard errors of each set; errors are those before post-processing."""
+    mechanism = outcome.priced.mechanism
+    raw = mechanism.answers(outcome.measured)
+    if outcome.postprocess == "none":
+        yield from ((answer.values, answer.errors) for answer in raw)
+        return
+    from dpsql.workload.postprocessed import postprocessed
+
+    integral = outcome.postprocess == "integral"
+    found = postprocessed(mechanism, outcome.measured, integral=integral, tick=tick)
+    for values, answer in zip(found, raw, strict=True):
+        yield values, answer.errors
 
 
 def _insert(
@@ -131,11 +147,17 @@ def _insert(
     services: Services,
 ) -> None:
     """Insert the rows of one grouping set: values in C order, labels by their places."""
-    parameters: list[tuple[str, object]] = [
-        ("bytea", values.astype("=f8").tobytes()),
-        ("bytea", errors.astype("=f8").tobytes()),
-    ]
-    sources = ["unnest(dp.floats($1), dp.floats($2)) WITH ORDINALITY AS u(value, error, o)"]
+    parameters: list[tuple[str, object]] = [("bytea", values.astype("=f8").tobytes())]
+    sources = ["unnest(dp.floats($1)) WITH ORDINALITY AS u(value, o)"]
+    first = float(errors.flat[0])
+    if math.isnan(first) or (errors == first).all():  # unknown, or one for all
+        parameters.append(("float8", None if math.isnan(first) else first))
+        error = "$2"
+    else:
+        parameters.append(("bytea", errors.astype("=f8").tobytes()))
+        sources = ["unnest(dp.floats($1), dp.floats($2)) WITH ORDINALITY AS u(value, error, o)"]
+        error = "u.error"
+    types = _types(question, asked)
     labels: dict[int, list[str]] = {}
     stride = 1
     for axis in reversed(axes):
@@ -146,20 +168,32 @@ def _insert(
                 for text in texts:
                     parameters.append(("text[]", text))
                     alias = f"x{len(parameters)}"
-                    arrays.append((f"${len(parameters)}", alias))
+                    arrays.append((f"${len(parameters)}", alias, types[part]))
                     labels[part].append(f"l{axis.attribute}.{alias}")
+            # labels are read by their type once, not for each row: hence OFFSET
+            typed = ", ".join(f"CAST(t.{n} AS {type_}) AS {n}" for _, n, type_ in arrays)
+            label = f"l{axis.attribute}"
             sources.append(
-                f"JOIN unnest({', '.join(a for a, _ in arrays)}) WITH ORDINALITY AS"
-                f" l{axis.attribute}({', '.join(n for _, n in arrays)}, o)"
-                f" ON l{axis.attribute}.o = (u.o - 1) / {stride} % {axis.rows} + 1"
+                f"JOIN (SELECT {typed}, t.o FROM unnest({', '.join(a for a, _, _ in arrays)})"
+                f" WITH ORDINALITY AS t({', '.join(n for _, n, _ in arrays)}, o) OFFSET 0) AS"
+                f" {label} ON {label}.o = (u.o - 1) / {stride} % {axis.rows} + 1"
             )
         stride *= axis.rows
     shown = _shown(question, asked, labels, parameters)
     head = [str(asked.query + 1)] if several(question) else []
-    listed = ", ".join([*head, str(grouping(question, asked)), *shown, "u.value", "u.error"])
+    listed = ", ".join([*head, str(grouping(question, asked)), *shown, "u.value", error])
     services.database.execute(
         f"INSERT INTO {table_name(name)} SELECT {listed} FROM {' '.join(sources)}", parameters
     )
+
+
+def _types(question: WorkloadQuestion, asked: AskedSet) -> dict[int, str]:
+    """Return the type in which each part of a set is shown; ``text`` where it is not."""
+    found = dict.fromkeys(range(len(asked.parts)), "text")
+    for shown, column in zip(asked.shown, question.columns, strict=True):
+        if isinstance(shown, int):
+            found[shown] = column.type_name
+    return found
 
 
 def _shown(
@@ -171,8 +205,10 @@ def _shown(
     found = []
     for shown, column, ranged in zip(asked.shown, question.columns, question.ranged, strict=True):
         if isinstance(shown, int):
-            texts = labels[shown] if len(labels[shown]) > 1 or not ranged else labels[shown] * 2
-        elif shown is None:
+            own = labels[shown] if len(labels[shown]) > 1 or not ranged else labels[shown] * 2
+            found += own
+            continue
+        if shown is None:
             texts = ["NULL"] * (1 + ranged)
         else:
             parameters.append(("text", shown))

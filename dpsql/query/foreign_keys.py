@@ -13,6 +13,13 @@ section 1).  On all of them the two queries are the same function, so every mech
 the second is one for the first.  In particular no row of T influences the answer: a
 neighbour that lacks a referenced row of T does not exist, one that lacks an unreferenced
 row has the same answer.  T is therefore not among the roots that pay.
+
+The same holds of parents that are joined to find the privacy unit of C
+(:mod:`dpsql.query.units`) if the unit is named elsewhere: the function is then what every unit
+contributes to every group.  A row of C with NULL in any column of F, which MATCH SIMPLE lets refer
+to nothing, has no parent by the join, and is left out by F IS NOT NULL all the same.  A neighbour
+lacks a unit with all its rows and satisfies the constraints, too.  C belongs to all units that T
+belongs to by such a way, so the same roots pay.
 """
 
 from __future__ import annotations
@@ -25,14 +32,31 @@ from dpsql.relation import ForeignKey, Relation, base
 
 def remove_foreign_key_joins(graph: Graph) -> None:
     """Remove such occurrences, until none is left."""
-    while True:
-        for target in graph.alive:
-            source = _redundant(graph, target)
-            if source is not None:
-                _remove(graph, target, source)
-                break
-        else:
-            return
+    while any(_removed(graph, target) for target in graph.alive):
+        pass
+
+
+def remove_unit_joins(graph: Graph, stated: int) -> None:
+    """Remove parents that were joined for a privacy unit which a child names as well.
+
+    Parameters
+    ----------
+    graph : Graph
+        With the names of the units, which are needed.
+    stated : int
+        The statement's own occurrences, which come first; these stay.
+    """
+    # those at the end of a way first: a parent between proves that they are there
+    while any(_removed(graph, target) for target in reversed(graph.alive) if target >= stated):
+        pass
+
+
+def _removed(graph: Graph, target: int) -> bool:
+    """Remove an occurrence if that changes nothing, and tell whether it does."""
+    found = _redundant(graph, target)
+    if found is not None:
+        _remove(graph, target, found)
+    return found is not None
 
 
 def _plain(c: AttributeClass, occurrence: int) -> list[str]:
@@ -48,7 +72,10 @@ def _redundant(graph: Graph, target: int) -> tuple[int, ForeignKey] | None:
     """Find the occurrence and foreign key that make ``target`` redundant."""
     if graph.filters.get(target) or len(graph.alive) < 2:
         return None
-    if any(target in e.occurrences() for e in (*graph.spanning, *graph.keys, *graph.needed)):
+    units = [] if graph.unit is None else [graph.unit]
+    units += [unit for _, unit in graph.units]
+    read = (*graph.spanning, *graph.keys, *graph.needed, *units)
+    if any(target in e.occurrences() for e in read):
         return None
     joined: dict[str, AttributeClass] = {}
     for c in graph.classes:

@@ -15,7 +15,7 @@ from dpsql.query.disjoint import blocks
 from dpsql.query.domains import most_values, plan
 from dpsql.query.emit import Emitted, emit
 from dpsql.query.flatten import Flattener
-from dpsql.query.foreign_keys import remove_foreign_key_joins
+from dpsql.query.foreign_keys import remove_foreign_key_joins, remove_unit_joins
 from dpsql.query.graph import Graph, build, settle
 from dpsql.query.ir import TRUE, Expr, conjuncts
 from dpsql.query.measures import Measure
@@ -129,7 +129,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         selection=None if selecting is None else counted.index(selecting),
         blocks=blocks([*graphs.values()], len(block.relations)),
         redundant=tuple(
-            sorted({r.shown for i, r in enumerate(base.relations) if i not in base.alive})
+            sorted({r.shown for i, r in enumerate(block.relations) if i not in base.alive})
         ),
     )
 
@@ -166,10 +166,14 @@ def graph_of(
     needed: Iterable[Expr] = (),
 ) -> Graph:
     """Build the settled graph of a block under some conditions, with its units."""
-    graph = build(flattener.block.relations, conditions, keys, needed)
-    if use_keys and not graph.contradiction:
+    stated = flattener.block.relations
+    graph = build(stated, conditions, keys, needed)
+    by_keys = use_keys and not graph.contradiction
+    if by_keys:
         remove_foreign_key_joins(graph)
     attribute_units(graph, catalog)
+    if by_keys:
+        remove_unit_joins(graph, len(stated))
     _require_few(graph)
     settle(graph)
     return graph

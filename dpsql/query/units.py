@@ -16,6 +16,10 @@ If all rows of a result have the same unit, because the statement equates them o
 find it through the same row, then one attribute names it, and what a unit contributes is a
 count per value of this attribute.  Otherwise several attributes name the units of a result, which
 are a set: two of one protected relation that are equal in a result are one unit there.
+
+A unit is named as near to the row as the keys on the way equate it with one of the row's own
+columns: parents that are joined for this name alone are removed by :mod:`dpsql.query.foreign_keys`
+where foreign keys guarantee that they are there.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import UndeclaredRelation, UnsupportedConstruct
 from dpsql.query.graph import Graph, not_null, place, unite
 from dpsql.query.ir import Expr, column
+from dpsql.query.types import INTEGERS
 from dpsql.relation import Hop, Relation, UnitPath, base
 
 if TYPE_CHECKING:
@@ -123,13 +128,36 @@ def _follow(graph: Graph, catalog: Catalog, occurrence: int, path: UnitPath) -> 
             hint="Let the owner mend that, or have such rows never counted:"
             " dp.link(child, parent, columns, nulls => 'excluded').",
         )
+    way = [occurrence]
     for hop in path.hops:
         relation = _keyed(graph.relations[occurrence], hop, catalog)
         parent = _parent(graph, occurrence, hop)
         occurrence = _join(graph, relation, occurrence, hop) if parent is None else parent
+        way.append(occurrence)
+    occurrence, name = _nearest(graph, path, way)
     # where the way is loose, a NOT NULL may not be what it says
-    place(graph, not_null(_column(graph, occurrence, path.column, trusted=not path.loose)))
-    return _column(graph, occurrence, path.column)  # as joins name it
+    place(graph, not_null(_column(graph, occurrence, name, trusted=not path.loose)))
+    return _column(graph, occurrence, name)  # as joins name it
+
+
+def _nearest(graph: Graph, path: UnitPath, way: Sequence[int]) -> tuple[int, str]:
+    """Name the unit by the column of the nearest row on the way that its keys equate it with.
+
+    Each key of the way is joined by ``=``, so in every result the child's column has the value of
+    the parent's, and neither is NULL; in one type and in collations that tell texts apart (or as
+    integers) equal values are one value (PRIVACY.md section 1).  Hence results have the same units
+    by either name, and a condition that one is not NULL is that the other is not.
+    """
+    occurrence, name = way[-1], path.column
+    for child, hop in zip(reversed(way[:-1]), reversed(path.hops), strict=True):
+        if name not in hop.parent_columns:
+            break
+        mine = hop.columns[hop.parent_columns.index(name)]
+        types = {_column(graph, *c).type for c in ((child, mine), (occurrence, name))}
+        if len(types) > 1 and not types <= set(INTEGERS):
+            break
+        occurrence, name = child, mine
+    return occurrence, name
 
 
 def _parent(graph: Graph, child: int, hop: Hop) -> int | None:

@@ -22,7 +22,9 @@ from dpsql.query.contribution_sql import per_unit
 from dpsql.query.elimination import make_plan
 from dpsql.query.flat_sql import answering
 from dpsql.query.ir import literal
+from dpsql.query.totality import MAX_OCTETS
 from dpsql.statistics.arrays import NotInArrays
+from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
 from dpsql.statistics.sizes import read_facts
 
@@ -32,6 +34,8 @@ Ints = NDArray[np.int64]
 MEMORY_LIMIT = 512 << 20
 _WORD = 1 << 62
 _EXACT_FLOAT = 1 << 53
+#: Bytes of a code and a count of a marginal at most.
+_A_CELL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,71 @@ class Tabulation:
         return exact.reshape(shape)
 
 
+class Marginals:
+    """Marginals that are counted one by one, where their common refinement does not fit.
+
+    Parameters
+    ----------
+    query, levels, rows, database, memory_limit
+        As of `tabulate`.
+    numeric : bool
+        What is counted in, as of `tabulation_sql`.
+    """
+
+    def __init__(
+        self,
+        query: JoinQuery,
+        levels: Sequence[Levels],
+        rows: int,
+        database: Database,
+        memory_limit: int,
+        *,
+        numeric: bool,
+    ) -> None:
+        self._given = query, tuple(levels), rows, database, memory_limit
+        self._numeric = numeric
+
+    def marginal(self, attributes: Sequence[int]) -> Ints:
+        """See `Tabulation.marginal`.
+
+        Raises
+        ------
+        NotAnswerable
+            When the marginal has more cells than fit the limit: a public fact.
+        """
+        query, levels, rows, database, memory_limit = self._given
+        sizes = [len(level.values) for level in levels]
+        shape = [sizes[i] for i in attributes]
+        if math.prod(shape) * _A_CELL > memory_limit:
+            raise NotAnswerable("a marginal of the workload does not fit the memory limit")
+        sql = tabulation_sql(
+            query,
+            levels,
+            [list(attributes)],
+            rows,
+            memory_limit,
+            database,
+            numeric=self._numeric,
+            grouped=True,
+        )
+        packed = fetch(database, sql)
+        found: Ints = np.zeros(math.prod(shape), dtype=np.int64)
+        if packed is not None:
+            code, counts = unpack(packed)
+            found[code] = counts
+        return found.reshape(shape)
+
+
 def tabulate(
     query: JoinQuery,
     levels: Sequence[Levels],
     rows: int,
     database: Database,
     memory_limit: int = MEMORY_LIMIT,
-) -> Tabulation:
+) -> Tabulation | Marginals:
     """Count a block by all its keys.
+
+    Whether all combinations are read at once depends on the data, what is counted does not.
 
     Parameters
     ----------
@@ -101,31 +162,37 @@ def tabulate(
     rows : int
         Bound on the results of a unit.
     database : Database
-        Reads, by one statement in one snapshot.
+        Reads, by one statement in one snapshot; if that does not fit, by one for each marginal.
     memory_limit : int
         Bytes that are read at most.
-
-    Raises
-    ------
-    NotAnswerable
-        When the combinations do not fit the limit: a fact about the data that is only told
-        after the charge, as any failure is.
     """
-    words = _words([len(level.values) for level in levels])
-    packed: bytes | None
-    try:
-        packed = fetch(database, tabulation_sql(query, levels, words, rows, memory_limit, database))
-    except NotInArrays:
-        raise NotAnswerable(
-            "the rows of the workload do not fit the memory limit",
-            hint="Release fewer keys at a time.",
-        ) from None
     sizes = [len(level.values) for level in levels]
+    words = _words(sizes)
+
+    def read(*, numeric: bool) -> Tabulation | Marginals:
+        sql = tabulation_sql(query, levels, words, rows, memory_limit, database, numeric=numeric)
+        try:
+            packed = fetch(database, sql)
+        except NotInArrays:
+            return Marginals(query, levels, rows, database, memory_limit, numeric=numeric)
+        return _decoded(packed, words, sizes, database)
+
+    try:
+        return read(numeric=False)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
+            raise
+        return read(numeric=True)
+
+
+def _decoded(
+    packed: bytes | None, words: Sequence[Sequence[int]], sizes: Sequence[int], database: Database
+) -> Tabulation:
     empty: Ints = np.zeros(0, dtype=np.int64)
-    if packed is None:
-        return Tabulation(sizes, [empty for _ in sizes], empty)
-    columns = [column.astype(np.int64) for column in unpack(packed)]
     codes: list[Ints] = [empty for _ in sizes]
+    if packed is None:
+        return Tabulation(sizes, codes, empty)
+    columns = [column.astype(np.int64) for column in unpack(packed)]
     for word, column in zip(words, columns, strict=False):
         left = column
         for i in reversed(word):
@@ -156,18 +223,22 @@ def tabulation_sql(
     rows: int,
     memory_limit: int,
     database: Database,
+    *,
+    numeric: bool = False,
+    grouped: bool = False,
 ) -> str:
-    """Write the statement that packs codes and counts.
+    """Write the statement that packs codes and counts; with ``grouped`` equal codes as one.
 
     The text of a value is looked up in a constant object of JSON, which is total: it gives NULL
-    for a value outside the levels.
+    for a value outside the levels.  A unit can have more results than ``bigint`` holds, of which at
+    most ``rows`` count: with ``numeric`` they are counted in that, else it is error 22003.
     """
     over_units = query.unit is not None
-    grouped = per_unit(query) if over_units else query
-    sizes = read_facts(grouped, database).sizes(grouped)
-    plan = make_plan(grouped, (), answer=True, sizes=sizes, tick=database.tick)
-    writer = answering(plan, numeric=False)
-    attributes = tuple(dict.fromkeys(grouped.groups))
+    counted = per_unit(query) if over_units else query
+    sizes = read_facts(counted, database).sizes(counted)
+    plan = make_plan(counted, (), answer=True, sizes=sizes, tick=database.tick)
+    writer = answering(plan, numeric=numeric)
+    attributes = tuple(dict.fromkeys(counted.groups))
     answer = f"SELECT * FROM ({writer.answer(attributes)}) AS w"
     if over_units:
         answer = _bounded(answer, query, rows)
@@ -175,10 +246,10 @@ def tabulation_sql(
     for i, level in enumerate(levels):
         texts = [_text(f"f.a{query.groups[k]}") for k in level.keys]
         known = {_name(value): code for code, value in enumerate(level.values)}
-        found = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
-        named = " || ".join(texts)
-        codes.append(f"(CAST({literal(found)} AS pg_catalog.jsonb) -> ({named}))::bigint AS c{i}")
-    listed = ", ".join([*codes, "f.n"])
+        lookup = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
+        text = " || ".join(texts)
+        codes.append(f"(CAST({literal(lookup)} AS pg_catalog.jsonb) -> ({text}))::bigint AS c{i}")
+    listed = ", ".join([*codes, "f.n::bigint AS n"])
     columns = []
     for word in words:
         text = "0::bigint"
@@ -186,19 +257,28 @@ def tabulation_sql(
             text = f"({text} * {len(levels[i].values)} + c.c{i})"
         columns.append(text)
     inside = " AND ".join(f"c.c{i} IS NOT NULL" for i in range(len(levels)))
+    found = f"(SELECT {listed} FROM ({answer}) AS f OFFSET 0) AS c WHERE {inside} AND c.n > 0"
+    if grouped:
+        named = ", ".join(f"{text} AS w{i}" for i, text in enumerate(columns))
+        places = ", ".join(str(i + 1) for i in range(len(columns)))
+        found = f"(SELECT {named}, sum(c.n)::bigint AS n FROM {found} GROUP BY {places}) AS c"
+        columns = [f"c.w{i}" for i in range(len(columns))]
     return (
         f"{writer.head()}SELECT dp.pack({memory_limit}::bigint, {', '.join(columns)}, c.n)"
-        f" FROM (SELECT {listed} FROM ({answer}) AS f OFFSET 0) AS c"
-        f" WHERE {inside} AND c.n > 0"
+        f" FROM {found}"
     )
 
 
 def _text(column: str) -> str:
-    """Write a value so that NULL is a text of its own, and no two lists of texts meet."""
-    text = f"CAST({column} AS text)"
+    """Write a value so that NULL is a text of its own, and no two lists of texts meet.
+
+    What is too long for a level is cut short, or several together could be longer than PostgreSQL
+    can hold.  Columns may have different collations; which one orders them does not matter.
+    """
+    text = f'CAST({column} AS text) COLLATE pg_catalog."C"'
     return (
-        f"CASE WHEN {column} IS NULL THEN 'n' ELSE 'v' || pg_catalog.length({text}) || ':' ||"
-        f" {text} END"
+        f"CASE WHEN {column} IS NULL THEN 'n' WHEN pg_catalog.octet_length({text}) > {MAX_OCTETS}"
+        f" THEN 'l' ELSE 'v' || pg_catalog.length({text}) || ':' || {text} END"
     )
 
 
@@ -209,13 +289,14 @@ def _name(value: Key) -> str:
 def _bounded(answer: str, query: JoinQuery, rows: int) -> str:
     """Keep at most ``rows`` results of each unit: the first in an order by a hash of their keys.
 
+    The unit's own key takes part: else all units would keep the same keys, and others be empty.
     What is kept of a unit is a function of its own results alone, so that a unit more or less
     changes the counts by its own, at most ``rows`` in all (PRIVACY.md section 5).
     """
     unit = f"w.a{query.unit}"
     keys = [f"w.a{a}" for a in dict.fromkeys(query.groups)]
     texts = " || ".join(_text(key) for key in keys)
-    order = f"ORDER BY pg_catalog.hashtextextended({texts}, 0), {texts}"
+    order = f"ORDER BY pg_catalog.hashtextextended({_text(unit)} || {texts}, 0), {texts}"
     before = f"sum(w.n) OVER (PARTITION BY {unit} {order} ROWS UNBOUNDED PRECEDING) - w.n"
     kept = f"LEAST(w.n, GREATEST(0, {rows} - ({before})))::bigint"
     columns = ", ".join(f"{key} AS {key[2:]}" for key in keys)

@@ -17,6 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import attributes_of
 from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total
 from dpsql.workload.residual_bases import Integers
@@ -143,6 +144,22 @@ class Mechanism(ABC):
             Independent draws of the law that ``parameter`` names.
         """
 
+    @property
+    def plain_residuals(self) -> bool:
+        """Whether the estimates are residuals of marginals, by subtraction."""
+        return False
+
+    def residuals(self, measured: Sequence[Floats]) -> Residuals:
+        """Return the estimated residuals, where `plain_residuals`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def vector(self, measured: Sequence[Floats]) -> Floats:
+        """Estimate the data vector: one axis per attribute, as long as its levels.
+
+        What was not measured is spread evenly.  For domains that fit memory.
+        """
+
     @abstractmethod
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """Yield the answers to each product of the workload, in order."""
@@ -154,6 +171,14 @@ def digest(*matrices: Integers) -> str:
     for matrix in matrices:
         found.update(repr(matrix.shape).encode() + np.ascontiguousarray(matrix).tobytes())
     return found.hexdigest()
+
+
+def answers_of(vector: Floats, workload: Workload) -> Iterator[Floats]:
+    """Answer each product of a workload, without its weight, from a data vector."""
+    for product in workload.products:
+        plus, minus = product.parts()
+        answer = plus.matvec(vector)
+        yield answer if minus is None else answer - minus.matvec(vector)
 
 
 def variance(order: Order, parameter: Fraction) -> float:

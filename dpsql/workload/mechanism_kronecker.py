@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from functools import reduce
-from operator import or_
 
 import numpy as np
 
@@ -27,7 +25,6 @@ from dpsql.workload.mechanism import (
     digest,
     exact_product,
     largest_column,
-    mask_of_product,
     noise_for,
     noisy,
     over_all,
@@ -120,6 +117,13 @@ class KroneckerMechanism(Mechanism):
                 moved = np.tensordot(self._pseudo[i], values, axes=(1, axis))
                 values = np.moveaxis(moved, 0, axis)
         return values
+
+    def vector(self, measured: Sequence[Floats]) -> Floats:
+        """See `Mechanism.vector`."""
+        sizes = self.workload.domain.sizes
+        estimate = over_all(self.estimate(measured), self.mask, len(sizes))
+        summed = math.prod(n for i, n in enumerate(sizes) if not self.mask >> i & 1)
+        return np.asarray(np.broadcast_to(estimate / summed, sizes))
 
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """See `Mechanism.answers`."""
@@ -239,15 +243,15 @@ def kronecker(
     workload: Workload, budget: Budget, *, seed: int, tick: Callable[[], None] = lambda: None
 ) -> KroneckerMechanism:
     """Select by OPT_kron."""
-    # every strategy that answers the queries distinguishes what they do
-    mask = reduce(or_, (mask_of_product(product) for product in workload.products))
-    require_cells(math.prod(shape(workload.domain.sizes, mask)))
+    sizes = workload.domain.sizes
     asked: dict[int, list[QueryMatrix]] = {}
     for product in workload.products:
         for i, factor in enumerate(product.queries.factors):
             asked.setdefault(i, []).append(factor)
     for i, factors in asked.items():
         if any(not isinstance(f, Identity | Total) for f in factors):
-            require_levels(workload.domain.sizes[i])
+            require_levels(sizes[i])
+    # before anything is optimised
+    require_cells(math.prod(sizes[i] for i, fs in asked.items() if any(map(detailed, fs))))
     found = opt_kron(workload, budget.order, seed=seed, tick=tick)
     return KroneckerMechanism("opt_kron", workload, budget, found.queries)

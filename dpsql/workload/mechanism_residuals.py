@@ -8,7 +8,7 @@ whatever the domain, and agree with each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
 from operator import or_
@@ -17,6 +17,7 @@ import numpy as np
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.axis import decompose, part, reconstruct_all
+from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import (
     attributes_of,
     cells,
@@ -48,11 +49,45 @@ from dpsql.workload.workload import Workload
 
 #: Levels of an attribute up to which a basis is optimised for prefixes and ranges.
 MOST_OPTIMISED = 512
+#: Residuals that a plan has at most: more than those of all three-way marginals of 62 attributes.
+MOST_RESIDUALS = 1 << 16
 #: Attributes of a domain that OPT_M looks at all sets of.
 MOST_ATTRIBUTES = 14
+#: Beginnings of OPT_M times sets of attributes, about.
+RESTART_WORK = 1 << 17
 
 
-class _Residuals(Mechanism):
+def has_few_residuals(masks: Iterable[int]) -> bool:
+    """Tell whether the sets of attributes below some are few enough to look at each."""
+    found: set[int] = set()
+    for mask in masks:
+        if mask in found:
+            continue
+        if 1 << mask.bit_count() > MOST_RESIDUALS:
+            return False
+        found.update(subsets(mask))
+        if len(found) > MOST_RESIDUALS:
+            return False
+    return True
+
+
+def require_few_residuals(masks: Iterable[int]) -> None:
+    """Refuse workloads whose residuals nobody could wait for.
+
+    Raises
+    ------
+    InvalidParameter
+        Names the mechanism that does without.
+    """
+    if not has_few_residuals(masks):
+        raise InvalidParameter(
+            "the grouping sets have too many subsets",
+            detail=f"At most {MOST_RESIDUALS} residuals are planned.",
+            hint="Use mechanism => 'identity', or grouping sets of fewer keys.",
+        )
+
+
+class Residual(Mechanism):
     """Answers from estimated residuals and their variances."""
 
     @property
@@ -69,6 +104,7 @@ class _Residuals(Mechanism):
                 hint="Use mechanism => 'opt_kron' or 'auto'.",
             )
         self.masks = [mask_of_product(product) for product in workload.products]
+        require_few_residuals(self.masks)
         for mask, product in zip(self.masks, workload.products, strict=True):
             require_cells(cells(workload.domain.sizes, mask))
             for i, factor in enumerate(product.queries.factors):
@@ -98,6 +134,22 @@ class _Residuals(Mechanism):
             yield Answers(values, np.sqrt(over_all(spread, mask, len(queries)) * scale))
             if last[mask] == k:
                 del known[mask]
+
+    @property
+    def plain_residuals(self) -> bool:
+        """See `Mechanism.plain_residuals`."""
+        return all(isinstance(basis, Subtraction) for basis in self.bases)
+
+    def residuals(self, measured: Sequence[Floats]) -> Residuals:
+        """See `Mechanism.residuals`."""
+        values, variances = self._estimates(measured)
+        return Residuals(self.bases, values, {b: 1 / variances[b] for b in values})
+
+    def vector(self, measured: Sequence[Floats]) -> Floats:
+        """See `Mechanism.vector`."""
+        residuals, _ = self._estimates(measured)
+        everything = (1 << len(self.bases)) - 1
+        return next(reconstruct_all(residuals, [everything], self.bases))[1]
 
     def _spread(
         self, mask: int, asked: Mapping[int, QueryMatrix], variances: Mapping[int, float]
@@ -131,7 +183,7 @@ class _Residuals(Mechanism):
         raise NotImplementedError
 
 
-class ResidualMechanism(_Residuals):
+class ResidualMechanism(Residual):
     """ResidualPlanner with the bases that fit the queries (Xiao et al. 2023; Gaussian noise).
 
     Variances are optimal in closed form for the sum of squared errors of all queries:
@@ -157,6 +209,7 @@ class ResidualMechanism(_Residuals):
         self._prepare(workload, budget, _bases(workload, tick))
         coefficients: dict[int, float] = {}
         for mask, product in zip(self.masks, workload.products, strict=True):
+            tick()
             own, spread = [], []
             scale = product.weight**2
             for i, (basis, factor) in enumerate(
@@ -198,7 +251,7 @@ class ResidualMechanism(_Residuals):
         return dict(zip(masks, measured, strict=True)), self._variances
 
 
-class MarginalMechanism(_Residuals):
+class MarginalMechanism(Residual):
     """OPT_M: weighted marginals, combined residual by residual.
 
     The residuals of a marginal ``a`` measured with variance ``s`` have noise of variance
@@ -241,7 +294,8 @@ class MarginalMechanism(_Residuals):
                 for product in workload.products
             ],
         )
-        theta = opt_m(sizes, weights, budget.order, seed=seed, tick=tick).theta
+        restarts = min(max(RESTART_WORK >> len(sizes), 4), 40)
+        theta = opt_m(sizes, weights, budget.order, seed=seed, restarts=restarts, tick=tick).theta
         # a marginal that gets next to nothing is not worth its noise
         shares = theta if budget.order == 1 else theta**2
         kept = {a: float(x) for a, x in enumerate(shares) if x > 1e-7}

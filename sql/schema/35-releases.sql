@@ -18,7 +18,7 @@ create table dp.stored_release (
     role_oid oid not null,
     released_at timestamptz not null,
     cells bigint not null,
-    rmse double precision not null,
+    rmse double precision,
     domain jsonb not null,
     terms jsonb not null,
     sets jsonb not null,

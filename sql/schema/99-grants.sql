@@ -126,7 +126,7 @@ grant execute on function
 to dp_analyst, dp_owner;
 
 -- Releases: they check role and budget themselves, as dp.run does.
-grant select on dp.releases to dp_analyst, dp_owner;
+grant select on dp.releases, dp.progress to dp_analyst, dp_owner;
 grant execute on function
     dp.release(text, text, numeric, numeric, text, text, double precision[]),
     dp.release_query(text, text, text, text, text, text, double precision[], text),

@@ -1,0 +1,119 @@
+"""Measure a charged release in one snapshot, and write what was measured for the ledger.
+
+Exact counts come in, noisy measurements go out (PRIVACY.md section 2).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.errors import NotAnswerable, ReleaseFailed
+
+#: Numbers that the ledger keeps of one release: 32 MB before compression.
+MOST_KEPT = 1 << 22
+
+if TYPE_CHECKING:
+    from dpsql.engine.release import Admitted, Priced
+    from dpsql.engine.services import Services
+    from dpsql.statistics.tabulation import Marginals, Tabulation
+    from dpsql.workload.matrix import Floats
+    from dpsql.workload.mechanism import Mechanism
+    from dpsql.workload.mechanism_aim import AimMechanism
+    from dpsql.workload.residual_bases import Integers
+
+
+def measure(admitted: Admitted, priced: Priced, services: Services) -> list[Floats]:
+    """Read the block once and measure every vector; exact numbers end here."""
+    import numpy as np
+
+    from dpsql.engine.release_noise import draw
+    from dpsql.statistics.tabulation import tabulate
+    from dpsql.workload.marginals import attributes_of
+    from dpsql.workload.mechanism_aim import AimMechanism
+
+    mechanism, order = priced.mechanism, priced.mechanism.budget.order
+    query = admitted.question.counted
+    services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
+    table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
+    if isinstance(mechanism, AimMechanism):
+        return _measure_adaptively(mechanism, table, services)
+    measured = []
+    for k, measurement in enumerate(mechanism.measurements):
+        exact_counts = table.marginal(attributes_of(measurement.mask))
+        noise = draw(services, order, measurement, exact=priced.delta == 0)
+        measured.append(np.asarray(mechanism.measure(k, exact_counts, noise)))
+        services.database.tick()
+    return measured
+
+
+def _measure_adaptively(
+    mechanism: AimMechanism, table: Tabulation | Marginals, services: Services
+) -> list[Floats]:
+    """Run AIM: its quote is the whole budget, however many rounds it takes (section 7)."""
+    from dpsql.core.mechanisms.exponential import choose
+    from dpsql.core.wide import gathered
+    from dpsql.engine.ticking import Ticking
+    from dpsql.workload.marginals import attributes_of
+
+    noise = Ticking(services.noise, services.database.tick)
+
+    class Data:
+        def batch(self, masks: Sequence[int]) -> dict[int, Integers]:
+            return {mask: table.marginal(attributes_of(mask)) for mask in masks}
+
+    def gaussian(variance: Fraction, count: int) -> Integers:
+        return gathered(noise.gaussians(variance, count), count)
+
+    def choose_exactly(scores: Sequence[int], rate: Fraction) -> int:
+        return choose(scores, rate, noise)
+
+    def tell(rounds: int, used: Fraction, budget: Fraction) -> None:
+        del rounds, used, budget
+        services.database.tick()
+
+    return mechanism.run(Data(), gaussian, choose_exactly, tell)
+
+
+def dump(measured: Sequence[Floats]) -> str:
+    """Write measurements, which may leave the database, as the ledger keeps answers.
+
+    Of very many only the table is kept.
+    """
+    import base64
+    import zlib
+
+    if sum(m.size for m in measured) > MOST_KEPT:
+        return json.dumps({"measured": None})
+    parts = [base64.b64encode(zlib.compress(m.tobytes(), 1)).decode() for m in measured]
+    shapes = [list(m.shape) for m in measured]
+    return json.dumps({"shapes": shapes, "measured": parts}, separators=(",", ":"))
+
+
+def load(payload: str, mechanism: Mechanism) -> list[Floats]:
+    """Read what `dump` wrote."""
+    import base64
+    import zlib
+
+    import numpy as np
+
+    raw = json.loads(payload)
+    if raw["measured"] is None:
+        raise NotAnswerable(
+            "this workload was released before, and is too large to be kept beside its table",
+            detail=f"What was measured is kept where it has at most {MOST_KEPT} numbers.",
+            hint="Read the table that there is (dp.releases), or SET dp.fresh = on to measure"
+            " again, which is charged.",
+        )
+    expected = len(mechanism.measurements)
+    if expected and len(raw["measured"]) != expected:
+        raise ReleaseFailed(
+            "what is stored does not fit the mechanism",
+            hint="SET dp.fresh = on measures again, and is charged.",
+        )
+    return [
+        np.frombuffer(zlib.decompress(base64.b64decode(part)), dtype=np.float64).reshape(shape)
+        for part, shape in zip(raw["measured"], raw["shapes"], strict=True)
+    ]
