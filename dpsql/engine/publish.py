@@ -19,20 +19,21 @@ from dpsql.relation import quote_identifier, show_name
 if TYPE_CHECKING:
     from dpsql.engine.release_domain import Released
     from dpsql.engine.services import Services
+    from dpsql.query.workloads import WorkloadQuestion
 
 #: Levels of an attribute that the catalogue names one by one.
 _NAMED_LEVELS = 100
 _STORE = """
 insert into dp.stored_release (name, question, mechanism, noise, epsilon, delta, rho, rho_delta,
   rows_of_a_unit, roots, relations, spend, role_name, role_oid, released_at, cells, rmse, domain,
-  terms, sets, span, incarnation)
+  terms, sets, span, protected, incarnation)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, clock_timestamp(), $15, $16,
-  $17, $18, $19, $20, (select i.token from dp.ledger_incarnation as i))
+  $17, $18, $19, $20, $21, (select i.token from dp.ledger_incarnation as i))
 """
 _OWN = """
-select r.question, r.terms::text as terms, r.roots::text as roots, r.epsilon::text as epsilon,
+select r.question, r.terms::text as terms, r.epsilon::text as epsilon,
   r.delta::text as delta, r.rho::text as rho, r.rho_delta::text as rho_delta, r.mechanism, r.noise,
-  r.released_at::text as released_at, pg_has_role(dp.caller(), r.role_oid, 'usage') as own
+  r.released_at::text as released_at, dp.made_release(r) as made, dp.owns_release(r) as owns
 from dp.own_release($1) as r
 """
 
@@ -75,7 +76,7 @@ def refresh(
     For the role that released it: its statement is read again, with the caller's rights.
     """
     kept = services.database.execute(_OWN, [("text", name)])[0]
-    if not kept[-1]:
+    if not kept[-2]:
         raise PermissionDenied(
             f"must have released {show_name('dpv', name)} to measure it again",
             hint="Release the same statement under another name.",
@@ -83,6 +84,8 @@ def refresh(
     _require_writable(services)
     _hold(name, services)
     _require_droppable(name, services)
+    # readers are waited for before the charge, not after it
+    services.database.execute(f"LOCK TABLE {table_name(name)} IN ACCESS EXCLUSIVE MODE")
     raw = json.loads(str(kept[1]))
     weights = raw["weights"]
     terms = Terms(
@@ -209,6 +212,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
             ("jsonb", json.dumps(asked)),
             ("jsonb", json.dumps(_sets(admitted.released))),
             ("jsonb", _span(admitted.released)),
+            ("text[]", _protected(admitted.question)),
         ],
     )
     return table_name(name)
@@ -243,6 +247,11 @@ def _sets(released: Released) -> list[dict[str, Any]]:
     ]
 
 
+def _protected(question: WorkloadQuestion) -> list[str]:
+    """Name the protected relations that a release reads, whose owners it concerns."""
+    return sorted({o.relation.sql for o in question.counted.occurrences if o.relation.private})
+
+
 def _span(released: Released) -> str:
     from dpsql.query.span import dump, span_of
 
@@ -265,20 +274,23 @@ def share(name: str, role: int, services: Services) -> None:
     database = services.database
     _require_writable(services)
     kept = database.execute(_OWN, [("text", name)])[0]
-    question, _, roots, epsilon, delta, rho, rho_delta, mechanism, noise, when = map(str, kept[:-1])
-    owner = database.execute(
-        "select dp.caller_administers() and dp.owns_roots($1::integer[]) as owns",
-        [("text", roots)],
-    )
-    if not owner[0][0]:
+    question, _, epsilon, delta, rho, rho_delta, mechanism, noise, when = map(str, kept[:-2])
+    if not kept[-1]:
         raise PermissionDenied(
             "must be owner of all relations of the release",
             detail="Who reads a release pays for it, and owners decide who may.",
             hint="Ask the owner of the relations for dp.share_release.",
         )
     named = database.execute(
-        "select rolname::text as name from pg_roles where oid = $1", [("oid", role)]
+        "select rolname::text as name, has_table_privilege(oid, to_regclass($2), 'select') as reads"
+        " from pg_roles where oid = $1",
+        [("oid", role), ("text", table_name(name))],
     )
+    if not named:
+        raise InvalidParameter('parameter "role" of dp.share_release names no role')
+    if named[0][1]:
+        services.note(f"role {named[0][0]} can read it already: nothing is charged")
+        return
     reader = Role(role, str(named[0][0]))
     key = f"release {name} {when} {role}".encode()
     opened = services.ledger.open(

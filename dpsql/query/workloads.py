@@ -455,7 +455,14 @@ def _require_determined(query: JoinQuery) -> None:
     """Refuse joins in which one protected row can have several results."""
     if query.unit is not None:
         return
-    (private,) = [o for o in query.occurrences if o.relation.private]
+    found = [o for o in query.occurrences if o.relation.private]
+    if not found:
+        raise UnsupportedConstruct(
+            "nothing of a protected relation is left to be counted",
+            detail="A foreign key says that its join changes nothing.",
+            hint="Count the public relation directly: nothing has to be released.",
+        )
+    (private,) = found
     if not query.determined_by(private.attributes, private):
         public = ", ".join(sorted(o.relation.shown for o in query.occurrences if o is not private))
         raise UnsupportedConstruct(

@@ -164,13 +164,16 @@ def tabulate(
     database : Database
         Reads, by one statement in one snapshot; if that does not fit, by one for each marginal.
     memory_limit : int
-        Bytes that are read at most.
+        Bytes that what is read may take.
     """
     sizes = [len(level.values) for level in levels]
     words = _words(sizes)
 
+    # decoded they take eight bytes for each attribute, and twice eight for the count
+    packed_limit = memory_limit * (len(words) + 1) // (len(words) + len(sizes) + 3)
+
     def read(*, numeric: bool) -> Tabulation | Marginals:
-        sql = tabulation_sql(query, levels, words, rows, memory_limit, database, numeric=numeric)
+        sql = tabulation_sql(query, levels, words, rows, packed_limit, database, numeric=numeric)
         try:
             packed = fetch(database, sql)
         except NotInArrays:

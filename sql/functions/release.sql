@@ -48,6 +48,36 @@ set search_path = pg_catalog, pg_temp
 as $sql$ select to_regclass(dp.refresh_release_query(name)) $sql$;
 comment on function dp.refresh_release(text) is 'measures a release again and replaces its table; pays again';
 
+-- Internal: whether the caller is, or is a member of, the role that made a release.  Roles are known by
+-- oid in the database where it was made, and by name in one that it was restored into.
+-- Security definer on purpose: reads the catalogue.
+create or replace function dp.made_release(found_release dp.stored_release)
+returns boolean
+language sql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (select from pg_roles as r
+                    where case when found_release.incarnation = (select i.token from dp.ledger_incarnation as i)
+                               then r.oid = found_release.role_oid else r.rolname = found_release.role_name end
+                      and pg_has_role(dp.caller(), r.oid, 'usage'))
+$$;
+comment on function dp.made_release(dp.stored_release) is 'internal: whether the caller made a release';
+
+-- Internal: whether the caller is a member of dp_owner and owns every protected relation that a release reads.
+-- Security definer on purpose: reads the catalogue.
+create or replace function dp.owns_release(found_release dp.stored_release)
+returns boolean
+language sql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select dp.caller_administers()
+       and coalesce(bool_and(c.oid is not null and pg_has_role(dp.caller(), c.relowner, 'usage')), false)
+      from unnest(found_release.protected) as u(name)
+      left join pg_class as c on c.oid = to_regclass(u.name)
+$$;
+comment on function dp.owns_release(dp.stored_release) is
+    'internal: whether the caller owns the protected relations of a release';
+
 -- Internal: the release of a name, if the caller may change it: who released it or owns what it reads.
 -- Security definer on purpose: reads the catalogue.
 create or replace function dp.own_release(name text)
@@ -59,34 +89,17 @@ declare
     found_release dp.stored_release;
 begin
     select r.* into found_release from dp.stored_release as r where r.name = own_release.name;
-    if not found or not (
-            pg_has_role(dp.caller(), found_release.role_oid, 'usage')
-            or dp.caller_administers() and dp.owns_roots(found_release.roots)) then
+    if not found or not (dp.made_release(found_release) or dp.owns_release(found_release)) then
         raise exception using
             errcode = 'PD040',
-            message = format('there is no release %I of yours', name),
-            detail = 'Whoever released it can change it, and the owners of all relations that it reads.',
+            message = format('there is no release %s of yours', coalesce(quote_ident(name), 'NULL')),
+            detail = 'Whoever released it can change it, and the owners of all protected relations that it reads.',
             hint = 'SELECT name FROM dp.releases;';
     end if;
     return found_release;
 end
 $$;
 comment on function dp.own_release(text) is 'internal: a release that the caller may change';
-
--- Internal: whether the caller owns every relation of some ledger roots.
--- Security definer on purpose: reads the catalogue.
-create or replace function dp.owns_roots(roots integer[])
-returns boolean
-language sql stable parallel unsafe security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    select coalesce(bool_and(exists (
-               select from dp.policy as p
-                 join pg_class as c on c.oid = p.relation
-                where p.root = u.root and pg_has_role(dp.caller(), c.relowner, 'usage'))), false)
-      from unnest(owns_roots.roots) as u(root)
-$$;
-comment on function dp.owns_roots(integer[]) is 'internal: whether the caller owns the protected relations of some roots';
 
 -- Drops a release and its table; what it cost stays spent.  Callers: who released it, or the owners of
 -- all relations that it reads.  Security definer on purpose: owned by dp_executor, who owns the table.

@@ -13,6 +13,7 @@ create table dp.stored_release (
     rows_of_a_unit integer not null,
     roots integer[] not null,
     relations oid[] not null,
+    protected text[] not null,
     spend bigint not null,
     role_name name not null,
     role_oid oid not null,

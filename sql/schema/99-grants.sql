@@ -135,7 +135,8 @@ grant execute on function
     dp.refresh_release(text),
     dp.refresh_release_query(text),
     dp.own_release(text),
-    dp.owns_roots(integer[]),
+    dp.made_release(dp.stored_release),
+    dp.owns_release(dp.stored_release),
     dp.drop_release(text),
     dp.prefix(anyelement), dp.all_ranges(anyelement), dp.ranges(anyelement, integer)
 to dp_analyst, dp_owner;
@@ -149,7 +150,8 @@ grant execute on function
     dp.zcdp_rho(numeric, numeric),
     dp.zcdp_offset(numeric, numeric),
     dp.own_release(text),
-    dp.owns_roots(integer[]),
+    dp.made_release(dp.stored_release),
+    dp.owns_release(dp.stored_release),
     dp.drop_release(text)
 to dp_executor;
 

@@ -17,9 +17,9 @@ select r.name,
        pg_catalog.to_regclass(pg_catalog.format('dpv.%I', r.name)) as relation,
        r.question
   from dp.stored_release as r
- where pg_catalog.pg_has_role(dp.caller(), r.role_oid, 'usage')
+ where dp.made_release(r)
     or coalesce(pg_catalog.has_table_privilege(
            dp.caller(), pg_catalog.to_regclass(pg_catalog.format('dpv.%I', r.name)), 'select'), false)
-    or dp.caller_administers() and dp.owns_roots(r.roots)
+    or dp.owns_release(r)
  order by r.name;
 comment on view dp.releases is 'published workloads: mechanism, budget, expected error, domain';

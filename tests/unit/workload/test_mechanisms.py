@@ -235,7 +235,7 @@ def _weight_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _own_variance_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = mechanism_residuals._Residuals
+    kind = mechanism_residuals.Residual
     right = kind._spread
     monkeypatch.setattr(
         kind,
