@@ -259,8 +259,10 @@ def choose(
 
 
 def _reason(error: InvalidParameter) -> str:
-    more = " ".join(filter(None, (error.detail, error.hint)))
-    return f"{error.message}: {more}" if more else error.message
+    told = f"{error.message}: {error.detail}" if error.detail else error.message
+    if not error.hint:
+        return told
+    return f"{told.removesuffix('.')}. {error.hint}"
 
 
 def _told(refused: Sequence[tuple[str, str, str]]) -> str:
