@@ -19,7 +19,7 @@ from dpsql.relation import quote_identifier, show_name
 if TYPE_CHECKING:
     from dpsql.engine.release_domain import Released
     from dpsql.engine.services import Services
-    from dpsql.query.workloads import WorkloadQuestion
+    from dpsql.query.asked import WorkloadQuestion
 
 #: Levels of an attribute that the catalogue names one by one.
 _NAMED_LEVELS = 100

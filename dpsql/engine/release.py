@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dpsql.engine.services import Services
-    from dpsql.query.workloads import WorkloadQuestion
+    from dpsql.query.asked import WorkloadQuestion
     from dpsql.workload.matrix import Floats, Order
     from dpsql.workload.mechanism import Budget, Mechanism
 

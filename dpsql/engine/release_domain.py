@@ -15,7 +15,7 @@ from dpsql.engine.groups import domain_values
 from dpsql.errors import InvalidParameter, NotAnswerable
 from dpsql.model import Key
 from dpsql.ports import Database
-from dpsql.query.workloads import AskedSet, Condition, Predicate, WorkloadQuestion
+from dpsql.query.asked import AskedSet, Condition, Predicate, WorkloadQuestion
 
 if TYPE_CHECKING:
     import numpy as np

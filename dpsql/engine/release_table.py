@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpsql.engine.release import Outcome
     from dpsql.engine.release_domain import Axis, Released
     from dpsql.engine.services import Services
-    from dpsql.query.workloads import AskedSet, WorkloadQuestion
+    from dpsql.query.asked import AskedSet, WorkloadQuestion
     from dpsql.workload.matrix import Floats
 
 _OWN = ("grouping", "query", "value", "standard_error")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.query.aggregates import is_aggregate
+from dpsql.query.asked import AskedSet, Form, Part, Predicate, Reads, WorkloadQuestion
 from dpsql.query.catalog import Catalog
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Flattener
@@ -20,7 +21,6 @@ from dpsql.query.ir import Expr, column, map_columns, render
 from dpsql.query.normalise import normalise
 from dpsql.query.parse import parse
 from dpsql.query.pipeline import shallow
-from dpsql.query.workloads import AskedSet, Form, Part, Predicate, Reads, WorkloadQuestion
 
 
 @dataclass(frozen=True, slots=True)

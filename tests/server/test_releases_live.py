@@ -141,6 +141,40 @@ def test_aim_measures_marginals_and_tells_no_error(alice: Any) -> None:
     assert "aim answers grouping sets" in str(error.diag.message_detail)
 
 
+@pytest.mark.parametrize("mechanism", ["pairs", "aim"])
+def test_tables_of_a_fitted_mixture_are_whole_and_agree(alice: Any, mechanism: str) -> None:
+    """Pairs of three keys are published; each single key's counts agree in both its tables."""
+    alice.execute(
+        "select dp.release('fit', $$ select c_kind, c_region, width_bucket(c_id, 1, 201, 4) as q,"
+        " dp_count(*) from client group by grouping sets ((1, 2), (1, 3), (2, 3), (1, 2, 3)) $$,"
+        f" epsilon => 20, delta => 1e-6, mechanism => '{mechanism}', postprocess => 'integral')"
+    )
+    found = rows(
+        alice,
+        'select "grouping", sum(value), bool_and(value >= 0 and value = round(value)) from dpv.fit'
+        " group by 1",
+    )
+    assert len(found) == 4
+    assert all(whole for _, _, whole in found)
+    totals = {total for _, total, _ in found}
+    assert len(totals) == 1
+    # rho is above 4 and there are few cells: far within 30 of the 133 that have a kind
+    assert abs(totals.pop() - 133) < 30
+    kinds = 'select c_kind, sum(value) from dpv.fit where "grouping" = {} group by 1 order by 1'
+    assert rows(alice, kinds.format(1)) == rows(alice, kinds.format(2))
+
+
+def test_pairs_tell_errors_of_pairs_only(alice: Any) -> None:
+    text = "select c_kind, c_region, c_born < '1960-05-01' as old, dp_count(*) from client"
+    alice.execute(
+        f"select dp.release('raw', $$ {text} group by cube (1, 2, 3) $$, 20, 1e-6, 'pairs')"
+    )
+    found = rows(
+        alice, 'select "grouping" = 0, bool_and(standard_error is null) from dpv.raw group by 1'
+    )
+    assert sorted(found) == [(False, False), (True, True)]
+
+
 def test_the_forms_of_keys_are_for_releases_only(alice: Any) -> None:
     for form in ("dp.prefix(1)", "dp.all_ranges(1)", "dp.ranges(1, 2)"):
         assert "statement of a release only" in str(refused(alice, f"select {form}"))
