@@ -2,7 +2,6 @@
 create or replace function dp.python_refresh_release_query(release_name text)
 returns text
 language plpython3u volatile parallel unsafe security definer
-set enable_nestloop = off
 #!settings
 as $python$
 #!boot

@@ -6,7 +6,6 @@ create or replace function dp.python_release_query(
 )
 returns text
 language plpython3u volatile parallel unsafe security definer
-set enable_nestloop = off
 #!settings
 as $python$
 #!boot

@@ -137,6 +137,9 @@ def _answers(outcome: Outcome, tick: Callable[[], None]) -> Iterator[tuple[Float
         yield values, answer.errors
 
 
+_WRITE = "select dp.write_cells(to_regclass($1), $2, $3, $4, $5, $6, $7, $8, $9, $10) as written"
+
+
 def _insert(
     name: str,
     question: WorkloadQuestion,
@@ -147,74 +150,48 @@ def _insert(
     services: Services,
 ) -> None:
     """Insert the rows of one grouping set: values in C order, labels by their places."""
-    parameters: list[tuple[str, object]] = [("bytea", values.astype("=f8").tobytes())]
-    sources = ["unnest(dp.floats($1)) WITH ORDINALITY AS u(value, o)"]
+    place = {part: n for n, axis in enumerate(axes) for part in axis.labels}
+    follows: list[int] = []
+    counts: list[int] = []
+    labels: list[str | None] = []
+    for shown, column, ranged in zip(asked.shown, question.columns, question.ranged, strict=True):
+        width = 1 + ranged
+        if isinstance(shown, int):
+            own = axes[place[shown]].labels[shown]
+            for texts in own if len(own) == width else own * width:
+                follows.append(place[shown])
+                counts.append(len(texts))
+                labels += texts
+            continue
+        constant = None if shown is None else _as_type(shown, column.type_name, services)
+        follows += [-1] * width
+        counts += [constant is not None] * width
+        labels += [constant] * width if constant is not None else []
     first = float(errors.flat[0])
-    if math.isnan(first) or (errors == first).all():  # unknown, or one for all
-        parameters.append(("float8", None if math.isnan(first) else first))
-        error = "$2"
-    else:
-        parameters.append(("bytea", errors.astype("=f8").tobytes()))
-        sources = ["unnest(dp.floats($1), dp.floats($2)) WITH ORDINALITY AS u(value, error, o)"]
-        error = "u.error"
-    types = _types(question, asked)
-    labels: dict[int, list[str]] = {}
-    stride = 1
-    for axis in reversed(axes):
-        if axis.labels:
-            arrays = []
-            for part, texts in axis.labels.items():
-                labels[part] = []
-                for text in texts:
-                    parameters.append(("text[]", text))
-                    alias = f"x{len(parameters)}"
-                    arrays.append((f"${len(parameters)}", alias, types[part]))
-                    labels[part].append(f"l{axis.attribute}.{alias}")
-            # labels are read by their type once, not for each row: hence OFFSET
-            typed = ", ".join(f"CAST(t.{n} AS {type_}) AS {n}" for _, n, type_ in arrays)
-            label = f"l{axis.attribute}"
-            sources.append(
-                f"JOIN (SELECT {typed}, t.o FROM unnest({', '.join(a for a, _, _ in arrays)})"
-                f" WITH ORDINALITY AS t({', '.join(n for _, n, _ in arrays)}, o) OFFSET 0) AS"
-                f" {label} ON {label}.o = (u.o - 1) / {stride} % {axis.rows} + 1"
-            )
-        stride *= axis.rows
-    shown = _shown(question, asked, labels, parameters)
-    head = [str(asked.query + 1)] if several(question) else []
-    listed = ", ".join([*head, str(grouping(question, asked)), *shown, "u.value", error])
+    alike = math.isnan(first) or bool((errors == first).all())  # unknown, or one for all
     services.database.execute(
-        f"INSERT INTO {table_name(name)} SELECT {listed} FROM {' '.join(sources)}", parameters
+        _WRITE,
+        [
+            ("text", table_name(name)),
+            ("int4", asked.query + 1 if several(question) else None),
+            ("int4", grouping(question, asked)),
+            ("bytea", values.astype("=f8").tobytes()),
+            ("bytea", None if alike else errors.astype("=f8").tobytes()),
+            ("float8", None if math.isnan(first) or not alike else first),
+            ("int4[]", [axis.rows for axis in axes]),
+            ("int4[]", follows),
+            ("int4[]", [int(count) for count in counts]),
+            ("text[]", labels),
+        ],
     )
 
 
-def _types(question: WorkloadQuestion, asked: AskedSet) -> dict[int, str]:
-    """Return the type in which each part of a set is shown; ``text`` where it is not."""
-    found = dict.fromkeys(range(len(asked.parts)), "text")
-    for shown, column in zip(asked.shown, question.columns, strict=True):
-        if isinstance(shown, int):
-            found[shown] = column.type_name
-    return found
-
-
-def _shown(
-    question: WorkloadQuestion,
-    asked: AskedSet,
-    labels: dict[int, list[str]],
-    parameters: list[tuple[str, object]],
-) -> list[str]:
-    found = []
-    for shown, column, ranged in zip(asked.shown, question.columns, question.ranged, strict=True):
-        if isinstance(shown, int):
-            own = labels[shown] if len(labels[shown]) > 1 or not ranged else labels[shown] * 2
-            found += own
-            continue
-        if shown is None:
-            texts = ["NULL"] * (1 + ranged)
-        else:
-            parameters.append(("text", shown))
-            texts = [f"${len(parameters)}"] * (1 + ranged)
-        found += [f"CAST({text} AS {column.type_name})" for text in texts]
-    return found
+def _as_type(text: str, type_name: str, services: Services) -> str | None:
+    """Write a label as a value of its column's type, which may cut it."""
+    found = services.database.execute(
+        f"SELECT CAST(CAST($1 AS {type_name}) AS text) AS label", [("text", text)]
+    )
+    return None if found[0][0] is None else str(found[0][0])
 
 
 def grouping(question: WorkloadQuestion, asked: AskedSet) -> int:

@@ -146,7 +146,8 @@ grant select, insert, delete on dp.stored_release to dp_executor;
 grant select on dp.ledger_incarnation to dp_executor;
 grant execute on function
     dp.python_measure_release(),
-    dp.floats(bytea),
+    dp.write_cells(oid, integer, integer, bytea, bytea, double precision, integer[], integer[], integer[],
+                   text[]),
     dp.zcdp_rho(numeric, numeric),
     dp.zcdp_offset(numeric, numeric),
     dp.own_release(text),
