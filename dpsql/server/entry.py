@@ -104,7 +104,9 @@ def _plain(plpy: Any, error: Exception, state: str) -> Exception:
     from dpsql.server.spi import diagnostics
 
     detail, hint = diagnostics(error) if state in BY_SQLSTATE else (None, None)
-    return _as_plpy_error(plpy, DpsqlError(str(error), detail=detail, hint=hint), state)
+    # what a call of ours below raised is dressed already
+    message = str(error).removeprefix("dpsql: ")
+    return _as_plpy_error(plpy, DpsqlError(message, detail=detail, hint=hint), state)
 
 
 def _as_plpy_error(plpy: Any, error: DpsqlError, state: str | None = None) -> Exception:
