@@ -94,7 +94,9 @@ def test_who_cannot_pay_gets_nothing(sales: Any) -> None:
         assert spent(sales, "bob") == (0, 0)
         release(bob, "r", ONE, epsilon=0.5)
         assert spent(sales, "bob")[0] == 1
-    assert state(sales.connect("mallory"), f"select dp.release('m', $${ONE}$$)") == "42501"
+    # who is no analyst may not even call it
+    stranger = state(sales.connect("mallory"), f"select dp.release('m', $${ONE}$$)")
+    assert stranger in ("42501", "PD002")
 
 
 def test_a_rollback_keeps_the_charge_and_the_next_call_is_free(sales: Any, alice: Any) -> None:

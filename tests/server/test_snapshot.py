@@ -62,6 +62,20 @@ ANSWERING = {
     "suggest_bounds": "v",  # asks by a statement of its own
     "run_json": "s",
     "estimate_query": "s",
+    # releases write; what they read they read below python_measure_release
+    "release": "v",
+    "release_query": "v",
+    "refresh_release": "v",
+    "refresh_release_query": "v",
+    "share_release": "v",
+    "share_release_with": "v",
+    "python_release_query": "v",
+    "python_refresh_release_query": "v",
+    "python_share_release_with": "v",
+    "python_measure_release": "s",
+    "plan_release": "s",
+    "plan_release_query": "s",
+    "python_plan_release_query": "s",
     "sensitivity": "s",
     "sensitivity_of": "s",
 }

@@ -159,7 +159,6 @@ def test_the_view_shows_an_owner_his_own(stats: Collector) -> None:
 
 HIDDEN = [
     "select * from dp.statistics",
-    "select * from dp.progress",
     "select * from dp.owned_statistics()",
     "select * from dp.statistic",
     "select * from dp.change",
