@@ -81,13 +81,13 @@ def answer(
             return prepared, rows
     groups = confirmed_groups(prepared, services)
     if prepared.question.roots and groups is not None:
-        from dpsql.engine import from_release
+        from dpsql.engine.from_release import serve
 
-        found = from_release.find(prepared, role, settings, services)
-        served = found and from_release.payload(found, groups, services)
-        if found and served:
-            services.note(found.told)
-            rows = finish(prepared.question, served, services.database, settings.confidence)
+        served = serve(prepared, groups, role, settings, services)
+        if served is not None:
+            found, said = served
+            services.note(said)
+            rows = finish(prepared.question, found, services.database, settings.confidence)
             return prepared, rows
     quote = price(
         prepared.question,

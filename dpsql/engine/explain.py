@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.expected import bound_is_set, expected, shown_error
-from dpsql.engine.from_release import find
+from dpsql.engine.from_release import serve
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.prepare import prepare
 from dpsql.engine.price import AggregateQuote, Quote, price
@@ -52,9 +52,11 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     sketch = _why_sketch(quote, settings)
     if sketch is not None:
         rows.insert(4, ("sketch", sketch))
-    served = find(prepared, role, settings, services) if question.roots and groups else None
-    if served is not None:
-        rows.insert(0, ("release", f"{served.told}; with dp.fresh = on the following holds"))
+    if question.roots and groups is not None:
+        served = serve(prepared, groups, role, settings, services)
+        if served is not None:
+            told = f"{served[1]}; with dp.fresh = on the following holds"
+            rows.insert(0, ("release", told))
     if question.redundant:
         redundant = f"{', '.join(question.redundant)}: foreign keys say that they change nothing"
         rows.insert(2, ("redundant joins", redundant))

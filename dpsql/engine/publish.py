@@ -65,7 +65,7 @@ def publish(
         columns(released.question)
 
     outcome = release(text, terms, role, settings, services, in_snapshot, ready)
-    if _has_outsiders(outcome.admitted.question):
+    if not all(outcome.admitted.question.reads.whole):
         services.note("rows outside of the declared domains are not counted")
     return _written(name, outcome, terms, role, services)
 
@@ -247,16 +247,6 @@ def _sets(released: Released) -> list[dict[str, Any]]:
         }
         for asked in question.sets
     ]
-
-
-def _has_outsiders(question: WorkloadQuestion) -> bool:
-    """Whether there can be rows with values outside of declared domains."""
-    return any(
-        domain.listed and domain.column in {use.column for use in o.uses}
-        for o in question.counted.occurrences
-        if o.relation.private
-        for domain in o.relation.domains
-    )
 
 
 def _protected(question: WorkloadQuestion) -> list[str]:

@@ -61,11 +61,16 @@ class AskedSet:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What rows a statement counts, and by which keys: relations by OID, in the order of FROM."""
+    """What rows a statement counts, and by which keys: relations by OID, in the order of FROM.
+
+    ``whole`` says of each key of a release whether every row has one of its levels: not where they
+    are a declared domain, outside of which there may be rows.
+    """
 
     relations: tuple[int, ...]
     conditions: frozenset[Expr]
     keys: tuple[Expr, ...]
+    whole: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,15 +35,15 @@ class Sum:
         For each group key of the question the group column of the released table.
     conditions : tuple of str
         SQL over the released table, called ``r0``; all must be true.
-    whole : bool
-        Whether every answer is one cell.
+    pinned : tuple of (int, tuple of str)
+        Group columns that equal one of some constants, each of which must be in the table.
     """
 
     grouping: int
     query: int | None
     keys: tuple[int, ...]
     conditions: tuple[str, ...]
-    whole: bool
+    pinned: tuple[tuple[int, tuple[str, ...]], ...]
 
 
 def reads_of(analysis: Mapping[str, Any], catalog: Catalog) -> Reads | None:
@@ -96,6 +96,12 @@ def within(question: Reads, released: Span) -> Sum | None:
         if not columns or not columns <= set(places):
             return None
         needed.update(places[c] for c in columns)
+    pinned = dict(p for c in extra if (p := _pinned(c, places)) is not None)
+    # rows outside of a declared domain are in no cell: their key must be asked for or pinned
+    asked_for = {places[key] for key in question.keys}
+    for n, every in enumerate(own.whole):
+        if not every and n not in asked_for and n not in pinned:
+            return None
     fitting = [s for s in released.sets if _answers(s, needed)]
     if not fitting:
         return None
@@ -113,8 +119,19 @@ def within(question: Reads, released: Span) -> Sum | None:
         asked.query if released.several else None,
         tuple(shown[places[key]] for key in question.keys),
         tuple(render(map_columns(c, level)) for c in extra),
-        whole={p.key for p in asked.parts} == {places[key] for key in question.keys},
+        tuple((shown[n], values) for n, values in pinned.items()),
     )
+
+
+def _pinned(condition: Expr, places: Mapping[Expr, int]) -> tuple[int, tuple[str, ...]] | None:
+    """Read a condition that a key equals a constant, or one of several."""
+    listed = condition.kind == "in" and not condition.data
+    if not listed and not (condition.kind == "op" and condition.data == "="):
+        return None
+    key, *values = condition.args
+    if key not in places or not all(v.kind == "const" and v.data is not None for v in values):
+        return None
+    return places[key], tuple(render(v) for v in values)
 
 
 def _answers(asked: AskedSet, needed: set[int]) -> bool:
@@ -140,6 +157,7 @@ def dump(span: Span) -> str:
             "relations": span.reads.relations,
             "conditions": sorted((_tree(c) for c in span.reads.conditions), key=repr),
             "keys": [_tree(key) for key in span.reads.keys],
+            "whole": span.reads.whole,
             "sets": [
                 {
                     "query": s.query,
@@ -163,6 +181,7 @@ def load(text: str) -> Span:
         tuple(raw["relations"]),
         frozenset(_expression(c) for c in raw["conditions"]),
         tuple(_expression(key) for key in raw["keys"]),
+        tuple(raw["whole"]),
     )
     sets = tuple(
         AskedSet(

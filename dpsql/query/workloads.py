@@ -7,7 +7,7 @@ else a query's WHERE says must be a condition on keys, evaluated on their public
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ from dpsql.query.normalise import normalise
 from dpsql.query.pipeline import graph_of, output_columns, shallow
 from dpsql.query.screen import screen
 from dpsql.query.syntax import Node, Select
-from dpsql.relation import base
+from dpsql.relation import Relation, base
 
 #: Group keys of a workload.
 MAX_KEYS = 62
@@ -156,7 +156,10 @@ class _Reader:
             canonical="\n".join(["release 1", block, repr(sets), repr(shown)]),
             block=block,
             reads=Reads(
-                tuple(r.oid for r in relations), frozenset(map(normalise, common)), tuple(self.keys)
+                tuple(r.oid for r in relations),
+                frozenset(map(normalise, common)),
+                tuple(self.keys),
+                tuple(not _is_declared(key, relations) for key in self.keys),
             ),
         )
 
@@ -374,6 +377,16 @@ def _require_determined(query: JoinQuery) -> None:
             hint="Join public relations on their primary or unique keys, or ask dp_count(*)"
             " directly.",
         )
+
+
+def _is_declared(key: Expr, relations: Sequence[Relation]) -> bool:
+    """Whether a key reads a column that has a declared list of values."""
+    return any(
+        domain.listed and domain.column == name
+        for occurrence, name in key.columns()
+        if relations[occurrence].private
+        for domain in relations[occurrence].domains
+    )
 
 
 def _disjuncts(e: Expr) -> list[Expr]:

@@ -249,7 +249,7 @@ def kronecker(
         for i, factor in enumerate(product.queries.factors):
             asked.setdefault(i, []).append(factor)
     for i, factors in asked.items():
-        if any(not isinstance(f, Identity | Total) for f in factors):
+        if any(not isinstance(f, Total) for f in factors):
             require_levels(sizes[i])
     # before anything is optimised
     require_cells(math.prod(sizes[i] for i, fs in asked.items() if any(map(detailed, fs))))

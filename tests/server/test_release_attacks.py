@@ -177,9 +177,16 @@ def test_an_answer_from_a_release_says_that_units_were_cut_off(database: Any) ->
             "select dp.release('r', $$ select kind, dp_count(*) from visit group by 1 $$,"
             " epsilon => 100, delta => 0)"
         )
+        question = "select kind, dp_count(*) from visit group by 1"
+        alice.execute(question)
+        assert any("of each privacy unit at most 3" in message for message in told)
+        # whoever asks for another bound is not answered with this one
+        told.clear()
+        before = spent(alice)
         alice.execute("reset dp.max_rows_contributed")
-        alice.execute("select dp_count(*) from visit")
-    assert any("of each privacy unit at most 3" in message for message in told)
+        alice.execute(question)
+        assert spent(alice) > before
+        assert not any("release" in message for message in told)
 
 
 def test_levels_too_long_to_be_looked_up_are_refused_before_the_charge(database: Any) -> None:
