@@ -6,8 +6,10 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.bounding import PROVED
 from dpsql.engine.release import Outcome, Terms, release
 from dpsql.engine.release_table import check_name, columns, create, fill, grouping, table_name
 from dpsql.engine.request import Role, Settings
@@ -99,7 +101,7 @@ def refresh(
     )
     rows = replace(settings, fresh=True)
     if raw["rows"]:
-        rows = replace(rows, max_rows_contributed=rows.max_rows_contributed * 0 + raw["rows"])
+        rows = replace(rows, max_rows_contributed=Fraction(raw["rows"]))
     outcome = release(str(kept[0]), terms, role, rows, services, in_snapshot)
     readers = services.database.execute(
         "select string_agg(g.grantee::regrole::text, ', ') as names from pg_class as c,"
@@ -271,8 +273,6 @@ def share(name: str, role: int, services: Services) -> None:
     BudgetExceeded, NoBudget
         When the role cannot pay.
     """
-    from fractions import Fraction
-
     database = services.database
     _require_writable(services)
     kept = database.execute(_OWN, [("text", name)])[0]
@@ -306,7 +306,7 @@ def share(name: str, role: int, services: Services) -> None:
             rho_delta=Fraction(rho_delta),
             mechanism=noise,
             method=mechanism,
-            label="proved",
+            label=PROVED,
             question=question,
             key=key,
         )

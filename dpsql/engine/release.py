@@ -307,8 +307,7 @@ class Outcome:
     priced: Priced
     measured: list[Floats]
     spend: int
-    stored: bool
-    postprocess: str = "none"
+    postprocess: str
 
 
 def release(
@@ -365,9 +364,7 @@ def release(
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)
-        return Outcome(
-            admitted, priced, measured, opened.spend, stored=True, postprocess=terms.postprocess
-        )
+        return Outcome(admitted, priced, measured, opened.spend, terms.postprocess)
     try:
         _show(MEASURING, admitted, services)
         measured = in_snapshot(lambda: measure(admitted, priced, services))
@@ -384,9 +381,7 @@ def release(
             "The release was charged and is published; the ledger went away meanwhile.",
             "Keep the table: releasing the same again is charged again.",
         )
-    return Outcome(
-        admitted, priced, measured, opened.spend, stored=False, postprocess=terms.postprocess
-    )
+    return Outcome(admitted, priced, measured, opened.spend, terms.postprocess)
 
 
 def _show(phase: int, admitted: Admitted, services: Services) -> None:

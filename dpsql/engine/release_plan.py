@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsql.engine.release import NOISES, Terms, admit, choose
+from dpsql.engine.release import Terms, admit, choose
 from dpsql.engine.release_domain import Released
 from dpsql.engine.request import Settings
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
-
-Row = tuple[str, str | None, str | None, str | None, str | None, str | None, str | None, str, str]
 
 
 def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[list[str | None]]:
@@ -58,6 +56,3 @@ def _about(released: Released, rows: int) -> str | None:
 
 def _number(value: object) -> str:
     return f"{float(value):.12g}"  # type: ignore[arg-type]
-
-
-__all__ = ["NOISES", "plan"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InvalidParameter
-from dpsql.relation import quote_identifier, show_name
+from dpsql.relation import quote_identifier
 
 if TYPE_CHECKING:
     from dpsql.engine.release import Outcome
@@ -72,16 +72,8 @@ def table_name(name: str) -> str:
 
 
 def create(name: str, released: Released, services: Services) -> None:
-    """Create the table, which must not be there."""
+    """Create the table, which is not there: `dpsql.engine.publish` has seen to that."""
     question = released.question
-    found = services.database.execute(
-        "select to_regclass($1) is not null as there", [("text", table_name(name))]
-    )
-    if found[0][0]:
-        raise InvalidParameter(
-            f"there is a relation {show_name('dpv', name)} already",
-            hint="Choose another name, or drop it: SELECT dp.drop_release('<name>').",
-        )
     own = [f"{quote_identifier(n)} {t}" for n, t in columns(question)]
     union = ["query integer not null"] if several(question) else []
     listed = [

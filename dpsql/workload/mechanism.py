@@ -21,10 +21,9 @@ from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import attributes_of
 from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total
 from dpsql.workload.residual_bases import Integers
+from dpsql.workload.residual_planner import largest_of, round_up
 from dpsql.workload.workload import Product, Workload
 
-#: Leading bits that the parameter of a noise keeps: rounded up, so that nothing is spent beyond.
-_BITS = 24
 _EXACT_FLOAT = 1 << 53
 _INT64 = 1 << 63
 
@@ -47,13 +46,6 @@ class Budget:
     order: Order
     loss: Fraction
     rows: int = 1
-
-    @property
-    def unit_variance(self) -> float:
-        """The variance of the noise for sensitivity 1."""
-        if self.order == 1:
-            return 2 * float(self.rows / self.loss) ** 2
-        return float(self.rows**2 / (2 * self.loss))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +202,6 @@ def noise_for(budget: Budget, norm: Fraction, share: Fraction) -> tuple[Fraction
     return parameter, budget.rows**2 * norm / (2 * parameter)
 
 
-def round_up(value: Fraction, bits: int = _BITS) -> Fraction:
-    """Round a positive number up to so many leading bits."""
-    size = value.numerator.bit_length() - value.denominator.bit_length()
-    grain = Fraction(2) ** (size - bits)
-    return math.ceil(value / grain) * grain
-
-
 def largest_column(matrix: Integers, order: Order) -> int:
     """Return the largest L1 norm or squared L2 norm of a column, exactly."""
     exact = matrix.astype(object)
@@ -237,7 +222,7 @@ def exact_product(matrices: Mapping[int, Integers], table: Integers) -> Integers
     table : array of int64
         The marginal.
     """
-    bound = max(abs(int(table.max(initial=0))), abs(int(table.min(initial=0))), 1)
+    bound = max(largest_of(table), 1)
     for matrix in matrices.values():
         bound *= int(np.abs(matrix).sum(axis=1).max())
     kind: type = np.float64 if bound < _EXACT_FLOAT else np.int64 if bound < _INT64 else object
@@ -253,14 +238,10 @@ def exact_product(matrices: Mapping[int, Integers], table: Integers) -> Integers
 def noisy(values: Integers, noise: Integers) -> Floats:
     """Add noise to integers exactly and turn the sums, which may leave now, into floats."""
     added = noise.reshape(values.shape)
-    if values.dtype == object or _largest(values) + _largest(added) >= _INT64:
+    if values.dtype == object or largest_of(values) + largest_of(added) >= _INT64:
         exact = values.astype(object) + added.astype(object)
         return np.asarray(exact, dtype=np.float64)
     return np.asarray(values + added, dtype=np.float64)
-
-
-def _largest(values: Integers) -> int:
-    return max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
 
 
 def row_products(left: QueryMatrix, right: QueryMatrix, inner: Floats | None) -> Floats:

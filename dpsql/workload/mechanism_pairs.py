@@ -8,23 +8,21 @@ with post-processing, whose tables then are the marginals of one fitted distribu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from dpsql.errors import InvalidParameter
-from dpsql.workload.marginals import attributes_of
 from dpsql.workload.matrix import Floats
-from dpsql.workload.mechanism import Answers, Budget, Measurement, noise_for
-from dpsql.workload.mechanism_residuals import Residual
+from dpsql.workload.mechanism import Answers, Budget
+from dpsql.workload.mechanism_residuals import PlannedResiduals
 from dpsql.workload.planned import plan_pairs
-from dpsql.workload.residual_bases import Integers, subtraction
-from dpsql.workload.residual_planner import measure, noise_shape, privacy
+from dpsql.workload.residual_bases import subtraction
+from dpsql.workload.residual_planner import privacy
 from dpsql.workload.workload import Workload
 
 
-class PairsMechanism(Residual):
+class PairsMechanism(PlannedResiduals):
     """Measure the residuals of all pairs that occur together in a query; Gaussian noise.
 
     Parameters
@@ -44,23 +42,8 @@ class PairsMechanism(Residual):
         chosen = plan_pairs(self.masks, self.bases, budget.loss).variances
         costs = {b: float(privacy(self.bases, b)) / v for b, v in chosen.items()}
         total = math.fsum(costs.values())
-        measurements = []
-        self._variances: dict[int, float] = {}
-        for b, cost in costs.items():
-            scale = math.prod(self.bases[i].scale for i in attributes_of(b))
-            norm = privacy(self.bases, b) * scale**2
-            share = Fraction(cost / total * (1 - 1e-12))
-            parameter, loss = noise_for(budget, norm, share)
-            count = math.prod(noise_shape(self.bases, b))
-            measurements.append(Measurement(b, count, parameter, loss))
-            self._variances[b] = float(parameter / scale**2)
-        self.measurements = tuple(measurements)
+        self._buy({b: cost / total for b, cost in costs.items()})
         self.error = math.nan
-
-    def measure(self, k: int, table: Integers, noise: Integers) -> Floats:
-        """See `Mechanism.measure`."""
-        mask = self.measurements[k].mask
-        return measure(table, mask, self.bases, noise.reshape(noise_shape(self.bases, mask)))
 
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """See `Mechanism.answers`; errors are not known where more than pairs are asked for."""
@@ -69,9 +52,3 @@ class PairsMechanism(Residual):
                 yield Answers(answer.values, np.full_like(answer.errors, np.nan))
             else:
                 yield answer
-
-    def _estimates(
-        self, measured: Sequence[Floats]
-    ) -> tuple[dict[int, Floats], Mapping[int, float]]:
-        masks = [m.mask for m in self.measurements]
-        return dict(zip(masks, measured, strict=True)), self._variances

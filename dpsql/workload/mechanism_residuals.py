@@ -45,7 +45,7 @@ from dpsql.workload.opt_marginals import marginal_approximation, opt_m
 from dpsql.workload.optimal_bases import optimal_bases
 from dpsql.workload.residual_bases import Basis, Integers, Subtraction, along, subtraction
 from dpsql.workload.residual_planner import measure, noise_shape, privacy
-from dpsql.workload.workload import Workload
+from dpsql.workload.workload import Product, Workload
 
 #: Levels of an attribute up to which a basis is optimised for prefixes and ranges.
 MOST_OPTIMISED = 512
@@ -151,6 +151,20 @@ class Residual(Mechanism):
         everything = (1 << len(self.bases)) - 1
         return next(reconstruct_all(residuals, [everything], self.bases))[1]
 
+    def _coefficients(self, mask: int, product: Product) -> dict[int, float]:
+        """Return what a unit of variance of each residual adds to a product's squared error."""
+        own, spread = [], []
+        scale = product.weight**2
+        for i, (basis, factor) in enumerate(zip(self.bases, product.queries.factors, strict=True)):
+            asked = bool(mask >> i & 1)
+            plain = isinstance(factor, Identity) or not asked
+            t, s = basis.errors(None if plain else factor.gram())
+            own.append(t)
+            spread.append(s)
+            if not asked:
+                scale *= float((factor.dense()[:, 0] ** 2).sum())
+        return spread_down({mask: scale}, own, spread)
+
     def _spread(
         self, mask: int, asked: Mapping[int, QueryMatrix], variances: Mapping[int, float]
     ) -> Floats:
@@ -183,7 +197,42 @@ class Residual(Mechanism):
         raise NotImplementedError
 
 
-class ResidualMechanism(Residual):
+class PlannedResiduals(Residual):
+    """Residuals that are each measured once, with a share of the budget."""
+
+    def _buy(self, shares: Mapping[int, float]) -> None:
+        """Set what is measured, and the variances of the residuals.
+
+        Parameters
+        ----------
+        shares : mapping of mask to float
+            Of the budget's loss, 1 together.
+        """
+        measurements = []
+        self._variances: dict[int, float] = {}
+        for b, share in shares.items():
+            scale = math.prod(self.bases[i].scale for i in attributes_of(b))
+            norm = privacy(self.bases, b) * scale**2
+            # a hair less, since shares were made in floating point
+            parameter, loss = noise_for(self.budget, norm, Fraction(share * (1 - 1e-12)))
+            count = math.prod(noise_shape(self.bases, b))
+            measurements.append(Measurement(b, count, parameter, loss))
+            self._variances[b] = float(parameter / scale**2)
+        self.measurements = tuple(measurements)
+
+    def measure(self, k: int, table: Integers, noise: Integers) -> Floats:
+        """See `Mechanism.measure`."""
+        mask = self.measurements[k].mask
+        return measure(table, mask, self.bases, noise.reshape(noise_shape(self.bases, mask)))
+
+    def _estimates(
+        self, measured: Sequence[Floats]
+    ) -> tuple[dict[int, Floats], Mapping[int, float]]:
+        masks = [m.mask for m in self.measurements]
+        return dict(zip(masks, measured, strict=True)), self._variances
+
+
+class ResidualMechanism(PlannedResiduals):
     """ResidualPlanner with the bases that fit the queries (Xiao et al. 2023; Gaussian noise).
 
     Variances are optimal in closed form for the sum of squared errors of all queries:
@@ -210,45 +259,13 @@ class ResidualMechanism(Residual):
         coefficients: dict[int, float] = {}
         for mask, product in zip(self.masks, workload.products, strict=True):
             tick()
-            own, spread = [], []
-            scale = product.weight**2
-            for i, (basis, factor) in enumerate(
-                zip(self.bases, product.queries.factors, strict=True)
-            ):
-                t, s = basis.errors(None if isinstance(factor, Identity) else factor.gram())
-                own.append(t)
-                spread.append(s)
-                if not mask >> i & 1:
-                    scale *= float((factor.dense()[:, 0] ** 2).sum())
-            for below, value in spread_down({mask: scale}, own, spread).items():
+            for below, value in self._coefficients(mask, product).items():
                 coefficients[below] = coefficients.get(below, 0.0) + value
         prices = {b: float(privacy(self.bases, b)) for b in coefficients}
         needed = {b: v for b, v in coefficients.items() if v > 0 and prices[b] > 0}
         root = math.fsum(math.sqrt(v * prices[b]) for b, v in needed.items())
-        measurements, variances, masks = [], {}, []
-        for b, v in needed.items():
-            share = Fraction(math.sqrt(v * prices[b]) / root * (1 - 1e-12))
-            scale_b = math.prod(self.bases[i].scale for i in attributes_of(b))
-            norm = privacy(self.bases, b) * scale_b**2
-            parameter, loss = noise_for(budget, norm, share)
-            count = math.prod(noise_shape(self.bases, b))
-            measurements.append(Measurement(b, count, parameter, loss))
-            variances[b] = float(parameter / scale_b**2)
-            masks.append(b)
-        self.measurements = tuple(measurements)
-        self._variances = variances
-        self.error = math.fsum(v * variances[b] for b, v in needed.items())
-
-    def measure(self, k: int, table: Integers, noise: Integers) -> Floats:
-        """See `Mechanism.measure`."""
-        mask = self.measurements[k].mask
-        return measure(table, mask, self.bases, noise.reshape(noise_shape(self.bases, mask)))
-
-    def _estimates(
-        self, measured: Sequence[Floats]
-    ) -> tuple[dict[int, Floats], Mapping[int, float]]:
-        masks = [m.mask for m in self.measurements]
-        return dict(zip(masks, measured, strict=True)), self._variances
+        self._buy({b: math.sqrt(v * prices[b]) / root for b, v in needed.items()})
+        self.error = math.fsum(v * self._variances[b] for b, v in needed.items())
 
 
 class MarginalMechanism(Residual):
@@ -321,20 +338,8 @@ class MarginalMechanism(Residual):
         for mask, product in zip(self.masks, self.workload.products, strict=True):
             if not set(downward_closure([mask])) <= set(self._variances):
                 raise InvalidParameter("the strategy does not support the workload")
-            grams: dict[int, Floats] = {}
-            scale = product.weight**2
-            for i, factor in enumerate(product.queries.factors):
-                if not mask >> i & 1:
-                    scale *= float((factor.dense()[:, 0] ** 2).sum())
-                elif not isinstance(factor, Identity):
-                    grams[i] = factor.gram()
-            own, spread = [], []
-            for i, basis in enumerate(self.bases):
-                t, s = basis.errors(grams.get(i))
-                own.append(t)
-                spread.append(s)
-            found = spread_down({mask: 1.0}, own, spread)
-            total += scale * math.fsum(v * self._variances[b] for b, v in found.items())
+            found = self._coefficients(mask, product)
+            total += math.fsum(v * self._variances[b] for b, v in found.items())
         return total
 
     def measure(self, k: int, table: Integers, noise: Integers) -> Floats:

@@ -41,6 +41,8 @@ from dpsql.workload.residual_bases import Basis, Integers
 Grams = Mapping[int, Floats]
 
 _INT64 = 2**63 - 1
+#: Leading bits that the parameter of a noise keeps: rounded up, so that nothing is spent beyond.
+ROUNDED_BITS = 24
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def noise_shape(bases: Sequence[Basis], mask: int) -> tuple[int, ...]:
     return tuple(bases[i].rows for i in attributes_of(mask))
 
 
-def noise_variances(chosen: ResidualPlan, bits: int = 24) -> dict[int, Fraction]:
+def noise_variances(chosen: ResidualPlan, bits: int = ROUNDED_BITS) -> dict[int, Fraction]:
     """Return the variance of the integer noise of each residual, rounded up.
 
     Each is ``sigma_B^2`` times the squared scales of the attributes, rounded up to ``bits``
@@ -231,7 +233,7 @@ def noise_variances(chosen: ResidualPlan, bits: int = 24) -> dict[int, Fraction]
     says what the rounded variances cost.
     """
     return {
-        mask: _round_up(Fraction(variance) * _scale(chosen.bases, mask) ** 2, bits)
+        mask: round_up(Fraction(variance) * _scale(chosen.bases, mask) ** 2, bits)
         for mask, variance in chosen.variances.items()
     }
 
@@ -288,8 +290,8 @@ def measure(table: Integers, mask: int, bases: Sequence[Basis], noise: Integers)
             f"a table of shape {table.shape} and noise of shape {noise.shape} "
             f"do not measure the residual over attributes {attributes}"
         )
-    largest = math.prod(bases[i].lattice_bound() for i in attributes) * _largest(table)
-    if largest + _largest(noise) > _INT64:
+    largest = math.prod(bases[i].lattice_bound() for i in attributes) * largest_of(table)
+    if largest + largest_of(noise) > _INT64:
         table, noise = table.astype(object), noise.astype(object)
     values = table
     for axis, i in enumerate(attributes):
@@ -300,7 +302,8 @@ def measure(table: Integers, mask: int, bases: Sequence[Basis], noise: Integers)
     return noisy
 
 
-def _largest(values: Integers) -> int:
+def largest_of(values: Integers) -> int:
+    """Return the largest magnitude, 0 of no values."""
     return max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
 
 
@@ -308,7 +311,8 @@ def _scale(bases: Sequence[Basis], mask: int) -> int:
     return math.prod(bases[i].scale for i in attributes_of(mask))
 
 
-def _round_up(value: Fraction, bits: int) -> Fraction:
+def round_up(value: Fraction, bits: int = ROUNDED_BITS) -> Fraction:
+    """Round a positive number up to so many leading bits, which exact samplers can take."""
     grain = Fraction(2) ** (value.numerator.bit_length() - value.denominator.bit_length() - bits)
     return math.ceil(value / grain) * grain
 

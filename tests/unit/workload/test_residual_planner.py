@@ -206,7 +206,7 @@ def test_sums_beyond_64_bits_stay_exact():
 
 def test_variances_are_rounded_up_only():
     for value in (Fraction(1, 3), Fraction(10**9 + 1, 7), Fraction(1, 10**9), Fraction(4)):
-        up = rp._round_up(value, 24)
+        up = rp.round_up(value, 24)
         assert value <= up <= value * (1 + Fraction(1, 2**22))
         assert up.denominator & (up.denominator - 1) == 0
 
