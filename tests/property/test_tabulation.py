@@ -101,8 +101,9 @@ def test_every_combination_is_counted_as_group_by_does(odd: Any) -> None:
     print(f"seed {seed}")  # noqa: T201
     random_ = random.Random(seed)
     with asking.silent(odd, "odd") as session:
-        some = 0
-        for case in range(CASES):
+        some = case = 0
+        # of 200 databases not as many combinations have a row with probability below 1e-12
+        while case < CASES or (some <= CASES and case < 200):
             session.execute("begin")
             texts = fill(session, random_, "odd")
             session.execute("commit")
@@ -117,6 +118,7 @@ def test_every_combination_is_counted_as_group_by_does(odd: Any) -> None:
             expected = plain(session, "odd", first, second, sets, inside or ["true"])
             assert {k: v for k, v in found.items() if v} == expected
             some += len(expected)
+            case += 1
             session.execute("rollback")
         assert some > CASES
 
@@ -200,5 +202,6 @@ def test_a_unit_moves_the_counts_by_its_own_results_alone(odd: Any, mutant: str 
             # one that finds nothing must have looked at units that are cut
             if violations or reached > 20:
                 break
-    assert reached > 0
+    # of 60 databases none cuts a unit off with probability below 1e-12
+    assert violations or reached > 0
     assert bool(violations) == (mutant is not None)
