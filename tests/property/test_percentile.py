@@ -110,7 +110,7 @@ def test_large_data_are_found_closely(share: Fraction, least: int, most: int) ->
         counts[source.randrange(1000, 3001) - 1] += 1
     noise = SystemNoise()
     cells = [percentile._cell(counts, share, 1, Fraction(1), noise) for _ in range(20)]
-    # each is missed with a probability below 1/4: ten of 20 below 1e-2, all but four below 1e-9
+    # each is missed with a probability below 1/20 (3 % measured): all but four of 20 below 1e-16
     assert sum(least <= cell <= most for cell in cells) > 4, f"seed {seed}: {cells}"
 
 
