@@ -16,11 +16,11 @@ from dpsql.engine.compute import compute
 from dpsql.engine.finish import finish
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.payload import Payload
-from dpsql.engine.prepare import Prepared, prepare
+from dpsql.engine.prepare import Prepared, confirm_read, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import unbounded, uncovered, unjoined, warning, without_effect
-from dpsql.errors import DeclarationsChanged, LedgerUnavailable, ReleaseFailed
+from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.model import Charge, Hit
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _debit_and_run(
     try:
         _say_heuristic(quote.label, quote.method, services)
         payload = compute(quote, services)
-        _confirm_counted(prepared, services)
+        confirm_read(prepared.relations, prepared.fingerprint, services)
     except BaseException:
         services.ledger.fail(opened)
         raise
@@ -181,17 +181,6 @@ def _say_heuristic(label: str, method: str, services: Services) -> None:
             "The owners of all protected relations of the question allowed such methods.",
             "SET dp.method = auto answers with a proof.",
         )
-
-
-def _confirm_counted(prepared: Prepared, services: Services) -> None:
-    """Refuse what was counted if anything was swapped under a name meanwhile."""
-    try:
-        services.catalog.confirm(prepared.relations, prepared.fingerprint)
-    except DeclarationsChanged:
-        raise ReleaseFailed(
-            "a relation or a declaration of the question changed while it was answered",
-            hint="Ask again when the change is done.",
-        ) from None
 
 
 def cache_key(quote: Quote, fingerprint: str) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import NotAnswerable, UnsupportedConstruct
+from dpsql.errors import DeclarationsChanged, NotAnswerable, ReleaseFailed, UnsupportedConstruct
 from dpsql.model import JoinQuery, Question
 
 if TYPE_CHECKING:
@@ -88,6 +88,17 @@ def names_of(
     own = (oid for kind in ("types", "collations") for oid in analysis[kind])
     seen = {*services.catalog.seen, *named, *(int(oid) for oid in own if int(oid) >= FIRST_OWN)}
     return named, tuple(sorted(seen))
+
+
+def confirm_read(relations: Sequence[int], fingerprint: str, services: Services) -> None:
+    """Refuse what was counted, and charged, if anything was swapped under a name meanwhile."""
+    try:
+        services.catalog.confirm(relations, fingerprint)
+    except DeclarationsChanged:
+        raise ReleaseFailed(
+            "a relation or a declaration changed while it was read",
+            hint="Ask again when the change is done.",
+        ) from None
 
 
 def require_rows(question: Question, what: str) -> None:

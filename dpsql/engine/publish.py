@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.bounding import PROVED
-from dpsql.engine.release import Outcome, Terms, release
+from dpsql.engine.release import Outcome, release
+from dpsql.engine.release_comments import comment
 from dpsql.engine.release_table import check_name, columns, create, fill, grouping, table_name
+from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
 from dpsql.errors import InvalidParameter, PermissionDenied
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
+from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier, show_name
 
 if TYPE_CHECKING:
@@ -27,10 +31,10 @@ if TYPE_CHECKING:
 _NAMED_LEVELS = 100
 _STORE = """
 insert into dp.stored_release (name, question, mechanism, noise, epsilon, delta, rho, rho_delta,
-  rows_of_a_unit, roots, relations, spend, role_name, role_oid, released_at, cells, rmse, domain,
+  rows_of_a_unit, relations, spend, role_name, role_oid, released_at, cells, rmse, domain,
   terms, sets, span, protected, incarnation)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, clock_timestamp(), $15, $16,
-  $17, $18, $19, $20, $21, (select i.token from dp.ledger_incarnation as i))
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp(), $14, $15, $16,
+  $17, $18, $19, $20, (select i.token from dp.ledger_incarnation as i))
 """
 _OWN = """
 select r.question, r.terms::text as terms, r.epsilon::text as epsilon,
@@ -103,18 +107,25 @@ def refresh(
     if raw["rows"]:
         rows = replace(rows, max_rows_contributed=Fraction(raw["rows"]))
     outcome = release(str(kept[0]), terms, role, rows, services, in_snapshot)
-    readers = services.database.execute(
-        "select string_agg(g.grantee::regrole::text, ', ') as names from pg_class as c,"
-        " aclexplode(c.relacl) as g where c.oid = to_regclass($1) and g.grantee <> $2::oid"
-        " and g.grantee <> c.relowner",
-        [("text", table_name(name)), ("int8", role.oid)],
-    )[0][0]
+    readers = [
+        str(row[0])
+        for row in services.database.execute(
+            "select g.grantee::regrole::text as name from pg_class as c, aclexplode(c.relacl) as g"
+            " where c.oid = to_regclass($1) and g.grantee <> $2::oid and g.grantee <> c.relowner"
+            " order by 1",
+            [("text", table_name(name)), ("int8", role.oid)],
+        )
+    ]
     services.database.execute("select dp.drop_release($1) is null as done", [("text", name)])
     written = _written(name, outcome, terms, role, services)
     if readers:
-        services.note(
-            f"the new numbers are not shared yet with {readers}: use dp.share_release, which"
-            " charges them"
+        calls = " ".join(
+            f"SELECT dp.share_release({literal(name)}, {literal(reader)});" for reader in readers
+        )
+        services.warn(
+            f"{', '.join(readers)} cannot read {show_name('dpv', name)} any more",
+            "The new numbers are paid for by nobody but the role that measured them.",
+            f"The owner of the relations shares them, which charges each reader: {calls}",
         )
     return written
 
@@ -182,6 +193,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
     admitted, priced = outcome.admitted, outcome.priced
     create(name, admitted.released, services)
     cells = fill(name, outcome, services)
+    comment(name, outcome, services)
     database = services.database
     database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(role.name)}")
     database.execute(f"ANALYZE {table_name(name)}")
@@ -205,7 +217,6 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
             ("numeric", amount_text(priced.rho)),
             ("numeric", amount_text(priced.rho_delta)),
             ("int4", admitted.rows),
-            ("int4[]", list(admitted.question.roots)),
             ("oid[]", list(admitted.relations)),
             ("int8", outcome.spend),
             ("text", role.name),
@@ -237,6 +248,7 @@ def _domain(released: Released) -> list[dict[str, Any]]:
 def _sets(released: Released) -> list[dict[str, Any]]:
     """Describe what was asked: grouping sets with the forms of their keys."""
     question = released.question
+    names = [key.name for key in question.keys]
     return [
         {
             "query": asked.query + 1,
@@ -245,10 +257,19 @@ def _sets(released: Released) -> list[dict[str, Any]]:
                 [question.keys[p.key].name, p.form.kind, *([p.form.width] if p.form.width else [])]
                 for p in asked.parts
             ],
-            "where": [" OR ".join(c.sql for c in p.either) for p in asked.where],
+            "where": [" OR ".join(_shown(c.sql, names) for c in p.either) for p in asked.where],
         }
         for asked in question.sets
     ]
+
+
+def _shown(condition: str, names: Sequence[str]) -> str:
+    """Write a condition on levels with the names of the keys."""
+
+    def named(found: re.Match[str]) -> str:
+        return show_name(names[int(found[1])]) if found[1] else found[0]
+
+    return re.sub(r"""'(?:[^']|'')*'|r0\."k(\d+)\"""", named, condition)
 
 
 def _protected(question: WorkloadQuestion) -> list[str]:
@@ -309,6 +330,7 @@ def share(name: str, role: int, services: Services) -> None:
             label=PROVED,
             question=question,
             key=key,
+            what="share",
         )
     )
     if not isinstance(opened, Hit):

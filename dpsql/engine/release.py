@@ -9,25 +9,18 @@ published is a function of the noisy measurements (section 2).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
 from dpsql.engine.bounding import PROVED
-from dpsql.engine.prepare import DEFAULT_COLLATION, check_collations, names_of
+from dpsql.engine.prepare import DEFAULT_COLLATION, check_collations, confirm_read, names_of
 from dpsql.engine.refresh import show_phase
 from dpsql.engine.release_domain import Released, build
-from dpsql.engine.release_noise import MOST_EXACT
-from dpsql.engine.request import Role, Settings, exact
-from dpsql.errors import (
-    DeclarationsChanged,
-    InvalidParameter,
-    LedgerUnavailable,
-    NotAnswerable,
-    ReleaseFailed,
-)
+from dpsql.engine.release_price import Priced, choose, told
+from dpsql.engine.release_terms import Terms
+from dpsql.engine.request import Role, Settings
+from dpsql.errors import InvalidParameter, LedgerUnavailable, NotAnswerable
 from dpsql.ledger.model import Charge, Hit
 
 if TYPE_CHECKING:
@@ -35,83 +28,17 @@ if TYPE_CHECKING:
 
     from dpsql.engine.services import Services
     from dpsql.query.asked import WorkloadQuestion
-    from dpsql.workload.matrix import Floats, Order
-    from dpsql.workload.mechanism import Budget, Mechanism
+    from dpsql.workload.matrix import Floats
 
-MECHANISMS = (
-    *("auto", "identity", "workload", "opt_kron", "opt_m", "residual_planner"),
-    *("opt_0", "eigen_design", "aim", "pairs"),
-)
-POSTPROCESS = ("none", "non_negative", "integral")
 #: Phases that ``dp.progress`` shows.
 SELECTING, MEASURING, PUBLISHING = 6, 7, 8
-NOISES = {1: "laplace", 2: "gaussian"}
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a call of ``dp.release`` says beside the statement.
-
-    ``epsilon`` and ``delta`` are ``None`` where the session's settings hold.
-    """
-
-    epsilon: str | None = None
-    delta: str | None = None
-    mechanism: str = "auto"
-    postprocess: str = "none"
-    weights: tuple[float, ...] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        epsilon: str | None,
-        delta: str | None,
-        mechanism: str | None,
-        postprocess: str | None,
-        weights: Sequence[float | None] | None,
-    ) -> Terms:
-        """Read the parameters of a call; NULL is what is not said."""
-        if weights is not None and None in weights:
-            raise InvalidParameter('parameter "weights" must not hold NULL')
-        return cls(
-            epsilon,
-            delta,
-            "auto" if mechanism is None else mechanism.lower(),
-            "none" if postprocess is None else postprocess.lower(),
-            None if weights is None else tuple(float(w) for w in weights if w is not None),
-        )
-
-    def settings(self, own: Settings) -> Settings:
-        """Return the session's settings with what the call says in their place, checked.
-
-        Raises
-        ------
-        InvalidParameter
-            Names the parameter that is out of range.
-        """
-        changed: dict[str, Any] = {}
-        if self.epsilon is not None:
-            changed["epsilon"] = exact("epsilon", self.epsilon)
-        if self.delta is not None:
-            changed["delta"] = exact("delta", self.delta)
-        found = replace(own, **changed)
-        found.check()
-        if self.mechanism not in MECHANISMS:
-            raise InvalidParameter(
-                f'parameter "mechanism" must be one of {", ".join(MECHANISMS)}',
-                detail=f"Got {self.mechanism}.",
-            )
-        if self.postprocess not in POSTPROCESS:
-            raise InvalidParameter(
-                f'parameter "postprocess" must be one of {", ".join(POSTPROCESS)}',
-                detail=f"Got {self.postprocess}.",
-            )
-        for weight in self.weights or ():
-            if not 0 < weight < float("inf"):
-                raise InvalidParameter(
-                    'parameter "weights" must hold positive numbers', detail=f"Got {weight:g}."
-                )
-        return found
+#: Which relations are protected or public, and since when they are as they are.
+_POLICIES = """
+select string_agg(concat_ws(' ', p.relation::oid, p.kind, p.root,
+                            extract(epoch from p.declared_at)),
+                  ', ' order by p.relation::oid) as policies
+  from dp.policy as p where p.relation::oid = any ($1) or p.root = any ($2)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,28 +49,13 @@ class Admitted:
     released: Released
     relations: tuple[int, ...]
     fingerprint: str
+    policies: str
     rows: int
 
     @property
     def question(self) -> WorkloadQuestion:
         """What is asked."""
         return self.released.question
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """A selected mechanism and what it costs."""
-
-    mechanism: Mechanism
-    epsilon: Fraction
-    delta: Fraction
-    rho: Fraction
-    rho_delta: Fraction
-
-    @property
-    def noise(self) -> str:
-        """``laplace`` or ``gaussian``."""
-        return NOISES[self.mechanism.budget.order]
 
 
 def admit(text: str, terms: Terms, settings: Settings, services: Services) -> Admitted:
@@ -160,10 +72,14 @@ def admit(text: str, terms: Terms, settings: Settings, services: Services) -> Ad
         check_collations([question.counted], services)
     _, relations = names_of(analysis, services)
     fingerprint = services.catalog.fingerprint(relations)
+    policies = services.database.execute(
+        _POLICIES, [("oid[]", list(relations)), ("int4[]", list(question.roots))]
+    )
     rows = _rows_of_a_unit(question, settings)
     released = build(question, terms.weights, services.database)
     services.catalog.confirm(relations, fingerprint)
-    return Admitted(str(analysis["sql"]), released, relations, fingerprint, rows)
+    told = str(policies[0][0])
+    return Admitted(str(analysis["sql"]), released, relations, fingerprint, told, rows)
 
 
 def _rows_of_a_unit(question: WorkloadQuestion, settings: Settings) -> int:
@@ -179,124 +95,6 @@ def _rows_of_a_unit(question: WorkloadQuestion, settings: Settings) -> int:
             hint="SET dp.max_rows_contributed = 10, for example: of each unit as many rows count.",
         )
     return chosen
-
-
-# -- price ------------------------------------------------------------------------------
-
-
-def budgets(settings: Settings, rows: int, database: Any) -> list[Budget]:
-    """Return what noise may cost: Gaussian where delta allows it, and Laplace."""
-    from dpsql.engine.release_noise import reserve
-    from dpsql.workload.mechanism import Budget
-
-    found = []
-    if settings.delta > 0:
-        kept = settings.delta - reserve(settings.epsilon)
-        if kept > 0:
-            text = database.execute(
-                "select dp.zcdp_rho($1, $2)::text as rho",
-                [("numeric", _decimal(settings.epsilon)), ("numeric", _decimal(kept))],
-            )[0][0]
-            if Fraction(text) > 0:
-                found.append(Budget(2, Fraction(text), rows))
-    found.append(Budget(1, settings.epsilon, rows))
-    return found
-
-
-def _decimal(value: Fraction) -> str:
-    """Write an amount as a decimal, rounded down at 60 places."""
-    scaled = value * 10**60 // 1
-    digits = f"{int(scaled):061d}"
-    return f"{digits[:-60]}.{digits[-60:]}"
-
-
-def choose(
-    admitted: Admitted,
-    terms: Terms,
-    settings: Settings,
-    services: Services,
-    *,
-    every: bool = False,
-) -> tuple[list[Priced], list[tuple[str, str, str]]]:
-    """Select the strategies of the mechanisms that are asked for, the best first.
-
-    ``every`` looks at those too that cannot be the best.
-
-    Returns
-    -------
-    found : list of Priced
-        By expected error.
-    refused : list of (mechanism, noise, reason)
-        Those that cannot answer.
-    """
-    from dpsql.workload.candidates import candidates, quick, worth_trying
-
-    released = admitted.released
-    work = released.workload
-
-    def names(order: Order) -> Sequence[str]:
-        if terms.mechanism != "auto":
-            return (terms.mechanism,)
-        return quick(work) if every else worth_trying(work, order)
-
-    allowed = budgets(settings, admitted.rows, services.database)
-    found, refused = candidates(work, allowed, services.database.tick, names)
-    reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
-    if settings.delta > 0 and all(b.order == 1 for b in allowed):
-        why = "delta is too small for it at such an epsilon"
-        reasons += [(name, NOISES[2], why) for name in names(2)]
-    priced = []
-    for mechanism in found:
-        if settings.delta == 0 and mechanism.draws > MOST_EXACT:
-            why = f"it draws {mechanism.draws} numbers, and more than {MOST_EXACT} need delta > 0"
-            reasons.append((mechanism.name, NOISES[mechanism.budget.order], why))
-            continue
-        try:
-            priced.append(_priced(mechanism, settings))
-        except InvalidParameter as error:  # noise that does not fit 64 bits
-            reasons.append((mechanism.name, NOISES[mechanism.budget.order], _reason(error)))
-    return priced, reasons
-
-
-def _reason(error: InvalidParameter) -> str:
-    told = f"{error.message}: {error.detail}" if error.detail else error.message
-    if not error.hint:
-        return told
-    return f"{told.removesuffix('.')}. {error.hint}"
-
-
-def _told(refused: Sequence[tuple[str, str, str]]) -> str:
-    """List why mechanisms cannot answer, each reason once."""
-    noises: dict[tuple[str, str], list[str]] = {}
-    for name, noise, why in refused:
-        noises.setdefault((name, why), []).append(noise)
-    return "\n".join(
-        f"{name} with {' or '.join(found)} noise: {why}" for (name, why), found in noises.items()
-    )
-
-
-def _priced(mechanism: Mechanism, settings: Settings) -> Priced:
-    """Price a mechanism with the noise that it will have (docs/proofs/wide_noise.md)."""
-    from dpsql.core.composition import rho_of
-    from dpsql.engine.release_noise import added, zcdp
-
-    if mechanism.budget.order == 2:
-        price = zcdp(mechanism)
-        return Priced(mechanism, settings.epsilon, settings.delta, price.rho, price.delta)
-    epsilon = mechanism.loss
-    delta = added(mechanism, epsilon)  # refuses what does not fit 64 bits, however it is drawn
-    if settings.delta == 0:
-        delta = Fraction(0)
-    elif delta > settings.delta:
-        raise InvalidParameter(
-            "noise from tables costs more delta than is given",
-            detail=f"It adds {float(delta):.3g}.",
-            hint="Use a larger delta, or delta => 0, where every number is drawn exactly.",
-        )
-    return Priced(mechanism, epsilon, delta, rho_of(epsilon), delta)
-
-
-# -- release ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +149,7 @@ def release(
     if not found:
         raise NotAnswerable(
             "no mechanism can answer this workload",
-            detail=_told(refused),
+            detail=told(refused),
             hint="SELECT * FROM dp.plan_release('...') says what each mechanism can do.",
         )
     priced = found[0]
@@ -368,7 +166,7 @@ def release(
     try:
         _show(MEASURING, admitted, services)
         measured = in_snapshot(lambda: measure(admitted, priced, services))
-        _confirm(admitted, services)
+        confirm_read(admitted.relations, admitted.fingerprint, services)
     except BaseException:
         services.ledger.fail(opened)
         raise
@@ -390,16 +188,6 @@ def _show(phase: int, admitted: Admitted, services: Services) -> None:
         show_phase(oid, phase, services)
 
 
-def _confirm(admitted: Admitted, services: Services) -> None:
-    try:
-        services.catalog.confirm(admitted.relations, admitted.fingerprint)
-    except DeclarationsChanged:
-        raise ReleaseFailed(
-            "a relation or a declaration of the workload changed while it was measured",
-            hint="Release again when the change is done.",
-        ) from None
-
-
 def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) -> Charge:
     return Charge(
         role=role.oid,
@@ -415,16 +203,22 @@ def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) 
         question=admitted.text,
         key=_key(admitted, priced),
         fresh=settings.fresh,
+        what="release",
     )
 
 
 def _key(admitted: Admitted, priced: Priced) -> bytes:
-    """Return what determines the law of the measurements, of what they cost, and of their form."""
+    """Return what determines the law of the measurements, of what they cost, and of their form.
+
+    Of the declarations only those of what is read take part: the fingerprint's first part, which
+    changes with any of the database, does not (PRIVACY.md section 7: policy and domain versions).
+    """
     mechanism = priced.mechanism
     parts = (
         "release",
         __version__,
-        admitted.fingerprint.rpartition("#")[0],
+        admitted.fingerprint.rpartition("#")[0].partition("|")[2],
+        admitted.policies,
         admitted.question.block,
         repr([(level.keys, level.values) for level in admitted.released.attributes]),
         mechanism.name,

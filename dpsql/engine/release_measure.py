@@ -16,7 +16,8 @@ from dpsql.errors import NotAnswerable, ReleaseFailed
 MOST_KEPT = 1 << 22
 
 if TYPE_CHECKING:
-    from dpsql.engine.release import Admitted, Priced
+    from dpsql.engine.release import Admitted
+    from dpsql.engine.release_price import Priced
     from dpsql.engine.services import Services
     from dpsql.statistics.tabulation import Marginals, Tabulation
     from dpsql.workload.matrix import Floats

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpsql.engine.request import MAX_EPSILON
 from dpsql.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ def reserve(epsilon: Fraction) -> Fraction:
     from dpsql.core.wide import SUM_DISTANCE, TABLE_DISTANCE
 
     return delta_of_distance(epsilon, _MOST_DRAWS * _MOST_TERMS * (TABLE_DISTANCE + SUM_DISTANCE))
+
+
+def most_epsilon(delta: Fraction) -> int:
+    """Return the largest whole epsilon at which `reserve` leaves some of delta, or 0."""
+    return next((e for e in range(int(MAX_EPSILON), 0, -1) if reserve(Fraction(e)) < delta), 0)
 
 
 def distance(mechanism: Mechanism) -> Fraction:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from typing import TYPE_CHECKING
 
-from dpsql.engine.release import Terms, admit, choose
-from dpsql.engine.release_domain import Released
+from dpsql.engine.release import admit
+from dpsql.engine.release_price import choose
+from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Settings
+from dpsql.workload.names import AUTO
 
 if TYPE_CHECKING:
+    from dpsql.engine.release import Admitted
+    from dpsql.engine.release_price import Priced
     from dpsql.engine.services import Services
+
+_UNKNOWN = "; its expected error is not known, since it depends on the data"
 
 
 def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[list[str | None]]:
@@ -21,11 +27,10 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
     """
     settings = terms.settings(own)
     admitted = admit(text, terms, settings, services)
-    found, refused = choose(
-        admitted, replace(terms, mechanism="auto"), settings, services, every=True
-    )
+    found, refused = choose(admitted, terms, settings, services, every=True)
     cells = str(admitted.released.cells)
-    chosen = next((p for p in found if terms.mechanism in ("auto", p.mechanism.name)), None)
+    chosen = next((p for p in found if terms.mechanism in (AUTO, p.mechanism.name)), None)
+    best = found[0].mechanism.rmse if found else math.nan
     rows: list[list[str | None]] = []
     for priced in found:
         rmse = priced.mechanism.rmse
@@ -36,11 +41,11 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
                 _number(priced.epsilon),
                 _number(priced.delta),
                 _number(priced.rho),
-                f"{rmse:.6g}",
-                f"{rmse / found[0].mechanism.rmse:.4g}",
+                None if math.isnan(rmse) else f"{rmse:.6g}",
+                None if math.isnan(rmse) else f"{rmse / best:.4g}",
                 cells,
                 "true" if priced is chosen else "false",
-                _about(admitted.released, admitted.rows),
+                _about(priced, admitted),
             ]
         )
     for name, noise, why in refused:
@@ -48,10 +53,11 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
     return rows
 
 
-def _about(released: Released, rows: int) -> str | None:
-    domain = " x ".join(str(n) for n in released.workload.domain.sizes)
-    units = f"; of each privacy unit {rows} rows count" if rows > 1 else ""
-    return f"domain {domain}{units}"
+def _about(priced: Priced, admitted: Admitted) -> str:
+    domain = " x ".join(str(n) for n in admitted.released.workload.domain.sizes)
+    units = f"; of each privacy unit {admitted.rows} rows count" if admitted.rows > 1 else ""
+    unknown = "" if not math.isnan(priced.mechanism.error) else _UNKNOWN
+    return f"domain {domain}{units}{unknown}"
 
 
 def _number(value: object) -> str:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InvalidParameter
-from dpsql.relation import quote_identifier
+from dpsql.relation import quote_identifier, show_name
 
 if TYPE_CHECKING:
     from dpsql.engine.release import Outcome
-    from dpsql.engine.release_domain import Axis, Released
+    from dpsql.engine.release_domain import Released
+    from dpsql.engine.release_matrices import Axis
     from dpsql.engine.services import Services
     from dpsql.query.asked import AskedSet, WorkloadQuestion
     from dpsql.workload.matrix import Floats
@@ -43,16 +44,20 @@ def columns(question: WorkloadQuestion) -> list[tuple[str, str]]:
         When two columns would have one name, or one has a name that no column can have.
     """
     found = []
-    for column, ranged in zip(question.columns, question.ranged, strict=True):
-        names = [f"{column.name}_low", f"{column.name}_high"] if ranged else [column.name]
-        found += [(name, column.type_name) for name in names]
+    kinds: dict[str, str] = {}
+    for n, names in enumerate(columns_of(question)):
+        found += [(name, question.columns[n].type_name) for name in names]
+        kinds |= dict.fromkeys(names, "key" if is_key(question, n) else "label")
     seen: set[str] = set()
     for name, _ in found:
         if name in seen or name in _OWN:
             raise InvalidParameter(
                 f'the released table would have two columns named "{name}"',
-                detail=f"Its own columns are {', '.join(_OWN)}.",
-                hint=f"Give the key another name: SELECT {name} AS {name}_key, ...",
+                detail=f"Its own columns are {', '.join(_OWN)}."
+                if name in _OWN
+                else "The statement has two columns of that name.",
+                hint=f"Give the {kinds[name]} another name, such as"
+                f" {show_name(f'{name}_{kinds[name]}')}, by AS.",
             )
         if name in _SYSTEM or len(name.encode()) > _MAX_NAME:
             raise InvalidParameter(
@@ -64,6 +69,19 @@ def columns(question: WorkloadQuestion) -> list[tuple[str, str]]:
             )
         seen.add(name)
     return found
+
+
+def columns_of(question: WorkloadQuestion) -> list[list[str]]:
+    """Name for each group column of the statement those of the table: one, or two for ranges."""
+    return [
+        [f"{column.name}_low", f"{column.name}_high"] if ranged else [column.name]
+        for column, ranged in zip(question.columns, question.ranged, strict=True)
+    ]
+
+
+def is_key(question: WorkloadQuestion, column: int) -> bool:
+    """Tell a column of keys from one that shows a constant in every set."""
+    return any(isinstance(s.shown[column], int) for s in question.sets)
 
 
 def table_name(name: str) -> str:
@@ -190,6 +208,6 @@ def grouping(question: WorkloadQuestion, asked: AskedSet) -> int:
     """Return what SQL's GROUPING() of all key columns says: a bit for each that is summed over."""
     result = 0
     for n, shown in enumerate(asked.shown):
-        if any(isinstance(s.shown[n], int) for s in question.sets):
+        if is_key(question, n):
             result = 2 * result + (not isinstance(shown, int))
     return result

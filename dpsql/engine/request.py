@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -91,12 +91,13 @@ class Settings:
         _check_level("intervals", confidence)
         return replace(self, confidence=confidence)
 
-    def check(self) -> None:
-        """Check ranges and the caller's own cap."""
+    def check(self, said: Collection[str] = ()) -> None:
+        """Check ranges and the caller's own cap; ``said`` are parameters of the call."""
+        epsilon, delta = (n if n in said else f"dp.{n}" for n in ("epsilon", "delta"))
         if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
-            _refuse("dp.epsilon", f"at least 0.000001 and at most {MAX_EPSILON}", self.epsilon)
+            _refuse(epsilon, f"at least 0.000001 and at most {MAX_EPSILON}", self.epsilon)
         if not 0 <= self.delta <= MAX_DELTA:
-            _refuse("dp.delta", f"between 0 and {float(MAX_DELTA):g}", self.delta)
+            _refuse(delta, f"between 0 and {float(MAX_DELTA):g}", self.delta)
         _check_level("dp.confidence", self.confidence)
         if not 0 < self.sampling_rate <= 1:
             _refuse("dp.sampling_rate", "greater than 0 and at most 1", self.sampling_rate)
@@ -116,8 +117,8 @@ class Settings:
         if cap is not None and self.epsilon > cap:
             raise InvalidParameter(
                 "the query would spend more than dp.max_epsilon_per_query allows",
-                detail=f"dp.epsilon is {float(self.epsilon):g}, the cap is {float(cap):g}.",
-                hint="Lower dp.epsilon or raise dp.max_epsilon_per_query.",
+                detail=f"{epsilon} is {float(self.epsilon):g}, the cap is {float(cap):g}.",
+                hint=f"Lower {epsilon} or raise dp.max_epsilon_per_query.",
             )
 
 

@@ -35,6 +35,9 @@ class Charge:
         Pay for a new answer even if one is stored.
     text_key : bytes or None
         Identity of the exact text, for `Ledger.peek`.
+    what : str
+        What is charged: a ``question``, a ``release``, or a ``share`` of one that exists, which
+        an owner asks for and another role pays.  Refusals speak of it.
     """
 
     role: int
@@ -51,6 +54,7 @@ class Charge:
     text_key: bytes | None = None
     rho: Fraction | None = None
     rho_delta: Fraction | None = None
+    what: str = "question"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 from dpsql.errors import (
@@ -16,8 +17,34 @@ from dpsql.errors import (
 )
 from dpsql.ledger.amounts import amount_text, generic_rho
 from dpsql.ledger.model import Account, Cap, Charge, Outlook
+from dpsql.relation import show_name
 
 _SHORT = Context(prec=3, rounding=ROUND_FLOOR)
+_ENOUGH = Context(prec=3, rounding=ROUND_CEILING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How a refusal speaks of what was to be charged, and of its parameters."""
+
+    what: str
+    ask: str
+    epsilon: str
+    least: str
+    delta: str
+    free: str
+
+
+_QUESTION = _Words(
+    "question", "Ask", "dp.epsilon", "dp.epsilon =", "dp.delta", "answers that are stored stay free"
+)
+_RELEASE = _Words(
+    "release", "Release", "epsilon", "epsilon =>", "delta", "what was released before stays free"
+)
+
+
+def _words(charge: Charge) -> _Words:
+    return _QUESTION if charge.what == "question" else _RELEASE
 
 
 def shown_time(moment: datetime) -> str:
@@ -43,13 +70,14 @@ def refusal(
         return NoBudget(
             f'role "{name}" has no privacy budget in this database',
             detail="A budget counts once the transaction that granted it has committed.",
+            hint=f"{_grant(charge, None)} gives it one." if charge.what == "share" else None,
         )
     if status == "exceeded_role" and account is not None:
         unit = "rho" if account.composition == "zcdp" else "epsilon"
         return BudgetExceeded(
             f'privacy budget of role "{name}" exceeded',
             detail=(
-                f"The question costs {_cost(charge, account.composition)}; left are"
+                f"The {_words(charge).what} costs {_cost(charge, account.composition)}; left are"
                 f" {unit} = {_left(account.budget_loss, account.spent_loss)} and"
                 f" delta = {_left(account.budget_delta, account.spent_delta)}{_place(account)}."
             ),
@@ -89,19 +117,20 @@ def _exceeded(charge: Charge, cap: Cap | None) -> BudgetExceeded:
     name = "a protected relation" if cap is None else f"relation {cap.relation}"
     argument = "relation" if cap is None else "'" + cap.relation.replace("'", "''") + "'"
     owner = f"the owner for SELECT dp.set_root_cap({argument}, epsilon, delta)"
-    cost = f"The question costs {_cost(charge)}"
+    words = _words(charge)
+    cost = f"The {words.what} costs {_cost(charge)}"
     if cap is not None and cap.exhausted:
         return BudgetExceeded(
             f"privacy budget of {name} exceeded",
             detail=f"{cost}; its owner's cap leaves nothing for any role.",
-            hint=f"Ask {owner}; answers that are stored stay free for those who paid for them.",
+            hint=f"Ask {owner}; {words.free} for those who paid for them.",
         )
     return BudgetExceeded(
         f"privacy budget of {name} exceeded",
         detail=f"{cost}, more than its owner's cap leaves for all roles.",
         hint=(
-            "Ask with a smaller dp.epsilon or dp.delta (0 where the question allows it), or ask"
-            f" {owner}."
+            f"{words.ask} with a smaller {words.epsilon} or {words.delta} (0 where the"
+            f" {words.what} allows it), or ask {owner}."
         ),
     )
 
@@ -139,20 +168,39 @@ def _root(square: Fraction) -> Decimal:
 
 
 def _smaller(account: Account, charge: Charge) -> str:
-    wait = ""
+    if charge.what == "share":
+        return f"{_grant(charge, account)} gives the role enough."
+    words, wait = _words(charge), ""
     if account.window_end is not None:
         wait = f"wait for the next window, which begins at {shown_time(account.window_end)}, "
     if account.budget_loss - account.spent_loss <= 0:
         ask = "Ask" if not wait else f"{wait[0].upper()}{wait[1:]}or ask"
-        return f"{ask} the owner of the data for more budget; answers that are stored stay free."
+        return f"{ask} the owner of the data for more budget; {words.free}."
     fitting = _fitting(account, charge)
-    ask = f"at most dp.epsilon = {fitting}" if fitting else "a smaller dp.epsilon or dp.delta"
-    if fitting and charge.delta > account.budget_delta - account.spent_delta:
-        ask += " and a smaller dp.delta"
-    return (
-        f"Ask with {ask}, {wait}or ask the owner for more budget; answers that are stored stay"
-        " free."
+    ask = f"a smaller {words.epsilon} or {words.delta}"
+    if fitting:
+        ask = f"at most {words.least} {fitting}"
+        if charge.delta > account.budget_delta - account.spent_delta:
+            ask += f" and a smaller {words.delta}"
+    return f"{words.ask} with {ask}, {wait}or ask the owner for more budget; {words.free}."
+
+
+def _grant(charge: Charge, account: Account | None) -> str:
+    """Write the grant that would let a role pay, for the owner who shares a release with it."""
+    role = show_name(charge.role_name).replace("'", "''")
+    if account is None:
+        loss, delta = charge.epsilon, charge.delta
+    elif account.composition == "basic":
+        loss = max(account.budget_loss, account.spent_loss + charge.epsilon)
+        delta = max(account.budget_delta, account.spent_delta + charge.delta)
+    else:  # limits in rho
+        return f"SELECT dp.grant_budget('{role}', <epsilon>, <delta>) with more than it has"
+    amounts = ", ".join(
+        f"{name} => {_written(_ENOUGH.divide(Decimal(x.numerator), Decimal(x.denominator)))}"
+        for name, x in (("epsilon", loss), ("delta", delta))
     )
+    window = f", budget_window => '{account.window}'" if account and account.window else ""
+    return f"SELECT dp.grant_budget('{role}', {amounts}{window})"
 
 
 def _place(account: Account) -> str:
@@ -169,4 +217,11 @@ def _short(value: Fraction) -> str:
     exact = Decimal(amount_text(value)).normalize()
     if exact == exact.to_integral_value():
         return f"{exact:f}"
-    return f"{exact:.6g}" if len(exact.as_tuple().digits) > 6 else f"{exact:g}"
+    if len(exact.as_tuple().digits) > 6:
+        exact = Decimal(f"{exact:.6g}").normalize()
+    return _written(exact)
+
+
+def _written(value: Decimal) -> str:
+    short = value.normalize()
+    return f"{short:f}" if short == short.to_integral_value() else f"{short:g}"

@@ -94,7 +94,7 @@ class WorkloadQuestion:
     canonical : str
         Equal for equal workloads over equal blocks.
     block : str
-        Identifies the block and its keys.
+        Identifies the block, its keys, and what is declared of what they read.
     reads : Reads
         The block, to compare questions with.
     """

@@ -39,11 +39,15 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """``conditions`` drop rows whose key lies outside a declared domain."""
+    """``conditions`` drop rows whose key lies outside a declared domain.
+
+    ``missing`` are the positions of the keys that have no public domain, ``hint`` declares these.
+    """
 
     group_domains: tuple[GroupDomain, ...] | None
     conditions: tuple[Expr, ...]
     hint: str | None
+    missing: tuple[int, ...] = ()
 
 
 def plan(graph: Graph, catalog: Catalog) -> Domains:
@@ -78,7 +82,7 @@ class _Planner:
         self.public: list[PublicKey] = []
         self.declared: dict[int, list[int]] = {}
         self.conditions: dict[Expr, None] = {}
-        self.missing: list[str] = []
+        self.missing: dict[int, str] = {}
 
     def key(self, position: int, key: Expr) -> None:
         (occurrence,) = key.occurrences()
@@ -105,12 +109,13 @@ class _Planner:
             self.found.append(_listed(position, key, values, self._about(key)))
             return
         name = next(n for n, d in zip(columns, domains, strict=True) if d is None)
-        self.missing.append(_declaration(relation, columns[name]))
+        self.missing[position] = _declaration(relation, columns[name])
 
     def finish(self) -> Domains:
         conditions = tuple(self.conditions)
         if self.missing:
-            return Domains(None, conditions, "; ".join(dict.fromkeys(self.missing)))
+            hint = "; ".join(dict.fromkeys(self.missing.values()))
+            return Domains(None, conditions, hint, tuple(self.missing))
         self.found.extend(public_domains(self.graph, self.public, conditions))
         for occurrence, positions in self.declared.items():
             for together in self._sharing(positions):

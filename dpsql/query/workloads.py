@@ -27,7 +27,7 @@ from dpsql.query.asked import (
 )
 from dpsql.query.canonical import describe
 from dpsql.query.catalog import Catalog
-from dpsql.query.domains import plan
+from dpsql.query.domains import Domains, plan
 from dpsql.query.emit import emit
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Flattener, Scope
@@ -36,7 +36,7 @@ from dpsql.query.grouping_sets import parse_workload
 from dpsql.query.ir import Expr, column, map_columns, render
 from dpsql.query.normalise import normalise
 from dpsql.query.pipeline import graph_of, output_columns, shallow
-from dpsql.query.screen import screen
+from dpsql.query.screen import aggregate_names, screen
 from dpsql.query.syntax import Node, Select
 from dpsql.relation import Relation, base
 
@@ -103,6 +103,12 @@ class _Reader:
                     Builder(self.catalog, scope.lookup),
                 )
             )
+        if aggregate_names(self.analysis, self.catalog):
+            raise UnsupportedConstruct(
+                "a release counts rows by dp_count(*), not by other aggregates",
+                hint="Write dp_count(*) for count(*); ask for sums and other aggregates in"
+                " questions of their own.",
+            )
         screen(self.analysis, self.catalog, own=frozenset(FORMS))
         assert first is not None  # noqa: S101 - a statement has a query
         relations = first.block.relations
@@ -116,6 +122,7 @@ class _Reader:
             self._find_value(query)
             for node in query.select.group:
                 query.parts[node] = self._part(query, node)
+        grouped = len(self.keys)
         common = [c for c in queries[0].conditions if all(c in q.conditions for q in queries)]
         wheres = [self._where(q, [c for c in q.conditions if c not in common]) for q in queries]
         if len(self.keys) > MAX_KEYS:
@@ -131,17 +138,20 @@ class _Reader:
         graph = graph_of(first, common, self.keys, self.catalog)
         domains = plan(graph, self.catalog)
         if domains.group_domains is None:
-            raise MissingDeclaration(
-                "a release needs a public domain of each group key", hint=f"{domains.hint};"
-            )
+            raise _undeclared(domains, grouped)
         if domains.conditions:
             graph = graph_of(first, [*common, *domains.conditions], self.keys, self.catalog)
         _require_one_row_each(graph)
         emitted = emit(graph)
         _require_determined(emitted.query)
         sets, ranged = self._sets(queries, wheres)
+        used = [*first.block.conjuncts, *self.keys]
         block = "\n".join(
-            [describe(emitted), *(f"{d.positions} {d.identity}" for d in domains.group_domains)]
+            [
+                describe(emitted),
+                *(f"{d.positions} {d.identity}" for d in domains.group_domains),
+                *_declared(relations, used),
+            ]
         )
         shown = tuple(c for i, c in enumerate(self.columns) if i != self.value)
         return WorkloadQuestion(
@@ -357,6 +367,20 @@ def _require_one_row_each(graph: Graph) -> None:
         )
 
 
+def _undeclared(domains: Domains, grouped: int) -> MissingDeclaration:
+    """Refuse keys without a public domain; those from ``grouped`` on are of conditions."""
+    if any(key < grouped for key in domains.missing):
+        return MissingDeclaration(
+            "a release needs a public domain of each group key", hint=f"{domains.hint};"
+        )
+    return MissingDeclaration(
+        "a condition of one query of a release needs a public domain of its column",
+        detail="It is evaluated on the column's values, since other queries count rows that do not"
+        " meet it; a condition that all queries have may be on any column.",
+        hint=f"{domains.hint};",
+    )
+
+
 def _require_determined(query: JoinQuery) -> None:
     """Refuse joins in which one protected row can have several results."""
     if query.unit is not None:
@@ -377,6 +401,16 @@ def _require_determined(query: JoinQuery) -> None:
             hint="Join public relations on their primary or unique keys, or ask dp_count(*)"
             " directly.",
         )
+
+
+def _declared(relations: Sequence[Relation], used: Sequence[Expr]) -> list[str]:
+    """Write what owners declared of all that is read: relations, and domains of columns."""
+    columns = {c for e in used for c in e.columns()}
+    return [
+        f"{r.oid} {r.private} {r.root} {r.units}"
+        f" {[d for d in r.domains if (i, d.column) in columns]}"
+        for i, r in enumerate(relations)
+    ]
 
 
 def _is_declared(key: Expr, relations: Sequence[Relation]) -> bool:

@@ -190,7 +190,7 @@ def release(
 ) -> str:
     """``dp.release_query``: measure a workload, publish it, return the table's name."""
     from dpsql.engine.publish import publish
-    from dpsql.engine.release import Terms
+    from dpsql.engine.release_terms import Terms
 
     services = session.services(plpy)
     role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
@@ -227,8 +227,8 @@ def plan_release(
     plpy: Any, session: Session, *, query: str, terms: Sequence[Any]
 ) -> list[list[str | None]]:
     """``dp.plan_release_query``: cost and error of every mechanism; charges nothing."""
-    from dpsql.engine.release import Terms
     from dpsql.engine.release_plan import plan
+    from dpsql.engine.release_terms import Terms
 
     services = session.services(plpy)
     _, settings = read_settings.read(services.database)  # type: ignore[arg-type]

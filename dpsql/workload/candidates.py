@@ -5,6 +5,7 @@ Every candidate is a function of workload and budget alone, so comparing them re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from dpsql.errors import InvalidParameter
@@ -20,16 +21,19 @@ from dpsql.workload.mechanism_residuals import (
     ResidualMechanism,
     has_few_residuals,
 )
+from dpsql.workload.names import DATA_INDEPENDENT, MECHANISMS
 from dpsql.workload.workload import Workload
 
-#: Mechanisms whose choice and error are functions of the workload, by the names users know.
-DATA_INDEPENDENT = (
-    *("identity", "workload", "opt_kron", "opt_m", "residual_planner", "opt_0", "eigen_design"),
-)
 #: Cells up to which OPT_0 of the whole domain is among those that are compared by themselves.
 QUICK = 512
 #: Beginnings of every optimisation are drawn from this seed: a strategy is a function of its input.
 SEED = 1
+#: What numerical libraries raise where an optimisation breaks down; a cancel is none of these.
+_BREAKDOWNS = (ArithmeticError, ValueError, RuntimeError)
+
+
+class SelectionFailed(InvalidParameter):
+    """An optimisation broke down: another mechanism has to answer."""
 
 
 def make(
@@ -70,7 +74,7 @@ def make(
         return PairsMechanism(workload, budget)
     raise InvalidParameter(
         f"there is no mechanism {name!r}",
-        hint=f"Use one of auto, aim, pairs, {', '.join(DATA_INDEPENDENT)}.",
+        hint=f"Use one of {', '.join(MECHANISMS)}.",
     )
 
 
@@ -118,9 +122,9 @@ def candidates(
     Returns
     -------
     found : list of Mechanism
-        By expected error, the best first.
+        By expected error, the best first; last those whose error is not known.
     refused : list of (name, budget, InvalidParameter)
-        Those that cannot.
+        Those that cannot, or whose optimisation failed (`SelectionFailed`).
     """
     found: list[Mechanism] = []
     refused = []
@@ -128,7 +132,21 @@ def candidates(
         for name in names(budget.order):
             tick()
             try:
-                found.append(make(name, workload, budget, tick))
+                found.append(_selected(name, workload, budget, tick))
             except InvalidParameter as error:
                 refused.append((name, budget, error))
-    return sorted(found, key=lambda m: (m.error, m.draws)), refused
+    return sorted(found, key=lambda m: (math.isnan(m.error), m.error, m.draws)), refused
+
+
+def _selected(name: str, workload: Workload, budget: Budget, tick: Callable[[], None]) -> Mechanism:
+    """Select a strategy; one that came out of a breakdown is none."""
+    failed = SelectionFailed(
+        f"the optimisation of {name} failed", hint="Use mechanism => 'auto', or another one."
+    )
+    try:
+        mechanism = make(name, workload, budget, tick)
+    except _BREAKDOWNS:
+        raise failed from None
+    if name in DATA_INDEPENDENT and not math.isfinite(mechanism.error):
+        raise failed
+    return mechanism

@@ -4,7 +4,8 @@
 -- last token as long as no transaction ends.  What stands behind the '#' says where rows are read:
 -- parts and files, which the executor finds as of now, whether the parts' triggers keep what foreign
 -- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of
--- one state; answers outlive it, as they outlive other changes of rows.
+-- one state; answers outlive it, as they outlive other changes of rows.  What stands before the first '|'
+-- changes with every declaration of the database; releases tell those that they read, and go without it.
 --
 -- Nothing in it may be changed by a role that neither owns nor declares anything of the question: it
 -- would stop the questions of others, after the charge, and end their stored answers.  So rows of

@@ -113,7 +113,7 @@ language c volatile parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_text';
 
 comment on function dp.release_query(text, text, text, text, text, text, double precision[], text) is
-    'measures a workload and publishes it as a table';
+    'internal: dp.release with its statement deparsed';
 
 -- What every mechanism would cost for a workload; charges nothing, reads no protected row.
 create or replace function dp.plan_release_query(
@@ -126,7 +126,7 @@ language c stable parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_rows';
 
 comment on function dp.plan_release_query(text, text, text, text, double precision[], text) is
-    'expected error and cost of every mechanism for a workload; free';
+    'internal: dp.plan_release with its statement deparsed';
 
 -- Measures a release again.
 create or replace function dp.refresh_release_query(name text)
@@ -134,7 +134,7 @@ returns text
 language c volatile parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_value';
 
-comment on function dp.refresh_release_query(text) is 'measures a release again and replaces its table';
+comment on function dp.refresh_release_query(text) is 'internal: dp.refresh_release';
 
 -- Lets another role read a release and charges it.
 create or replace function dp.share_release_with(name text, role oid)
@@ -142,4 +142,4 @@ returns void
 language c volatile parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_value';
 
-comment on function dp.share_release_with(text, oid) is 'lets a role read a release, which is charged to it';
+comment on function dp.share_release_with(text, oid) is 'internal: dp.share_release';

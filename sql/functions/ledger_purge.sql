@@ -1,5 +1,6 @@
 -- Deletes stored answers that can never be returned again: older than the owner of one of their
--- relations allows, or from before the last change of policy.  The spends stay, with all that they
+-- relations allows, or from before the last change of policy; those of releases that exist outlive
+-- changes, which may be of what they do not read.  The spends stay, with all that they
 -- cost.  (An answer that the author of a declaration computed before committing it counts as older
 -- than that change.)  Returns how many were deleted.  Only dp_ledger may call it.
 create or replace function dp.ledger_purge()
@@ -15,7 +16,8 @@ begin
         select a.key, a.pending_spend is not null as awaited
           from dp.answer as a
          where a.payload is not null
-           and (a.catalog_version is distinct from current_version or not dp.ledger_answer_valid(a))
+           and (a.catalog_version is distinct from current_version and not exists (select from dp.stored_release as r where r.spend = a.spend)
+                or not dp.ledger_answer_valid(a))
          order by a.key
            for update skip locked),
     emptied as (

@@ -19,7 +19,9 @@ as $sql$
         name, dp.deparse(query), epsilon::pg_catalog.text, delta::pg_catalog.text, mechanism, postprocess, weights, query))
 $sql$;
 comment on function dp.release(text, text, numeric, numeric, text, text, double precision[]) is
-    'measures a workload of counts once and publishes it as the table dpv.<name>';
+    'measures a workload of counts once and publishes it as the table dpv.<name>, which costs nothing to read; epsilon and '
+    'delta: by default those of the session; mechanism, postprocess: see dp.plan_release and docs/releases.md; weights: '
+    'one for each query of a union';
 
 -- Not pinned on purpose: the caller's search_path must reach dp.deparse, as of dp.release.
 create or replace function dp.plan_release(
@@ -38,7 +40,8 @@ as $sql$
         dp.deparse(query), epsilon::pg_catalog.text, delta::pg_catalog.text, mechanism, weights, query)
 $sql$;
 comment on function dp.plan_release(text, numeric, numeric, text, double precision[]) is
-    'expected error and cost of every mechanism for a workload; touches no data and costs nothing';
+    'what dp.release would use and cost: a row for each mechanism and noise, the best first, with its root mean squared '
+    'error (weights included), the ratio to the best one and, where it cannot be used, the reason; touches no data, costs nothing';
 
 -- Measures a release again on the data of now, which is charged again.
 create or replace function dp.refresh_release(name text)
@@ -46,7 +49,8 @@ returns regclass
 language sql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $sql$ select to_regclass(dp.refresh_release_query(name)) $sql$;
-comment on function dp.refresh_release(text) is 'measures a release again and replaces its table; pays again';
+comment on function dp.refresh_release(text) is 'measures a release on the data of now and replaces its table; pays again, '
+    'and readers with whom it was shared lose it until it is shared again';
 
 -- Internal: whether the caller is, or is a member of, the role that made a release.  Roles are known by
 -- oid in the database where it was made, and by name in one that it was restored into.
@@ -117,7 +121,8 @@ begin
     delete from dp.stored_release as r where r.name = found_release.name;
 end
 $$;
-comment on function dp.drop_release(text) is 'drops a release and its table; what it cost stays spent';
+comment on function dp.drop_release(text) is 'drops a release and its table; what it cost stays spent; for who '
+    'released it and for the owners of what it reads';
 alter function dp.drop_release(text) owner to dp_executor;
 
 -- Lets another role read a release.  It sees what its budget pays for: the role is charged in its own
@@ -128,4 +133,5 @@ returns void
 language sql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $sql$ select dp.share_release_with(name, role::oid) $sql$;
-comment on function dp.share_release(text, regrole) is 'lets another role read a release, which is charged to it';
+comment on function dp.share_release(text, regrole) is 'lets another role read a release, which is charged to that role; '
+    'for the owners of what it reads';

@@ -11,7 +11,6 @@ create table dp.stored_release (
     rho numeric not null,
     rho_delta numeric not null,
     rows_of_a_unit integer not null,
-    roots integer[] not null,
     relations oid[] not null,
     protected text[] not null,
     spend bigint not null,

@@ -19,6 +19,7 @@ grant execute on function
     dp.caller(),
     dp.caller_administers(),
     dp.shown_amount(numeric),
+    dp.shown_cost(numeric),
     dp.zcdp_epsilon(numeric, numeric),
     dp.zcdp_offset(numeric, numeric),
     dp.running_window(timestamptz, interval, timestamptz, timestamptz, timestamptz),
@@ -143,6 +144,7 @@ to dp_analyst, dp_owner;
 grant execute on function dp.share_release(text, regrole), dp.share_release_with(text, oid) to dp_owner;
 grant create, usage on schema dpv to dp_executor;
 grant select, insert, delete on dp.stored_release to dp_executor;
+grant select on dp.stored_release to dp_ledger;
 grant select on dp.ledger_incarnation to dp_executor;
 grant execute on function
     dp.python_measure_release(),

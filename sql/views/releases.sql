@@ -3,14 +3,17 @@ create or replace view dp.releases with (security_barrier) as
 select r.name,
        r.mechanism,
        r.noise,
-       r.epsilon,
-       r.delta,
-       r.rho,
+       dp.shown_cost(r.epsilon) as epsilon,
+       dp.shown_cost(r.delta) as delta,
+       dp.shown_cost(r.rho) as rho,
        r.rmse as expected_error,
        r.cells,
        r.domain,
+       r.sets as queries,
        r.terms ->> 'postprocess' as postprocess,
        r.rows_of_a_unit,
+       array(select coalesce(pg_catalog.to_regclass(u.name)::text, u.name)
+               from pg_catalog.unnest(r.protected) as u(name) order by 1) as reads,
        r.role_name as released_by,
        r.released_at,
        r.spend,
@@ -22,4 +25,24 @@ select r.name,
            dp.caller(), pg_catalog.to_regclass(pg_catalog.format('dpv.%I', r.name)), 'select'), false)
     or dp.owns_release(r)
  order by r.name;
-comment on view dp.releases is 'published workloads: mechanism, budget, expected error, domain';
+comment on view dp.releases is
+    'published workloads: mechanism, budget, expected error, domain; the numbers are in dpv.<name>, where reading is free';
+comment on column dp.releases.mechanism is 'the strategy that was measured, as in dp.plan_release';
+comment on column dp.releases.noise is 'laplace or gaussian';
+comment on column dp.releases.epsilon is 'what it cost, rounded up; dp.ledger has the exact amount';
+comment on column dp.releases.delta is 'what it cost, rounded up';
+comment on column dp.releases.rho is 'its price under zCDP composition, rounded up';
+comment on column dp.releases.expected_error is
+    'root mean squared error of a number, weights included, before post-processing; NULL where it depends on the data';
+comment on column dp.releases.cells is 'rows of the table';
+comment on column dp.releases.domain is 'for each attribute its keys, the number of its levels and, if they are few, the levels';
+comment on column dp.releases.queries is
+    'what was asked: for each grouping set its query, its "grouping", the keys with their forms, the conditions of its own';
+comment on column dp.releases.postprocess is 'none, non_negative or integral';
+comment on column dp.releases.rows_of_a_unit is 'of each privacy unit so many rows count; 1: each has one, or rows are protected';
+comment on column dp.releases.reads is 'the protected relations that were charged';
+comment on column dp.releases.released_by is 'the role that paid; others read it after dp.share_release';
+comment on column dp.releases.released_at is 'when the table was written; what was measured may have been stored before';
+comment on column dp.releases.spend is 'its entry in dp.ledger';
+comment on column dp.releases.relation is 'the table';
+comment on column dp.releases.question is 'the statement';

@@ -18,8 +18,9 @@ import pytest
 from dpsql.errors import InvalidParameter
 from dpsql.workload import mechanism as mechanisms
 from dpsql.workload import mechanism_kronecker
-from dpsql.workload.candidates import DATA_INDEPENDENT, make
+from dpsql.workload.candidates import make
 from dpsql.workload.mechanism import Budget, Mechanism
+from dpsql.workload.names import DATA_INDEPENDENT
 from tests.unit.workload import asked
 
 CASES = 40

@@ -107,7 +107,7 @@ FREE = {
     ),
     "delta": (
         "select kind, dp_count(*) from visit group by 1",
-        "epsilon => 1, delta => 1e-38",
+        "epsilon => 1, delta => 1e-38, mechanism => 'residual_planner'",
         "no mechanism can answer this workload",
     ),
 }

@@ -277,3 +277,92 @@ def test_the_table_is_what_the_catalogue_says(sales: Any) -> None:
     assert row[6] == pytest.approx(math.sqrt(math.fsum(squares) / len(squares)))
     assert row[7:] == (2, True)
     assert rows(sales.connect(), "told") == found
+
+
+def test_a_large_epsilon_gets_laplace_noise_that_is_drawn_exactly(sales: Any) -> None:
+    """Tables of noise would add more than delta there; so few numbers are drawn one by one."""
+    query = "select s_state, dp_count(*) from sale group by 1"
+    with sales.connect("alice") as alice:
+        for n, (epsilon, delta) in enumerate([(100, None), (100, 1e-9), (60, 1e-9), (1, 1e-38)]):
+            terms = {"epsilon": epsilon} | ({} if delta is None else {"delta": delta})
+            release(alice, f"large{n}", query, **terms)
+            told = alice.execute(
+                "select noise, delta, epsilon from dp.releases where name = %s", (f"large{n}",)
+            ).fetchone()
+            assert told[:2] == ("laplace", 0)
+            assert 0.99 * epsilon < told[2] <= epsilon
+        plan = "select mechanism, noise, note from dp.plan_release(%s, 40, 1e-9)"
+        planned = {(m, noise): note for m, noise, note in alice.execute(plan, (query,))}
+        assert "epsilon of at most 33" in planned["residual_planner", "gaussian"]
+        assert ("residual_planner", "laplace") not in planned
+        release(alice, "largest", query, epsilon=33, delta=1e-9, mechanism="residual_planner")
+
+
+@pytest.mark.parametrize("mechanism", ["aim", "pairs"])
+def test_a_plan_names_the_mechanism_that_is_asked_for(sales: Any, mechanism: str) -> None:
+    query = "select s_state, s_big, s_place, dp_count(*) from sale group by cube (1, 2, 3)"
+    plan = "select rmse, ratio, chosen, note from dp.plan_release(%s, 1, %s::numeric, %s)"
+    with sales.connect("alice") as alice:
+        found = alice.execute(plan, (query, 1e-9, mechanism)).fetchall()
+        assert found[-1][:3] == (None, None, True)
+        assert "depends on the data" in found[-1][3]
+        assert [row[2] for row in found].count(True) == 1
+        assert len(found) > 3
+        assert found[0][1] == 1
+        found = alice.execute(
+            "select note, chosen from dp.plan_release(%s, 1, 0, %s) where mechanism = %s",
+            (query, mechanism, mechanism),
+        ).fetchall()
+        assert [row[1] for row in found] == [False]
+        assert "needs Gaussian noise" in found[0][0]
+
+
+#: Optimisers that break down as numerical libraries do, or come out with nonsense.
+BROKEN = """
+do language plpython3u $body$
+import numpy, dpsql.workload.candidates as c
+def singular(*given, **more):
+    raise numpy.linalg.LinAlgError("Singular matrix")
+def nonsense(*given, **more):
+    found = kept(*given, **more)
+    found.error = float("nan")
+    return found
+kept = c.kronecker
+c.kronecker, c.identity, c.opt0 = nonsense, singular, singular
+$body$"""
+
+
+def test_an_optimiser_that_fails_leaves_the_next_strategy_and_a_notice(sales: Any) -> None:
+    query = "select s_state, s_place, dp_count(*) from sale group by cube (s_state, s_place)"
+    told: list[str] = []
+    with asking.silent(sales, "public.sale", BROKEN) as session:
+        session.add_notice_handler(lambda n: told.append(str(n.message_primary)))
+        found = release(session, "robust", query, epsilon=1, delta=0)
+        plain = f"select grouping(s_state, s_place) g, s_state, s_place, count(*) n {query[query.index('from') :]}"
+        equal(
+            values(found, "grouping", "s_state", "s_place"), counts(session, plain), 20 + 4 + 5 + 1
+        )
+        for name in ("identity", "opt_kron", "opt_0"):
+            assert f"the optimisation of {name} failed; opt_m is used" in told
+        error = asking.refused(
+            session, f"select dp.release('no', $${query}$$, mechanism => 'opt_kron')"
+        )
+        assert "the optimisation of opt_kron failed" in str(error.diag.message_detail)
+        planned = session.execute(
+            f"select note from dp.plan_release($${query}$$) where mechanism = 'identity'"
+        ).fetchall()
+        assert {"the optimisation of identity failed" in row[0] for row in planned} == {True}
+
+
+@pytest.mark.parametrize("delta", [0, 1e-9])
+def test_levels_that_no_query_tells_apart(exact: Any, delta: float) -> None:
+    """A workload whose matrix has neither full row nor full column rank."""
+    query = """select s_big, null::int as pieces, dp_count(*) from sale group by rollup (s_big)
+      union all select null, null, dp_count(*) from sale where s_pieces in (1, 2)
+      union all select null, null, dp_count(*) from sale where s_pieces not in (1, 2)
+      union all select null, null, dp_count(*) from sale"""
+    found = release(exact, f"rank{int(delta > 0)}", query, delta=delta, epsilon=1)
+    plain = f"""select row_number() over () as q, x.n from ({query.replace("dp_count(*)", "count(*) as n")}) x"""
+    assert sorted(row["value"] for row in found if row["value"] > 1e-6) == pytest.approx(
+        sorted(row[1] for row in exact.execute(plain).fetchall())
+    )

@@ -368,3 +368,210 @@ def test_a_backend_that_ends_leaves_the_charge(sales: Any, alice: Any) -> None:
     assert spent(sales) == (2, sales.sql("select 1.5")[0][0])
     release(alice, "r", CUBE, epsilon=1)
     assert spent(sales)[0] == 2
+
+
+def test_a_share_that_the_reader_cannot_pay_names_the_grant_that_lets_it(
+    sales: Any, alice: Any
+) -> None:
+    sales.sql('drop role if exists "Carl\'s"; create role "Carl\'s" login')
+    grant(sales, "bob", 0.25)
+    numbers = release(alice, "r", CUBE, epsilon=1, delta=1e-9, mechanism="residual_planner")
+    try:
+        with sales.connect("owner1") as owner:
+            for role, code, price in (("bob", "PD001", "epsilon => 1"), ('"Carl\'s"', "PD002", "")):
+                quoted = role.replace("'", "''")
+                share = f"select dp.share_release('r', '{quoted}')"
+                error = refused(owner, share)
+                assert error.sqlstate == code
+                hint = str(error.diag.message_hint)
+                assert price in hint
+                statement = hint[: hint.index(") ") + 1]
+                assert statement.startswith(f"SELECT dp.grant_budget('{quoted}', epsilon => ")
+                owner.execute(statement)
+                owner.execute(share)
+        assert rows(sales.connect("bob"), "r") == numbers
+        assert spent(sales, "bob") == (1, 1)
+    finally:
+        sales.sql('drop owned by "Carl\'s"; drop role "Carl\'s"')
+
+
+def test_a_release_beyond_the_budget_names_the_epsilon_that_fits(sales: Any) -> None:
+    grant(sales, "bob", 0.5)
+    with sales.connect("bob") as bob:
+        error = refused(bob, f"select dp.release('r', $${ONE}$$, epsilon => 90)")
+        assert "The release costs epsilon = 90 and" in str(error.diag.message_detail)
+        assert "Release with at most epsilon => 0.5," in str(error.diag.message_hint)
+        release(bob, "r", ONE, epsilon=0.5, delta=0)
+        hint = str(refused(bob, f"select dp.release('s', $${CUBE}$$)").diag.message_hint)
+        assert (
+            hint
+            == "Ask the owner of the data for more budget; what was released before stays free."
+        )
+
+
+def test_a_refresh_names_who_lost_the_release_and_how_it_is_shared_again(
+    sales: Any, alice: Any
+) -> None:
+    told: list[tuple[str, str]] = []
+    alice.add_notice_handler(
+        lambda n: (
+            told.append((str(n.message_primary), str(n.message_hint)))
+            if n.severity == "WARNING"
+            else None
+        )
+    )
+    alice.execute(f"select dp.release('it''s', $${ONE}$$, epsilon => 1)")
+    alice.execute("select dp.refresh_release('it''s')")
+    assert told == []
+    grant(sales, "bob", 5)
+    grant(sales, "mallory", 5)
+    with sales.connect("owner1") as owner:
+        for reader in ("mallory", "bob"):
+            owner.execute(f"select dp.share_release('it''s', '{reader}')")
+        alice.execute("select dp.refresh_release('it''s')")
+        ((message, hint),) = told
+        assert message == 'bob, mallory cannot read dpv."it\'s" any more'
+        place = hint.index("SELECT")
+        assert "owner of the relations" in hint[:place]
+        for reader in ("bob", "mallory"):
+            assert state(sales.connect(reader), 'select * from dpv."it\'s"') == "42501"
+        owner.execute(hint[place:])
+        for reader in ("bob", "mallory"):
+            assert state(sales.connect(reader), 'select * from dpv."it\'s"') is None
+            assert spent(sales, reader)[0] == 2
+
+
+UNREAD = [
+    "select dp.set_domain('sale', 's_kind', array['a', 'z'])",
+    "select dp.drop_domain('sale', 's_day')",
+    "select dp.set_domain('sale', 's_price', array[0.5])",
+    "select dp.set_domain('nobody', 'n_kind', array['x'])",
+    "select dp.set_root_cap('sale', 1000)",
+    "select dp.grant_budget('bob', epsilon => 1)",
+    "select dp.undeclare_view('sold')",
+    "select dp.protect('sale')",
+    "select dp.unprotect('nobody')",
+]
+READ = [
+    "select dp.set_domain('sale', 's_place', 1, 6)",
+    "select dp.set_domain('sale', 's_place', 1, 5, includes_null => true)",
+    "select dp.set_domain('sale', 's_pieces', array[1, 2, 3])",
+    "select dp.protect('sale', epsilon => 1000)",
+    "select dp.unprotect('sale'); select dp.protect('sale')",
+    "alter table sale add more int",
+    "alter table sale alter s_price type numeric(9,2)",
+    "alter table sale drop more",
+    "select dp.protect('sale', delta => 1e-3)",
+]
+
+
+def test_only_what_a_release_reads_makes_it_another(sales: Any, alice: Any) -> None:
+    """Declarations of other columns and relations do not; of its own, all do."""
+    query = f"{ONE} union all select null, dp_count(*) from sale where s_pieces < 3"
+
+    def paid(n: int) -> int:
+        release(alice, f"r{n}", query, epsilon=0.5, delta=0)
+        return int(spent(sales)[0])
+
+    with sales.connect("owner1") as owner:
+        assert paid(0) == 1
+        for n, statement in enumerate(UNREAD, 1):
+            owner.execute(statement)
+            assert paid(n) == 1, statement
+        for n, statement in enumerate(READ, 2):
+            owner.execute(statement)
+            assert paid(100 + n) == n, statement
+            assert paid(200 + n) == n, statement
+
+
+def test_purging_keeps_what_a_release_was_made_of(sales: Any, alice: Any) -> None:
+    alice.execute("select dp_count(*) from sale")
+    numbers = release(alice, "r", ONE, epsilon=1)
+    release(alice, "dropped", CUBE, epsilon=1)
+    alice.execute("select dp.drop_release('dropped')")
+    expired = "select expired_answers from dp.ledger_status"
+    with sales.connect("owner1") as owner:
+        assert owner.execute(expired).fetchone() == (0,)
+        owner.execute("select dp.set_domain('sale', 's_kind', array['a', 'z'])")
+        assert owner.execute(expired).fetchone() == (2,)
+        assert owner.execute("select dp.purge_answers()").fetchone() == (2,)
+        assert owner.execute(expired).fetchone() == (0,)
+    assert release(alice, "again", ONE, epsilon=1) == numbers
+    assert spent(sales) == (3, 3)
+    release(alice, "dropped", CUBE, epsilon=1)
+    assert spent(sales) == (4, 4)
+
+
+def test_amounts_are_shown_short_and_not_below_what_they_are(sales: Any, alice: Any) -> None:
+    release(alice, "r", CUBE, epsilon="0.123456789123456789", delta=1e-9, mechanism="opt_m")
+    for amount in ("epsilon", "delta", "rho"):
+        shown, exact = sales.sql(
+            f"select r.{amount}, s.{amount}::text from dp.releases as r"
+            " join dp.stored_release as s using (name)"
+        )[0]
+        assert len(f"{shown!r}") <= 12
+        assert float(exact) * (1 - 1e-15) <= shown <= float(exact) * (1 + 1.1e-5)
+    for exact, told in (
+        ("0", "0"), ("1", "1"), ("0.1", "0.1"), ("0.1000001", "0.100001"), ("999999.1", "1000000"),
+        ("12345678", "12345700"), ("3.5264830524e-37", "3.52649e-37"), ("99.99999999", "100"),
+        ("1e-60", "1e-60"), ("0.9999991", "1"), ("0.999999", "0.999999"),
+    ):  # fmt: skip
+        assert sales.sql(f"select dp.shown_cost({exact}::numeric)::text") == [(told,)]
+
+
+def test_the_catalogue_says_what_was_asked(sales: Any, alice: Any) -> None:
+    query = """select s_state, dp.ranges(s_pieces, 3) p, dp_count(*) from sale where s_id > 3 group by 1, 2
+      union all select s_state, null, dp_count(*) from sale where s_id > 3 and s_place in (1, 2) group by 1"""
+    release(alice, "r", query, epsilon=1)
+    told = alice.execute("select queries, reads from dp.releases").fetchone()
+    assert told[0] == [
+        {"query": 1, "grouping": 0, "keys": [["s_state", "levels"], ["p", "ranges", 3]], "where": []},
+        {"query": 2, "grouping": 1, "keys": [["s_state", "levels"]],
+         "where": ["(s_place = ANY (ARRAY['1'::integer, '2'::integer]))"]},
+    ]  # fmt: skip
+    assert told[1] == ["sale"]
+    missing = """select a.attname from pg_attribute as a where a.attrelid = 'dp.releases'::regclass
+      and a.attnum > 1 and col_description(a.attrelid, a.attnum) is null"""
+    assert sales.sql(missing) == []
+    undescribed = """select p.oid::regprocedure::text from pg_proc as p where p.pronamespace = 'dp'::regnamespace
+      and p.proname ~ 'release' and obj_description(p.oid, 'pg_proc') is null"""
+    assert sales.sql(undescribed) == []
+
+
+COMMENTS = """select a.attname, col_description(a.attrelid, a.attnum) from pg_attribute as a
+  where a.attrelid = 'dpv.r'::regclass and a.attnum > 0 order by a.attnum"""
+
+
+def test_tables_tell_what_is_in_them(server: Any, sales: Any, alice: Any) -> None:
+    query = """select s_state, dp.prefix(s_place) upto, dp.ranges(s_pieces, 3) p, 'it''s' as label, dp_count(*)
+      from sale group by 1, 2, 3 union all select s_state, null, null, 'b', dp_count(*) from sale group by 1"""
+    terms = {"epsilon": "0.12345678", "delta": 1e-9, "mechanism": "opt_m"}
+    release(alice, "r", query, **terms)
+    about = "select obj_description('dpv.r'::regclass)"
+    (text,) = alice.execute(about).fetchone()
+    for part in ("opt_m with", "noise, epsilon 0.12345", ", delta ", "UTC", "costs nothing"):
+        assert part in text
+    told = dict(alice.execute(COMMENTS).fetchall())
+    assert None not in told.values()
+    assert "GROUPING(s_state, upto, p)" in told["grouping"]
+    assert "union" in told["query"]
+    assert "level of the group key" in told["s_state"]
+    assert "up to this level" in told["upto"]
+    assert "first level" in told["p_low"]
+    assert "last level" in told["p_high"]
+    assert "constant" in told["label"]
+    assert "negative" in told["value"]
+    assert "exactly" in told["standard_error"]
+    copy = dump_and_restore(server, sales, "c")
+    try:
+        assert copy.sql(about) == [(text,)]
+        assert dict(copy.sql(COMMENTS)) == told
+    finally:
+        server.drop_database(copy)
+    alice.execute("select dp.drop_release('r')")
+    release(alice, "r", query, postprocess="integral", **terms)
+    told = dict(alice.execute(COMMENTS).fetchall())
+    assert "made integral" in told["value"]
+    assert "before that" in told["standard_error"]
+    alice.execute("select dp.refresh_release('r')")
+    assert dict(alice.execute(COMMENTS).fetchall()) == told

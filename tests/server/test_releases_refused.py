@@ -56,7 +56,17 @@ STATEMENTS = {
     ),
     "column of a condition undeclared": (
         f"{ALL} union all select null, dp_count(*) from sale where s_price < 3",
-        ["PD020", "dp.set_domain('public.sale', 's_price'"],
+        [
+            "PD020",
+            "a condition of one query",
+            "all queries",
+            "dp.set_domain('public.sale', 's_price'",
+        ],
+    ),
+    "columns of a condition and of a key undeclared": (
+        "select s_id, dp_count(*) from sale group by 1"
+        " union all select null, dp_count(*) from sale where s_price < 3",
+        ["PD020", "each group key", "'s_id'", "'s_price'"],
     ),
     "two protected relations": (
         "select s_state, dp_count(*) from sale join nobody on s_kind = n_kind group by 1",
@@ -89,6 +99,14 @@ STATEMENTS = {
         "select s_state, dp_sum(s_pieces, 0, 6) from sale group by 1",
         ["PD011", "counts rows", "dp_count(*)"],
     ),
+    "count(*)": (
+        "select s_state, count(*) from sale group by 1",
+        ["PD011", "counts rows by dp_count(*)", "Write dp_count(*) for count(*)"],
+    ),
+    "count(*) beside dp_count(*)": (
+        "select s_state, dp_count(*), sum(s_pieces) from sale group by 1",
+        ["PD011", "counts rows by dp_count(*)", "questions of their own"],
+    ),
     "count of a column": (
         "select s_state, dp_count(s_kind) from sale group by 1",
         ["PD011", "counts rows"],
@@ -118,7 +136,11 @@ STATEMENTS = {
     ),
     "own column": (
         "select s_state as value, dp_count(*) from sale group by 1",
-        ["PD040", '"value"', "standard_error", "another name"],
+        ["PD040", '"value"', "standard_error", "the key another name", "value_key"],
+    ),
+    "own column as a label": (
+        "select s_state, 'all' as value, dp_count(*) from sale group by 1",
+        ["PD040", '"value"', "standard_error", "the label another name", "value_label"],
     ),
     "system column": (
         "select s_state as xmin, dp_count(*) from sale group by 1",
@@ -130,7 +152,7 @@ STATEMENTS = {
     ),
     "column twice": (
         "select s_state as k, s_big as k, dp_count(*) from sale group by 1, 2",
-        ["PD040", '"k"', "another name"],
+        ["PD040", '"k"', "The statement has two columns", "the key another name", "k_key"],
     ),
     "width 0": (
         "select dp.ranges(s_pieces, 0) p, dp_count(*) from sale group by 1",
@@ -190,14 +212,14 @@ def test_statements(alice: Any, name: str) -> None:
 
 
 TERMS = {
-    "epsilon => 0": ["PD040", "epsilon", "at least"],
+    "epsilon => 0": ["PD040", 'parameter "epsilon" must', "at least"],
     "epsilon => -1": ["PD040", "epsilon", "Got -1"],
     "epsilon => 'NaN'": ["PD040", "epsilon", "finite"],
     "epsilon => 'infinity'": ["PD040", "epsilon"],
     "epsilon => 1e9": ["PD040", "epsilon", "at most"],
     "epsilon => 1000, delta => 0": ["PD040", "epsilon", "at most"],
     "epsilon => 1e-30": ["PD040", "epsilon"],
-    "delta => -1e-9": ["PD040", "delta", "between"],
+    "delta => -1e-9": ["PD040", 'parameter "delta" must', "between"],
     "delta => 0.5": ["PD040", "delta", "between"],
     "delta => 'NaN'": ["PD040", "delta"],
     "mechanism => 'magic'": ["PD040", "mechanism", "residual_planner", "Got magic"],
@@ -205,6 +227,11 @@ TERMS = {
     "mechanism => 'residual_planner', delta => 0": ["PD010", "no mechanism", "Gaussian", "plan_release"],
     "postprocess => 'magic'": ["PD040", "postprocess", "Got magic"],
     "weights => '{}'": ["PD040", "weights", "1 quer", "0 weights"],
+    "mechanism => 'residual_planner', epsilon => 40, delta => 1e-9":
+        ["PD010", "no mechanism", "at epsilon 40", "epsilon of at most 33 or delta above", "plan_release"],
+    "mechanism => 'pairs', delta => 1e-30": ["PD010", "no mechanism", "at epsilon 1", "delta above"],
+    "weights => '{1e300}'": ["PD040", "weights", "from 0.0001 to 10000", "1e+300", "ratios"],
+    "weights => '{1e-300}'": ["PD040", "weights", "from 0.0001 to 10000", "1e-300"],
     "weights => '{1,2}'": ["PD040", "weights", "1 quer", "2 weights"],
     "weights => '{0}'": ["PD040", "weights", "positive"],
     "weights => '{-1}'": ["PD040", "weights", "positive", "-1"],

@@ -74,5 +74,5 @@ def test_an_answer_about_something_else_is_not_given(monkeypatch: pytest.MonkeyP
     def changed(*_: object) -> None:
         raise DeclarationsChanged("swapped")
 
-    with pytest.raises(ReleaseFailed, match="changed while it was answered"):
+    with pytest.raises(ReleaseFailed, match="changed while it was read"):
         run(monkeypatch, changed)

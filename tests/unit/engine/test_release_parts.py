@@ -9,9 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.engine.release import Terms, _decimal
 from dpsql.engine.release_noise import added, reserve, zcdp
+from dpsql.engine.release_price import _decimal
 from dpsql.engine.release_table import check_name, table_name
+from dpsql.engine.release_terms import Terms
 from dpsql.errors import InvalidParameter
 from dpsql.statistics.tabulation import Tabulation, _name, _words
 from dpsql.workload.candidates import candidates

@@ -10,9 +10,10 @@ import pytest
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload import mechanism_kronecker, mechanism_residuals
-from dpsql.workload.candidates import DATA_INDEPENDENT, candidates, make
+from dpsql.workload.candidates import candidates, make
 from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Total, Width
 from dpsql.workload.mechanism import Budget, Mechanism, exact_product, noise_for, noisy, round_up
+from dpsql.workload.names import DATA_INDEPENDENT
 from tests.unit.workload import asked
 
 WORKLOADS = {
