@@ -69,7 +69,9 @@ def publish(
     outcome = release(text, terms, role, settings, services, in_snapshot, ready)
     if not all(outcome.admitted.question.reads.whole):
         services.note("rows outside of the declared domains are not counted")
-    return _written(name, outcome, terms, role, services)
+    written = _written(name, outcome, terms, role, services)
+    outcome.progress.end()
+    return written
 
 
 def refresh(
@@ -116,6 +118,7 @@ def refresh(
             f"the new numbers are not shared yet with {readers}: use dp.share_release, which"
             " charges them"
         )
+    outcome.progress.end()
     return written
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql._version import __version__
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.prepare import DEFAULT_COLLATION, check_collations, names_of
-from dpsql.engine.refresh import show_phase
+from dpsql.engine.progress import Command, Phase, Progress
 from dpsql.engine.release_domain import Released, build
 from dpsql.engine.release_noise import MOST_EXACT
 from dpsql.engine.request import Role, Settings, exact
@@ -31,7 +31,7 @@ from dpsql.errors import (
 from dpsql.ledger.model import Charge, Hit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dpsql.engine.services import Services
     from dpsql.query.asked import WorkloadQuestion
@@ -43,8 +43,6 @@ MECHANISMS = (
     *("opt_0", "eigen_design", "aim", "pairs"),
 )
 POSTPROCESS = ("none", "non_negative", "integral")
-#: Phases that ``dp.progress`` shows.
-SELECTING, MEASURING, PUBLISHING = 6, 7, 8
 NOISES = {1: "laplace", 2: "gaussian"}
 
 
@@ -215,12 +213,13 @@ def choose(
     terms: Terms,
     settings: Settings,
     services: Services,
+    progress: Progress,
     *,
     every: bool = False,
 ) -> tuple[list[Priced], list[tuple[str, str, str]]]:
     """Select the strategies of the mechanisms that are asked for, the best first.
 
-    ``every`` looks at those too that cannot be the best.
+    ``every`` looks at those too that cannot be the best; each is a round of the progress.
 
     Returns
     -------
@@ -240,7 +239,17 @@ def choose(
         return quick(work) if every else worth_trying(work, order)
 
     allowed = budgets(settings, admitted.rows, services.database)
-    found, refused = candidates(work, allowed, services.database.tick, names)
+    progress.phase(Phase.SELECTING, sum(len(names(b.order)) for b in allowed))
+    done = 0
+
+    def rounds(order: Order) -> Iterator[str]:
+        nonlocal done
+        for name in names(order):
+            yield name
+            done += 1
+            progress.rounds(done)
+
+    found, refused = candidates(work, allowed, services.database.tick, rounds)
     reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
     if settings.delta > 0 and all(b.order == 1 for b in allowed):
         why = "delta is too small for it at such an epsilon"
@@ -308,6 +317,7 @@ class Outcome:
     measured: list[Floats]
     spend: int
     postprocess: str
+    progress: Progress
 
 
 def release(
@@ -346,8 +356,8 @@ def release(
     settings = terms.settings(own)
     admitted = admit(text, terms, settings, services)
     ready(admitted.released)
-    _show(SELECTING, admitted, services)
-    found, refused = choose(admitted, terms, settings, services)
+    progress = Progress.of(services.database, Command.RELEASE, admitted.question.counted)
+    found, refused = choose(admitted, terms, settings, services, progress)
     if not found:
         raise NotAnswerable(
             "no mechanism can answer this workload",
@@ -364,16 +374,16 @@ def release(
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)
-        return Outcome(admitted, priced, measured, opened.spend, terms.postprocess)
+        return Outcome(admitted, priced, measured, opened.spend, terms.postprocess, progress)
     try:
-        _show(MEASURING, admitted, services)
-        measured = in_snapshot(lambda: measure(admitted, priced, services))
+        progress.phase(Phase.MEASURING)
+        measured = in_snapshot(lambda: measure(admitted, priced, services, progress))
         _confirm(admitted, services)
     except BaseException:
         services.ledger.fail(opened)
         raise
     try:
-        _show(PUBLISHING, admitted, services)
+        progress.phase(Phase.PUBLISHING)
         services.ledger.finish(opened, dump(measured))
     except LedgerUnavailable:
         services.warn(
@@ -381,13 +391,7 @@ def release(
             "The release was charged and is published; the ledger went away meanwhile.",
             "Keep the table: releasing the same again is charged again.",
         )
-    return Outcome(admitted, priced, measured, opened.spend, terms.postprocess)
-
-
-def _show(phase: int, admitted: Admitted, services: Services) -> None:
-    """Show in ``dp.progress`` what is being done: the phase, nothing else."""
-    for oid in sorted({o.relation.oid for o in admitted.question.counted.occurrences}):
-        show_phase(oid, phase, services)
+    return Outcome(admitted, priced, measured, opened.spend, terms.postprocess, progress)
 
 
 def _confirm(admitted: Admitted, services: Services) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dpsql.engine.progress import Command, Progress
 from dpsql.engine.release import Terms, admit, choose
 from dpsql.engine.release_domain import Released
 from dpsql.engine.request import Settings
@@ -21,9 +22,11 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
     """
     settings = terms.settings(own)
     admitted = admit(text, terms, settings, services)
+    progress = Progress.of(services.database, Command.PLAN, admitted.question.counted)
     found, refused = choose(
-        admitted, replace(terms, mechanism="auto"), settings, services, every=True
+        admitted, replace(terms, mechanism="auto"), settings, services, progress, every=True
     )
+    progress.end()
     cells = str(admitted.released.cells)
     chosen = next((p for p in found if terms.mechanism in ("auto", p.mechanism.name)), None)
     rows: list[list[str | None]] = []
