@@ -379,11 +379,11 @@ def release(
         progress.phase(Phase.MEASURING)
         measured = in_snapshot(lambda: measure(admitted, priced, services, progress))
         _confirm(admitted, services)
+        progress.phase(Phase.PUBLISHING)
     except BaseException:
         services.ledger.fail(opened)
         raise
     try:
-        progress.phase(Phase.PUBLISHING)
         services.ledger.finish(opened, dump(measured))
     except LedgerUnavailable:
         services.warn(
