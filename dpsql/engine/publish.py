@@ -73,7 +73,9 @@ def publish(
     outcome = release(text, terms, role, settings, services, in_snapshot, ready)
     if not all(outcome.admitted.question.reads.whole):
         services.note("rows outside of the declared domains are not counted")
-    return _written(name, outcome, terms, role, services)
+    written = _written(name, outcome, terms, role, services)
+    outcome.progress.end()
+    return written
 
 
 def refresh(
@@ -127,6 +129,7 @@ def refresh(
             "The new numbers are paid for by nobody but the role that measured them.",
             f"The owner of the relations shares them, which charges each reader: {calls}",
         )
+    outcome.progress.end()
     return written
 
 

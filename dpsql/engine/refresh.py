@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.prepare import require_built_in
+from dpsql.engine.progress import Command, Phase, Progress
 from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import DpsqlError, InternalError, PermissionDenied, UnsupportedConstruct
 from dpsql.model import Boundary, JoinQuery, Question
@@ -19,9 +20,6 @@ from dpsql.relation import Relation
 if TYPE_CHECKING:
     from dpsql.engine.request import Role
     from dpsql.engine.services import Services
-
-_FREQUENCIES, _BOUNDARIES = 2, 3
-SKETCHING = 5
 
 
 def measure(
@@ -50,14 +48,15 @@ def measure(
     DeclarationsChanged
         When one of the relations or its declaration changed meanwhile.
     """
-    show_phase(relation, _FREQUENCIES, services)
+    progress = Progress(services.database, Command.REFRESH, [relation], 1)
+    progress.phase(Phase.FREQUENCIES)
     schema, name = _name(relation, services)
     found = services.catalog.relation(schema, name)
     if found is None:
         raise InternalError("a relation that is refreshed is not declared")
     oids = {relation, *(int(oid) for question in questions for oid in question["relations"])}
     with unchanged(sorted(oids), services):
-        return _measure(relation, found, questions, services)
+        return _measure(relation, found, questions, services, progress)
 
 
 @contextmanager
@@ -85,22 +84,27 @@ def unchanged(oids: Sequence[int], services: Services, token: str | None = None)
 
 
 def _measure(
-    relation: int, found: Relation, questions: Sequence[dict[str, Any]], services: Services
+    relation: int,
+    found: Relation,
+    questions: Sequence[dict[str, Any]],
+    services: Services,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     from dpsql.statistics.frequencies import frequencies
 
     services.database.before_reading([relation])
     rows: list[dict[str, Any]] = [
         {"kept": None, "kind": "frequency", "identity": identity, "value": str(value)}
-        for identity, value in frequencies(found, services.database).items()
+        for identity, value in frequencies(found, services.database, progress.rounds).items()
     ]
-    show_phase(relation, _BOUNDARIES, services)
-    for question in questions:
+    progress.phase(Phase.BOUNDARIES, len(questions))
+    for done, question in enumerate(questions, 1):
         for identity, value in _boundaries(question, services).items():
             kept = int(question["id"])
             rows.append(
                 {"kept": kept, "kind": "boundary", "identity": identity, "value": str(value)}
             )
+        progress.rounds(done)
     return rows
 
 
@@ -184,14 +188,6 @@ def _wanted(query: JoinQuery, services: Services) -> frozenset[Boundary]:
 def _private(question: Question) -> list[JoinQuery]:
     plain = dict.fromkeys(query.plain for query in question.aggregates)
     return [query for query in plain if query.shape().private_count]
-
-
-def show_phase(relation: int, phase: int, services: Services) -> None:
-    """Show in ``dp.progress`` what is being done: the phase, nothing else."""
-    services.database.execute(
-        "select pg_try_advisory_xact_lock_shared(dp.refresh_phase($1, $2)) as shown",
-        (("oid", relation), ("int4", phase)),
-    )
 
 
 def _name(relation: int, services: Services) -> tuple[str, str]:

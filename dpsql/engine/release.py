@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql._version import __version__
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.prepare import DEFAULT_COLLATION, check_collations, confirm_read, names_of
-from dpsql.engine.refresh import show_phase
+from dpsql.engine.progress import Command, Phase, Progress
 from dpsql.engine.release_domain import Released, build
 from dpsql.engine.release_price import Priced, choose, told
 from dpsql.engine.release_terms import Terms
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dpsql.query.asked import WorkloadQuestion
     from dpsql.workload.matrix import Floats
 
-#: Phases that ``dp.progress`` shows.
-SELECTING, MEASURING, PUBLISHING = 6, 7, 8
 #: Which relations are protected or public, and since when they are as they are.
 _POLICIES = """
 select string_agg(concat_ws(' ', p.relation::oid, p.kind, p.root,
@@ -106,6 +104,7 @@ class Outcome:
     measured: list[Floats]
     spend: int
     postprocess: str
+    progress: Progress
 
 
 def release(
@@ -144,8 +143,8 @@ def release(
     settings = terms.settings(own)
     admitted = admit(text, terms, settings, services)
     ready(admitted.released)
-    _show(SELECTING, admitted, services)
-    found, refused = choose(admitted, terms, settings, services)
+    progress = Progress.of(services.database, Command.RELEASE, admitted.question.counted)
+    found, refused = choose(admitted, terms, settings, services, progress)
     if not found:
         raise NotAnswerable(
             "no mechanism can answer this workload",
@@ -162,16 +161,16 @@ def release(
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)
-        return Outcome(admitted, priced, measured, opened.spend, terms.postprocess)
+        return Outcome(admitted, priced, measured, opened.spend, terms.postprocess, progress)
     try:
-        _show(MEASURING, admitted, services)
-        measured = in_snapshot(lambda: measure(admitted, priced, services))
+        progress.phase(Phase.MEASURING)
+        measured = in_snapshot(lambda: measure(admitted, priced, services, progress))
         confirm_read(admitted.relations, admitted.fingerprint, services)
+        progress.phase(Phase.PUBLISHING)
     except BaseException:
         services.ledger.fail(opened)
         raise
     try:
-        _show(PUBLISHING, admitted, services)
         services.ledger.finish(opened, dump(measured))
     except LedgerUnavailable:
         services.warn(
@@ -179,13 +178,7 @@ def release(
             "The release was charged and is published; the ledger went away meanwhile.",
             "Keep the table: releasing the same again is charged again.",
         )
-    return Outcome(admitted, priced, measured, opened.spend, terms.postprocess)
-
-
-def _show(phase: int, admitted: Admitted, services: Services) -> None:
-    """Show in ``dp.progress`` what is being done: the phase, nothing else."""
-    for oid in sorted({o.relation.oid for o in admitted.question.counted.occurrences}):
-        show_phase(oid, phase, services)
+    return Outcome(admitted, priced, measured, opened.spend, terms.postprocess, progress)
 
 
 def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) -> Charge:

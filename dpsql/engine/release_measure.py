@@ -6,6 +6,7 @@ Exact counts come in, noisy measurements go out (PRIVACY.md section 2).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from dpsql.errors import NotAnswerable, ReleaseFailed
 MOST_KEPT = 1 << 22
 
 if TYPE_CHECKING:
+    from dpsql.engine.progress import Progress
     from dpsql.engine.release import Admitted
     from dpsql.engine.release_price import Priced
     from dpsql.engine.services import Services
@@ -26,8 +28,13 @@ if TYPE_CHECKING:
     from dpsql.workload.residual_bases import Integers
 
 
-def measure(admitted: Admitted, priced: Priced, services: Services) -> list[Floats]:
-    """Read the block once and measure every vector; exact numbers end here."""
+def measure(
+    admitted: Admitted, priced: Priced, services: Services, progress: Progress
+) -> list[Floats]:
+    """Read the block once and measure every vector; exact numbers end here.
+
+    The progress is told of measurements that are done, none of what is read for them.
+    """
     import numpy as np
 
     from dpsql.engine.release_noise import draw
@@ -37,23 +44,33 @@ def measure(admitted: Admitted, priced: Priced, services: Services) -> list[Floa
 
     mechanism, order = priced.mechanism, priced.mechanism.budget.order
     query = admitted.question.counted
+    whole, used = mechanism.loss, Fraction(0)
+    progress.budget(used, whole, order)
     services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
     table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
     if isinstance(mechanism, AimMechanism):
-        return _measure_adaptively(mechanism, table, services)
+        return _measure_adaptively(mechanism, table, services, progress)
+    progress.rounds(0, len(mechanism.measurements))
     measured = []
     for k, measurement in enumerate(mechanism.measurements):
         exact_counts = table.marginal(attributes_of(measurement.mask))
         noise = draw(services, order, measurement, exact=priced.delta == 0)
         measured.append(np.asarray(mechanism.measure(k, exact_counts, noise)))
-        services.database.tick()
+        used += measurement.loss
+        progress.budget(used, whole, order, done=k + 1)
     return measured
 
 
 def _measure_adaptively(
-    mechanism: AimMechanism, table: Tabulation | Marginals, services: Services
+    mechanism: AimMechanism,
+    table: Tabulation | Marginals,
+    services: Services,
+    progress: Progress,
 ) -> list[Floats]:
-    """Run AIM: its quote is the whole budget, however many rounds it takes (section 7)."""
+    """Run AIM: its quote is the whole budget, however many rounds it takes (section 7).
+
+    How many it has taken, and what they used, is post-processing of what they measured.
+    """
     from dpsql.core.mechanisms.exponential import choose
     from dpsql.core.wide import gathered
     from dpsql.engine.ticking import Ticking
@@ -71,9 +88,14 @@ def _measure_adaptively(
     def choose_exactly(scores: Sequence[int], rate: Fraction) -> int:
         return choose(scores, rate, noise)
 
+    before = Fraction(0)
+
     def tell(rounds: int, used: Fraction, budget: Fraction) -> None:
-        del rounds, used, budget
-        services.database.tick()
+        nonlocal before
+        # how many there will be is unknown: as many as what is left would buy of the last one
+        expected = math.ceil((budget - used) / (used - before)) if rounds else None
+        before = used
+        progress.budget(used, budget, 2, done=rounds, expected=expected)
 
     return mechanism.run(Data(), gaussian, choose_exactly, tell)
 

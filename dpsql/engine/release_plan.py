@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from dpsql.engine.progress import Command, Progress
 from dpsql.engine.release import admit
 from dpsql.engine.release_price import choose
 from dpsql.engine.release_terms import Terms
@@ -27,7 +28,9 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
     """
     settings = terms.settings(own)
     admitted = admit(text, terms, settings, services)
-    found, refused = choose(admitted, terms, settings, services, every=True)
+    progress = Progress.of(services.database, Command.PLAN, admitted.question.counted)
+    found, refused = choose(admitted, terms, settings, services, progress, every=True)
+    progress.end()
     cells = str(admitted.released.cells)
     chosen = next((p for p in found if terms.mechanism in (AUTO, p.mechanism.name)), None)
     best = found[0].mechanism.rmse if found else math.nan

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.progress import Phase, Progress
 from dpsql.engine.release_noise import MOST_EXACT, most_epsilon
 from dpsql.engine.request import MAX_DELTA, Settings
 from dpsql.errors import InvalidParameter
@@ -71,13 +72,14 @@ def choose(
     terms: Terms,
     settings: Settings,
     services: Services,
+    progress: Progress,
     *,
     every: bool = False,
 ) -> tuple[list[Priced], list[tuple[str, str, str]]]:
     """Select the strategies of the mechanisms that are asked for, the best first.
 
     ``every`` looks at those too that cannot be the best, and at the one that is asked for.  One
-    whose optimisation fails leaves the choice to the others.
+    whose optimisation fails leaves the choice to the others.  Each is a round of the progress.
 
     Returns
     -------
@@ -101,7 +103,17 @@ def choose(
         return tuple(name for name in asked(order) if name not in needless)
 
     allowed = budgets(settings, admitted.rows, services.database)
-    found, refused = candidates(work, allowed, services.database.tick, names)
+    progress.phase(Phase.SELECTING, sum(len(names(b.order)) for b in allowed))
+    done = 0
+
+    def rounds(order: Order) -> Iterator[str]:
+        nonlocal done
+        for name in names(order):
+            yield name
+            done += 1
+            progress.rounds(done)
+
+    found, refused = candidates(work, allowed, services.database.tick, rounds)
     reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
     if settings.delta > 0 and all(b.order == 1 for b in allowed):
         reasons += [(name, NOISES[2], _too_small(settings)) for name in names(2)]

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from dpsql.engine.progress import Phase
 from dpsql.errors import InvalidParameter
 from dpsql.relation import quote_identifier, show_name
 
@@ -115,21 +116,31 @@ def fill(name: str, outcome: Outcome, services: Services) -> int:
 
     released = outcome.admitted.released
     question = released.question
+    wanted = {
+        _identity(s): [a.rows for a in axes]
+        for s, axes in zip(question.sets, released.axes, strict=True)
+    }
+    total = sum(math.prod(rows) for rows in wanted.values())
+    fitted = outcome.postprocess != "none"
+    outcome.progress.phase(Phase.POSTPROCESSING if fitted else Phase.PUBLISHING, total)
     written = 0
-    done = set()
     answers = _answers(outcome, services.database.tick)
     for asked, axes, (value, error) in zip(question.sets, released.axes, answers, strict=True):
-        identity = (asked.query, asked.parts, asked.shown)
-        if identity in done:
+        rows = wanted.pop(_identity(asked), None)
+        if rows is None:
             continue  # asked twice, which only weighs more
-        done.add(identity)
-        rows = [axis.rows for axis in axes]
+        if fitted and not written:
+            outcome.progress.phase(Phase.PUBLISHING, total)
         values = np.broadcast_to(value, rows)
         errors = np.broadcast_to(error, rows)
         _insert(name, question, asked, axes, np.array(values), np.array(errors), services)
         written += values.size
         services.database.tick()
     return written
+
+
+def _identity(asked: AskedSet) -> tuple[object, ...]:
+    return asked.query, asked.parts, asked.shown
 
 
 def _answers(outcome: Outcome, tick: Callable[[], None]) -> Iterator[tuple[Floats, Floats]]:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dpsql.engine.prepare import Prepared, prepare, require_built_in, require_rows
-from dpsql.engine.refresh import SKETCHING, show_phase, unchanged
+from dpsql.engine.progress import Command, Phase, Progress
+from dpsql.engine.refresh import unchanged
 from dpsql.engine.request import Role
 from dpsql.errors import DeclarationsChanged, MissingDeclaration, NotAnswerable, PermissionDenied
 
@@ -83,8 +84,8 @@ def _build(
                 detail="The sensitivity of a count over one relation is 1.",
                 hint="Name a statement that joins relations.",
             )
-        for relation in {o.relation.oid for o in query.occurrences}:
-            show_phase(relation, SKETCHING, services)
+        progress = Progress.of(services.database, Command.SKETCH, query)
+        progress.phase(Phase.SKETCHING)
         with unchanged(prepared.relations, services, prepared.fingerprint):
             build(
                 query,
@@ -93,7 +94,9 @@ def _build(
                 estimators=estimators,
                 rows=rows,
                 secret=secret,
+                tell=progress.rounds,
             )
+        progress.end()
 
 
 def rotate(role: Role, services: Services, secret: Secret) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dpsql.ports import Database
 from dpsql.query.types import SIMPLE
 from dpsql.relation import Relation, base, quote_identifier
 from dpsql.statistics.stored import frequency_identity
 
 
-def frequencies(relation: Relation, database: Database) -> dict[str, int]:
+def frequencies(
+    relation: Relation, database: Database, tell: Callable[[int, int], None] = lambda *_: None
+) -> dict[str, int]:
     """Count the maximum frequencies that a join of the relation may ask for.
 
     A set of columns that holds a trusted key has frequency 1 and is not read.  Rows with a
@@ -20,6 +24,8 @@ def frequencies(relation: Relation, database: Database) -> dict[str, int]:
         The relation, partitions and children included.
     database : Database
         Reads one snapshot.
+    tell : callable
+        Told how many sets of columns are done, of how many.
 
     Returns
     -------
@@ -27,7 +33,9 @@ def frequencies(relation: Relation, database: Database) -> dict[str, int]:
         By ``stored.frequency_identity``.
     """
     found: dict[str, int] = {}
-    for columns in column_sets(relation):
+    sets = column_sets(relation)
+    for done, columns in enumerate(sets):
+        tell(done, len(sets))
         if any(set(key) <= set(columns) for key in relation.keys):
             value = 1
         else:

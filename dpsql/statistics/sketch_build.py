@@ -39,6 +39,7 @@ def build(
     estimators: int,
     rows: int,
     secret: Callable[[int], bytes],
+    tell: Callable[[int, int], None] = lambda *_: None,
 ) -> None:
     """Build and store the sketch of a query's relations, in place of an older one.
 
@@ -54,6 +55,8 @@ def build(
         ``rows`` groups of ``estimators`` counters for every relation.
     secret : callable
         Draws so many secret bytes.
+    tell : callable
+        Told how many relations of the query are counted, of how many.
     """
     _check("estimators", estimators, MOST_ESTIMATORS)
     _check("rows", rows, MOST_ROWS)
@@ -70,11 +73,13 @@ def build(
     database.before_reading(relations)
     counted = []
     for i, part in enumerate(wanted):
+        tell(i, len(wanted))
         # a family's column is that of its attribute
         factors = [
             (part.attributes.index(f.attribute), seeds[f.number]) for f in incident(shape, i)
         ]
         counted.append(_count(part, factors, estimators * rows, limit, database))
+    tell(len(wanted), len(wanted))
     moments: list[int] | None = None
     if len(wanted) <= MAX_OCCURRENCES:
         moments = []

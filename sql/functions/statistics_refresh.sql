@@ -1,13 +1,3 @@
--- The key of an advisory lock that shows, at once and until the transaction ends, which phase a
--- refresh of a relation is in, or that sketches of it are built.  It locks nobody out: taken in shared mode, if it can be had.
-create or replace function dp.refresh_phase(relation oid, phase integer)
-returns bigint
-language sql immutable parallel safe security invoker
-set search_path = pg_catalog, pg_temp
-as $$ select ((1685082880 + phase)::bigint << 32) | relation::bigint $$;
-comment on function dp.refresh_phase(oid, integer) is
-    'internal: key of the advisory lock that shows the phase of a refresh';
-
 -- Takes statistics of a relation: its maximum frequencies, and the boundaries of all kept questions
 -- that read it, in one snapshot; nobody waits but other refreshes.  What was taken before stays in
 -- force until this commits.  By the owner's command or by the clock, never by the amount of change
@@ -25,7 +15,7 @@ declare
     taken timestamptz;
 begin
     perform dp.require_statistics(relation);
-    perform pg_try_advisory_xact_lock_shared(dp.refresh_phase(relation, 1));
+    perform dp.show_phase(1, 1, array[relation::oid], 1);
     -- Whatever would change what counts as a change of these waits until we are done; a question
     -- that somebody keeps while we wait is left to the next refresh.
     locked := array(select relation::oid
@@ -71,7 +61,7 @@ begin
                f.kind, f.identity, f.value
           from this, found as f)
     select this.taken_at into taken from this;
-    perform pg_try_advisory_xact_lock_shared(dp.refresh_phase(relation, 4));
+    perform dp.show_phase(1, 4, array[relation::oid], 1);
     delete from dp.statistic as s
      using (select n.measurement, n.relation, n.kept
               from dp.statistic as n join dp.measurement as m on m.id = n.measurement
@@ -80,6 +70,7 @@ begin
      where s.measurement <> new.measurement
        and (s.relation = new.relation or s.kept = new.kept);
     perform dp.compact_changes();
+    perform dp.end_progress();
     return taken;
 end
 $$;

@@ -196,6 +196,7 @@ dpsql_write_cells(PG_FUNCTION_ARGS)
 		table_multi_insert(relation, slots, number, command, TABLE_INSERT_SKIP_FSM, state);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(batch);
+		progress_add_rounds(number);
 	}
 	FreeBulkInsertState(state);
 	table_finish_bulk_insert(relation, TABLE_INSERT_SKIP_FSM);

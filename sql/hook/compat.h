@@ -15,6 +15,11 @@
 #include "nodes/parsenodes.h"
 #include "nodes/primnodes.h"
 #include "parser/parse_relation.h"
+#if PG_VERSION_NUM >= 170000
+#include "storage/procnumber.h"
+#else
+#include "storage/backendid.h"
+#endif
 #include "storage/lock.h"
 #include "utils/acl.h"
 
@@ -149,6 +154,17 @@ holds_lock(const LOCKTAG *tag, LOCKMODE mode)
 	return LockHeldByMe(tag, mode, false);
 #else
 	return LockHeldByMe(tag, mode);
+#endif
+}
+
+/* This backend's place among MaxBackends, from 0; 17 counts from there itself. */
+static inline int
+compat_backend_place(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return MyProcNumber;
+#else
+	return MyBackendId - 1;
 #endif
 }
 

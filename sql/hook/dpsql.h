@@ -41,6 +41,10 @@ extern void executed_init(void);
 /* changes.c: the server's counters are off in this statement of the client */
 extern void changes_pause(void);
 
+/* progress.c: what long commands are doing */
+extern void progress_init(void);
+extern void progress_add_rounds(int64 more);
+
 /* preload.c: Python in the postmaster */
 extern bool preload_python;		/* setting */
 extern void preload_init(void);

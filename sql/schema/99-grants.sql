@@ -128,6 +128,7 @@ to dp_analyst, dp_owner;
 
 -- Releases: they check role and budget themselves, as dp.run does.
 grant select on dp.releases, dp.progress to dp_analyst, dp_owner;
+grant execute on function dp.running_commands() to dp_analyst, dp_owner;
 grant execute on function
     dp.release(text, text, numeric, numeric, text, text, double precision[]),
     dp.release_query(text, text, text, text, text, text, double precision[], text),
@@ -168,6 +169,9 @@ grant execute on function
     dp.server_log(text),
     dp.warn(text, text, text),
     dp.note(text),
+    dp.show_phase(integer, integer, oid[], integer),
+    dp.show_rounds(bigint, bigint, bigint, double precision, double precision, integer),
+    dp.end_progress(),
     dp.lock_reads(oid[]),
     dp.fingerprint(oid[]),
     dp.fingerprint_now(oid[]),
@@ -228,6 +232,5 @@ grant execute on function
     dp.statistics_problem(oid),
     dp.statistics_collected(oid),
     dp.statistics_fingerprint(oid),
-    dp.statistics_shift(bigint, oid),
-    dp.refresh_phase(oid, integer)
+    dp.statistics_shift(bigint, oid)
 to dp_executor;

@@ -197,17 +197,3 @@ def test_pairs_tell_errors_of_pairs_only(alice: Any) -> None:
 def test_the_forms_of_keys_are_for_releases_only(alice: Any) -> None:
     for form in ("dp.prefix(1)", "dp.all_ranges(1)", "dp.ranges(1, 2)"):
         assert "statement of a release only" in str(refused(alice, f"select {form}"))
-
-
-def test_progress_shows_the_phase_to_whoever_runs_it_and_to_owners(alice: Any, shop: Any) -> None:
-    shown = "select command, relation::text, phase from dp.progress"
-    with shop.connect("alice", autocommit=False) as running:
-        release(running, "kinds")
-        expected = [("release", "client", "publishing")]
-        assert rows(running, shown) == expected  # until the transaction ends
-        assert rows(alice, shown) == expected
-        assert shop.sql(shown, user="owner1") == expected
-        shop.sql("select dp.grant_budget('bob', 10)")
-        with shop.connect("bob") as bob:
-            assert rows(bob, shown) == []
-    assert rows(alice, shown) == []
