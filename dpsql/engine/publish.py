@@ -237,13 +237,18 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
 
 
 def _domain(released: Released) -> list[dict[str, Any]]:
-    """Describe the domain: the keys of each attribute, and its levels if they are few."""
+    """Describe the domain: keys, the number of their levels, and the levels if they are few.
+
+    ``told_apart`` is the number of classes of levels, where no query asks for each of them.
+    """
     found = []
-    for level in released.attributes:
-        keys = [released.question.keys[k].name for k in level.keys]
-        entry: dict[str, Any] = {"keys": keys, "levels": len(level.values)}
-        if len(level.values) <= _NAMED_LEVELS:
-            entry["values"] = [v[0] if len(keys) == 1 else list(v) for v in level.values]
+    for part in (part for level in released.attributes for part in level.lookups):
+        keys = [released.question.keys[k].name for k in part.keys]
+        entry: dict[str, Any] = {"keys": keys, "levels": len(part.values)}
+        if part.classes < len(part.values):
+            entry["told_apart"] = part.classes
+        if len(part.values) <= _NAMED_LEVELS:
+            entry["values"] = [v[0] if len(keys) == 1 else list(v) for v in part.values]
         found.append(entry)
     return found
 

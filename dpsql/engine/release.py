@@ -213,7 +213,7 @@ def _key(admitted: Admitted, priced: Priced) -> bytes:
         admitted.fingerprint.rpartition("#")[0].partition("|")[2],
         admitted.policies,
         admitted.question.block,
-        repr([(level.keys, level.values) for level in admitted.released.attributes]),
+        repr([level.lookups for level in admitted.released.attributes]),
         mechanism.name,
         repr(mechanism.budget),
         repr(mechanism.measurements),

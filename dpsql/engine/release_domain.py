@@ -5,27 +5,24 @@ Public facts only: declared domains, public relations, the text (PRIVACY.md sect
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.engine.groups import domain_values
+from dpsql.engine.release_classes import evaluated, told_apart
 from dpsql.engine.release_matrices import Axis, written
 from dpsql.errors import InvalidParameter, NotAnswerable
 from dpsql.model import Key
 from dpsql.ports import Database
-from dpsql.query.asked import AskedSet, Condition, Predicate, WorkloadQuestion
+from dpsql.query.asked import WorkloadQuestion
 
 if TYPE_CHECKING:
-    from dpsql.engine.release_matrices import Mask
     from dpsql.statistics.tabulation import Levels
     from dpsql.workload.workload import Workload
 
-#: Levels of one attribute, and of one that is made of several because a condition spans them.
+#: Levels of one attribute.
 MAX_LEVELS = 1_000_000
-MAX_MERGED = 4096
 #: Bytes of the texts of an attribute's levels.
 MAX_TEXTS = 64 << 20
 #: Cells that a release publishes at most.
@@ -82,9 +79,9 @@ def build(
             detail=f"There are {number} queries and {len(weights)} weights.",
         )
     _require_labels(question, database)
-    attributes = _attributes(question, database)
+    attributes = told_apart(question, _attributes(question, database), database)
     place = {key: i for i, level in enumerate(attributes) for key in level.keys}
-    truth = _evaluated(question, attributes, place, database)
+    truth = evaluated(question, attributes, database)
     products, axes = [], []
     for asked in question.sets:
         factors, own, either = written(asked, attributes, place, truth)
@@ -137,7 +134,7 @@ def _require_labels(question: WorkloadQuestion, database: Database) -> None:
 
 
 def _attributes(question: WorkloadQuestion, database: Database) -> tuple[Levels, ...]:
-    """List the levels of each domain, in the order of the keys' types; merge what must be."""
+    """List the levels of each domain, in the order of the keys' types."""
     from dpsql.statistics.tabulation import Levels
 
     found = []
@@ -154,32 +151,27 @@ def _attributes(question: WorkloadQuestion, database: Database) -> tuple[Levels,
             )
         _require_levels(len(rows), names)
         types = [question.keys[k].type_name for k in domain.positions]
-        found.append(Levels(domain.positions, _sorted(rows, types, database)))
-    spanned = _spanned(question, found)
-    apart = [level for i, level in enumerate(found) if not any(i in g for g in spanned)]
-    result = (*apart, *(_merged([found[i] for i in together]) for together in spanned))
-    for level in result:
+        values = _sorted(rows, types, database)
+        level = Levels(domain.positions, values)
         _require_short(level, question)
-    return result
+        if len(types) > 1:
+            level = replace(level, sorted=_each_sorted(question, level, database))
+        found.append(level)
+    return tuple(found)
 
 
-def _merged(levels: Sequence[Levels]) -> Levels:
-    """Make one attribute of several, whose levels are all combinations."""
-    from dpsql.statistics.tabulation import Levels
-
-    size = math.prod(len(level.values) for level in levels)
-    if size > MAX_MERGED:
-        raise NotAnswerable(
-            "a condition spans keys with too many combinations",
-            detail=f"They have {size}; at most {MAX_MERGED} are looked at together.",
-            hint="Write conditions on single keys, joined by AND, or coarser keys.",
-        )
-    keys = tuple(k for level in levels for k in level.keys)
-    values = tuple(
-        tuple(v for part in parts for v in part)
-        for parts in product(*(level.values for level in levels))
-    )
-    return Levels(keys, values)
+def _each_sorted(
+    question: WorkloadQuestion, level: Levels, database: Database
+) -> dict[int, tuple[str | None, ...]]:
+    """Order the values of keys that are asked by prefixes or ranges, each by its own type."""
+    ranged = {p.key for s in question.sets for p in s.parts if p.form.kind != "levels"}
+    found = {}
+    for n, key in enumerate(level.keys):
+        if key in ranged:
+            own = [(text,) for text in dict.fromkeys(value[n] for value in level.values)]
+            ordered = _sorted(own, [question.keys[key].type_name], database)
+            found[key] = tuple(text for (text,) in ordered)
+    return found
 
 
 def _require_short(level: Levels, question: WorkloadQuestion) -> None:
@@ -202,7 +194,7 @@ def _require_levels(number: int, names: Sequence[str]) -> None:
         )
 
 
-def _sorted(rows: list[Key], types: Sequence[str], database: Database) -> tuple[Key, ...]:
+def _sorted(rows: Sequence[Key], types: Sequence[str], database: Database) -> tuple[Key, ...]:
     """Order levels as values of their types, NULL last."""
     names = [f"k{i}" for i in range(len(types))]
     arrays = [("text[]", [row[i] for row in rows]) for i in range(len(types))]
@@ -216,76 +208,3 @@ def _sorted(rows: list[Key], types: Sequence[str], database: Database) -> tuple[
         arrays,
     )
     return tuple(tuple(None if v is None else str(v) for v in row) for row in found)
-
-
-def _spanned(question: WorkloadQuestion, levels: Sequence[Levels]) -> list[list[int]]:
-    """Find the attributes that some condition looks at together, in groups."""
-    place = {key: i for i, level in enumerate(levels) for key in level.keys}
-    groups = [{i} for i in range(len(levels))]
-    for asked in question.sets:
-        for predicate in asked.where:
-            spans = [{place[k] for k in c.keys} for c in predicate.either]
-            if _stays_apart(asked, predicate, spans, place):
-                continue
-            together = set().union(*spans)
-            touched = [g for g in groups if g & together]
-            groups = [g for g in groups if not g & together] + [set().union(*touched)]
-    return [sorted(g) for g in groups if len(g) > 1]
-
-
-def _stays_apart(
-    asked: AskedSet, predicate: Predicate, spans: Sequence[set[int]], place: dict[int, int]
-) -> bool:
-    """Tell whether a disjunction can be a product of its own (HDMM, appendix A)."""
-    if any(len(s) != 1 for s in spans):
-        return False
-    if len(spans) == 1:
-        return True
-    together = set().union(*spans)
-    grouped = {place[p.key] for p in asked.parts}
-    others = [p for p in asked.where if p is not predicate]
-    touched = {place[k] for p in others for c in p.either for k in c.keys}
-    return not together & (grouped | touched) and all(len(p.either) == 1 for p in others)
-
-
-# -- conditions -------------------------------------------------------------------------
-
-
-def _evaluated(
-    question: WorkloadQuestion,
-    attributes: Sequence[Levels],
-    place: dict[int, int],
-    database: Database,
-) -> dict[Condition, Mask]:
-    """Say for each condition of which levels it is true."""
-    import numpy as np
-
-    found: dict[Condition, Mask] = {}
-    for asked in question.sets:
-        for predicate in asked.where:
-            for condition in predicate.either:
-                if condition not in found:
-                    (i,) = {place[k] for k in condition.keys}
-                    rows = _true_levels(condition, attributes[i], question, database)
-                    found[condition] = np.array(rows, dtype=bool)
-    return found
-
-
-def _true_levels(
-    condition: Condition, level: Levels, question: WorkloadQuestion, database: Database
-) -> list[bool]:
-    arrays: list[tuple[str, object]] = []
-    names, columns = [], []
-    for n, key in enumerate(level.keys):
-        arrays.append(("text[]", [value[n] for value in level.values]))
-        names.append(f"k{key}")
-        type_ = question.keys[key].type_name
-        columns.append(f'CAST(u.k{key} AS {type_}) AS "k{key}"')
-    unnested = ", ".join(f"${n + 1}" for n in range(len(arrays)))
-    rows = database.execute(
-        f"SELECT coalesce({condition.sql}, false) AS holds FROM (SELECT {', '.join(columns)}, u.o"
-        f" FROM unnest({unnested}) WITH ORDINALITY AS u({', '.join(names)}, o)) AS r0"
-        " ORDER BY r0.o",
-        arrays,
-    )
-    return [bool(row[0]) for row in rows]

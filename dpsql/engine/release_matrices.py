@@ -52,10 +52,12 @@ def written(
     either: tuple[int, ...] = ()
     for predicate in asked.where:
         spans = [{place[k] for k in c.keys} for c in predicate.either]
-        if len(predicate.either) > 1 and len(set().union(*spans)) > 1:
-            either = tuple(next(iter(s)) for s in spans)
-            for i, condition in zip(either, predicate.either, strict=True):
-                kept[i] = truth[condition]
+        if len(set().union(*spans)) > 1:
+            arms: dict[int, Any] = {}
+            for (i,), condition in zip(spans, predicate.either, strict=True):
+                arms[i] = arms[i] | truth[condition] if i in arms else truth[condition]
+            either = tuple(arms)
+            kept |= arms
             continue
         (i,) = set().union(*spans)
         holds = np.logical_or.reduce([truth[c] for c in predicate.either])
@@ -65,7 +67,7 @@ def written(
     for i, level in enumerate(attributes):
         parts = [n for n, p in enumerate(asked.parts) if place[p.key] == i]
         matrix, labels = _factor(asked, level, parts)
-        if i in kept:
+        if i in kept and not kept[i].all():
             matrix = Dense(matrix.dense() * kept[i])
         factors.append(matrix)
         axes.append(Axis(i, matrix.shape[0], labels))
@@ -104,6 +106,8 @@ def _factor(
     matrix = matrix[occurring]
     chosen = [c for c, seen in zip(chosen, occurring, strict=True) if seen]
     labels = {p: _transposed([meanings[k][c[k]] for c in chosen]) for k, p in enumerate(parts)}
+    if matrix.shape == (n, n) and (matrix == np.eye(n)).all():
+        return Identity(n), labels
     return Dense(matrix), labels
 
 
@@ -123,12 +127,7 @@ def _rows(asked: AskedSet, level: Levels, p: int) -> tuple[Any, list[tuple[str |
     part = asked.parts[p]
     column = level.keys.index(part.key)
     own = [value[column] for value in level.values]
-    values = list(dict.fromkeys(own))
-    if len(level.keys) > 1 and part.form.kind != "levels":
-        raise NotAnswerable(
-            f"dp.{part.form.kind} needs a key whose levels do not depend on other keys",
-            hint="Group by it in a release of its own.",
-        )
+    values = list(level.sorted.get(part.key) or dict.fromkeys(own))
     code = {value: i for i, value in enumerate(values)}
     place = np.array([code[v] for v in own])
     if part.form.kind == "levels":

@@ -32,10 +32,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on the levels of keys: SQL over the columns ``r0."k<key>"``."""
+    """A condition on the levels of keys: SQL over the columns ``r0."k<key>"``.
+
+    ``atoms`` are those that it is made of by AND, OR and NOT, where it is.
+    """
 
     sql: str
     keys: frozenset[int]
+    atoms: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from dpsql.query.screen import aggregate_names, screen
 from dpsql.query.syntax import Node, Select
 from dpsql.relation import Relation, base
 
+_CONNECTIVES = ("and", "or", "not")
 #: Group keys of a workload.
 MAX_KEYS = 62
 
@@ -255,14 +256,13 @@ class _Reader:
         return tuple(self._predicate(query, c) for c in conditions)
 
     def _predicate(self, query: _Query, condition: Expr) -> Predicate:
-        """Write a conjunct as a condition on levels; a disjunction as several."""
-        arms = list(_disjuncts(condition))
-        if len(arms) > 1 and len({frozenset(a.columns()) for a in arms}) == len(arms):
-            spread = [frozenset(a.columns()) for a in arms]
-            apart = sum(len(s) for s in spread) == len(frozenset().union(*spread))
-            if apart and all(len(s) == 1 for s in spread):
-                return Predicate(tuple(self._condition(query, a) for a in arms))
-        return Predicate((self._condition(query, condition),))
+        """Write a conjunct as a condition on levels; a disjunction as several on other columns."""
+        groups: list[list[Expr]] = []
+        for arm in _disjuncts(condition):
+            near = [g for g in groups if any(arm.columns() & a.columns() for a in g)]
+            groups = [g for g in groups if g not in near]
+            groups.append([*(a for g in near for a in g), arm])
+        return Predicate(tuple(self._condition(query, _either(g)) for g in groups))
 
     def _condition(self, query: _Query, e: Expr) -> Condition:
         if not e.columns():
@@ -278,7 +278,9 @@ class _Reader:
             used.add(number)
             return column(0, f"k{number}", col.type, col.type, not_null=False)
 
-        return Condition(render(map_columns(e, level)), frozenset(used))
+        sql = render(map_columns(e, level))
+        atoms = [] if e.kind not in _CONNECTIVES else list(dict.fromkeys(_atoms(e)))
+        return Condition(sql, frozenset(used), tuple(self._condition(query, a) for a in atoms))
 
     # -- output -------------------------------------------------------------------
 
@@ -427,6 +429,17 @@ def _disjuncts(e: Expr) -> list[Expr]:
     if e.kind == "or":
         return [arm for argument in e.args for arm in _disjuncts(argument)]
     return [e]
+
+
+def _either(arms: list[Expr]) -> Expr:
+    return arms[0] if len(arms) == 1 else Expr("or", "boolean", tuple(arms))
+
+
+def _atoms(e: Expr) -> list[Expr]:
+    """List what a condition is made of by AND, OR and NOT, but for constants."""
+    if e.kind in _CONNECTIVES:
+        return [atom for argument in e.args for atom in _atoms(argument)]
+    return [e] if e.columns() else []
 
 
 def _constant(node: Node) -> str | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +39,46 @@ _A_CELL = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels of one attribute of a domain: texts of the keys that make it, in order.
+class Lookup:
+    """Which class each value of some keys belongs to: other values are not counted.
 
-    ``keys`` are places in the group keys of the query.
+    ``keys`` are places in the group keys of the query, ``codes[n] < classes`` the class of
+    ``values[n]``.
     """
 
     keys: tuple[int, ...]
     values: tuple[Key, ...]
+    codes: tuple[int, ...]
+    classes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of one attribute of a domain: texts of the keys that make it, in order.
+
+    Attributes
+    ----------
+    keys : tuple of int
+        Places in the group keys of the query.
+    values : tuple of Key
+        One for each level; where a level is a class of several values, the first of them.
+    parts : tuple of Lookup
+        How values become levels: a level is a combination of a class of each part, the last one
+        running fastest.  Without parts values are the levels.
+    sorted : mapping of int to tuple of str
+        The values of a key in the order of its type, where it is not that of ``values``.
+    """
+
+    keys: tuple[int, ...]
+    values: tuple[Key, ...]
+    parts: tuple[Lookup, ...] = ()
+    sorted: Mapping[int, tuple[str | None, ...]] = field(default_factory=dict)
+
+    @property
+    def lookups(self) -> tuple[Lookup, ...]:
+        """The parts, or the one that the values are."""
+        number = len(self.values)
+        return self.parts or (Lookup(self.keys, self.values, tuple(range(number)), number),)
 
 
 class Tabulation:
@@ -247,11 +279,11 @@ def tabulation_sql(
         answer = _bounded(answer, query, rows)
     codes = []
     for i, level in enumerate(levels):
-        texts = [_text(f"f.a{query.groups[k]}") for k in level.keys]
-        known = {_name(value): code for code, value in enumerate(level.values)}
-        lookup = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
-        text = " || ".join(texts)
-        codes.append(f"(CAST({literal(lookup)} AS pg_catalog.jsonb) -> ({text}))::bigint AS c{i}")
+        code = ""
+        for part in level.lookups:
+            found_code = _looked_up(part, query)
+            code = f"({code} * {part.classes} + {found_code})" if code else found_code
+        codes.append(f"{code} AS c{i}")
     listed = ", ".join([*codes, "f.n::bigint AS n"])
     columns = []
     for word in words:
@@ -270,6 +302,13 @@ def tabulation_sql(
         f"{writer.head()}SELECT dp.pack({memory_limit}::bigint, {', '.join(columns)}, c.n)"
         f" FROM {found}"
     )
+
+
+def _looked_up(part: Lookup, query: JoinQuery) -> str:
+    known = dict(zip(map(_name, part.values), part.codes, strict=True))
+    lookup = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
+    text = " || ".join(_text(f"f.a{query.groups[k]}") for k in part.keys)
+    return f"(CAST({literal(lookup)} AS pg_catalog.jsonb) -> ({text}))::bigint"
 
 
 def _text(column: str) -> str:

@@ -35,7 +35,7 @@ comment on column dp.releases.rho is 'its price under zCDP composition, rounded 
 comment on column dp.releases.expected_error is
     'root mean squared error of a number, weights included, before post-processing; NULL where it depends on the data';
 comment on column dp.releases.cells is 'rows of the table';
-comment on column dp.releases.domain is 'for each attribute its keys, the number of its levels and, if they are few, the levels';
+comment on column dp.releases.domain is 'for each attribute its keys, the number of its levels and, if they are few, the levels; told_apart: so many classes of them the queries tell apart';
 comment on column dp.releases.queries is
     'what was asked: for each grouping set its query, its "grouping", the keys with their forms, the conditions of its own';
 comment on column dp.releases.postprocess is 'none, non_negative or integral';
