@@ -310,7 +310,8 @@ def share(name: str, role: int, services: Services) -> None:
         raise PermissionDenied(
             "must be owner of all relations of the release",
             detail="Who reads a release pays for it, and owners decide who may.",
-            hint="Ask the owner of the relations for dp.share_release.",
+            hint="Ask the owner of the relations for"
+            f" SELECT dp.share_release({literal(name)}, <role>);",
         )
     named = database.execute(
         "select rolname::text as name, has_table_privilege(oid, to_regclass($2), 'select') as reads"

@@ -140,9 +140,10 @@ grant execute on function
     dp.made_release(dp.stored_release),
     dp.owns_release(dp.stored_release),
     dp.drop_release(text),
+    dp.share_release(text, regrole),
+    dp.share_release_with(text, oid),
     dp.prefix(anyelement), dp.all_ranges(anyelement), dp.ranges(anyelement, integer)
 to dp_analyst, dp_owner;
-grant execute on function dp.share_release(text, regrole), dp.share_release_with(text, oid) to dp_owner;
 grant create, usage on schema dpv to dp_executor;
 grant select, insert, delete on dp.stored_release to dp_executor;
 grant select on dp.stored_release to dp_ledger;

@@ -8,6 +8,7 @@ away in the one session of the test.
 from __future__ import annotations
 
 import random
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -181,7 +182,11 @@ def test_answers_without_noise_are_those_of_the_plain_statement(server: Any) -> 
     asked = grouped = results = sums = 0
     with database.connect() as owner:
         owner.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
-        for _ in range(6):
+        for number in count():
+            if number >= 6 and asked > 40 and min(grouped, results, sums) > 5:
+                break
+            # each part is met by more than one case of ten: of 300 often enough but for 1e-9
+            assert number < 300, (asked, grouped, results, sums)
             case = Case(owner, random_)
             owner.execute(
                 "select dp.set_root_cap(format('%I.%I', schema_name, relation_name)::regclass, null,"
@@ -202,8 +207,3 @@ def test_answers_without_noise_are_those_of_the_plain_statement(server: Any) -> 
                     sums += "count" not in statement
                     assert agree(private, plain), (statement, private, plain)
     server.drop_database(database)
-    # the test itself must have met what it is about
-    assert asked > 40
-    assert grouped > 5
-    assert results > 5
-    assert sums > 5

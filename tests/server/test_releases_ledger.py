@@ -170,8 +170,10 @@ def test_share_charges_the_reader_only_and_needs_the_owner(sales: Any, alice: An
     grant(sales, "bob", 1.5)
     with sales.connect("owner1") as owner, sales.connect("bob") as bob:
         assert state(bob, "select * from dpv.r") == "42501"
-        for nobody in (alice, bob):
-            assert state(nobody, "select dp.share_release('r', 'bob')") == "42501"
+        error = refused(alice, "select dp.share_release('r', 'bob')")
+        assert error.sqlstate == "PD070"
+        assert "Ask the owner of the relations" in str(error.diag.message_hint)
+        assert state(bob, "select dp.share_release('r', 'bob')") == "PD040"
         total = "select role, relation::text, epsilon_spent from dp.budgets order by 1, 2"
         before = {row[:2]: row[2] for row in sales.sql(total)}
         owner.execute("select dp.share_release('r', 'bob')")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from dpsql.engine.release_noise import added, reserve, zcdp
+from dpsql.engine.release_comments import _up
+from dpsql.engine.release_noise import added, most_epsilon, reserve, zcdp
 from dpsql.engine.release_price import _decimal
 from dpsql.engine.release_table import check_name, table_name
 from dpsql.engine.release_terms import Terms
 from dpsql.errors import InvalidParameter
 from dpsql.statistics.tabulation import Tabulation, _name, _words
-from dpsql.workload.candidates import candidates
+from dpsql.workload.candidates import candidates, make
 from dpsql.workload.mechanism import Budget
+from dpsql.workload.names import DATA_INDEPENDENT, GAUSSIAN_ONLY, MECHANISMS, ON_REQUEST
 from tests.unit.workload import asked
 
 
@@ -27,6 +31,43 @@ def test_null_is_what_is_not_said_and_case_does_not_matter() -> None:
     assert Terms.of(None, None, "", None, None).mechanism == ""
     with pytest.raises(InvalidParameter, match="NULL"):
         Terms.of(None, None, None, None, [1, None])
+
+
+def test_terms_are_refused_without_numpy() -> None:
+    code = "import sys, dpsql.engine.release_terms; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_name_is_that_of_a_mechanism_and_of_its_noise() -> None:
+    workload = asked.marginals((3, 2), 3)
+    for name in MECHANISMS[1:]:
+        assert make(name, workload, Budget(2, Fraction(1, 2))).name == name
+        if name in GAUSSIAN_ONLY:
+            with pytest.raises(InvalidParameter, match="needs Gaussian noise"):
+                make(name, workload, Budget(1, Fraction(1)))
+        else:
+            make(name, workload, Budget(1, Fraction(1)))
+    assert {"auto", *DATA_INDEPENDENT, *ON_REQUEST} == set(MECHANISMS)
+    with pytest.raises(InvalidParameter, match="there is no mechanism"):
+        make("auto", workload, Budget(1, Fraction(1)))
+
+
+def test_the_most_epsilon_is_where_tables_leave_some_delta() -> None:
+    for delta in (Fraction(1, 10**3), Fraction(1, 10**9), Fraction(1, 10**20)):
+        most = most_epsilon(delta)
+        assert reserve(Fraction(most)) < delta <= reserve(Fraction(most + 1))
+    assert most_epsilon(Fraction(1, 10**40)) == 0
+
+
+def test_costs_in_comments_are_short_and_not_below_what_they_are() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201
+    random_ = random.Random(seed)
+    for amount in (1.0, 0.1, 100.0, 1e-9, *(10 ** random_.uniform(-40, 2) for _ in range(300))):
+        shown = _up(amount)
+        assert len(shown) <= 12
+        assert amount * (1 - 1e-14) <= float(shown) <= amount * (1 + 2e-5), seed
+    assert [_up(x) for x in (0.0, 1.0, 0.1000001, 1e-9)] == ["0", "1", "0.100001", "1e-09"]
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 63, "ü" * 31, 'a"b', "select", " "])
