@@ -44,7 +44,7 @@ from dpsql.workload.workload import Product, Workload
 #: Groups that are optimised one by one at most.
 MOST_GROUPS = 16
 #: Of workloads that ``auto`` tries by itself: attributes, and levels of those asked by ranges.
-QUICK_ATTRIBUTES, QUICK_LEVELS = 8, 128
+QUICK_ATTRIBUTES, QUICK_LEVELS = 12, 256
 
 
 class UnionMechanism(Mechanism):
