@@ -7,6 +7,7 @@ agree, and their errors are at most the paper's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -43,6 +44,9 @@ from dpsql.workload.workload import Product, Workload
 
 #: Groups that are optimised one by one at most.
 MOST_GROUPS = 16
+#: Cells of a joint estimate, of which several arrays are held, and levels of an attribute.
+MOST_CELLS = 1 << 23
+MOST_LEVELS = 1100
 #: Of workloads that ``auto`` tries by itself: attributes, and levels of those asked by ranges.
 QUICK_ATTRIBUTES, QUICK_LEVELS = 12, 256
 
@@ -92,6 +96,7 @@ class UnionMechanism(Mechanism):
         self.mask = reduce(or_, (part.mask for part in self.parts)) or 1 << shortest
         if any(mask_of_product(product) & ~self.mask for product in workload.products):
             raise InvalidParameter("the strategy does not support the workload")
+        _require_joint(workload, self.mask)
         self._axes = attributes_of(self.mask)
         self._weights = [1 / variance(budget.order, m.parameter) for m in self.measurements]
         self._joint = normal_inverse([self._grams(part) for part in self.parts], self._weights)
@@ -222,6 +227,7 @@ def united(
     require_optimised(workload)
     kept = tuple(product for product in workload.products if not product.nothing)
     asked = Workload(workload.domain, kept)
+    _require_joint(asked, reduce(or_, map(mask_of_product, kept)))
     if len(by_attributes(asked)) > MOST_GROUPS:
         raise InvalidParameter(
             "opt_plus optimises each group of attributes, and there are too many",
@@ -233,6 +239,18 @@ def united(
     shares = _joint_shares(asked, strategies, [part.share for part in parts], budget)
     powers = [share**budget.order for share in shares]
     return UnionMechanism(workload, budget, [s.queries for s in strategies], powers)
+
+
+def _require_joint(workload: Workload, mask: int) -> None:
+    """Refuse a joint estimate that takes too long or too much memory."""
+    sizes = shape(workload.domain.sizes, mask)
+    if math.prod(sizes) > MOST_CELLS or max(sizes, default=1) > MOST_LEVELS:
+        raise InvalidParameter(
+            "the domain is too large for groups that are reconstructed together",
+            detail=f"They are about {math.prod(sizes)} cells, and up to {max(sizes)} levels of an "
+            f"attribute; at most {MOST_CELLS} cells and {MOST_LEVELS} levels can be.",
+            hint="Use mechanism => 'auto'.",
+        )
 
 
 def _joint_shares(

@@ -192,6 +192,16 @@ def test_too_many_groups_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "3 groups" in caught.value.detail
 
 
+def test_domains_that_are_too_large_for_a_joint_estimate_are_refused_at_once() -> None:
+    for sizes in ((1200, 2), (300, 300, 300)):
+        whole = [Identity(n) for n in sizes]
+        totals = [Total(n) for n in sizes[1:]]
+        workload = asked.workload(sizes, [Prefix(sizes[0]), *totals], whole)
+        with pytest.raises(InvalidParameter, match="reconstructed together") as caught:
+            united(workload, BUDGETS[1], seed=1)
+        assert str(max(sizes)) in caught.value.detail
+
+
 def test_rows_of_many_queries_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = asked.errors(united(TWO, BUDGETS[2], seed=1))
     monkeypatch.setattr(joint, "MOST_AT_ONCE", 20)
