@@ -14,10 +14,11 @@ import numpy as np
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.marginals import attributes_of, cells
-from dpsql.workload.matrix import Dense, Floats, invert
+from dpsql.workload.matrix import Dense, Floats, Identity, invert
 from dpsql.workload.mechanism import (
     Budget,
     Measurement,
+    detailed,
     exact_product,
     largest_column,
     noise_for,
@@ -181,8 +182,8 @@ def shared(
     Raises
     ------
     InvalidParameter
-        With Gaussian noise, where ResidualPlanner is never worse, and for domains that are too
-        large for it.
+        With Gaussian noise, where ResidualPlanner is never worse, for plain marginals, where OPT_M
+        is the same, and for domains that are too large.
     """
     if budget.order != 1:
         raise InvalidParameter(
@@ -191,5 +192,13 @@ def shared(
         )
     kept = tuple(product for product in workload.products if not product.nothing)
     asked = Workload(workload.domain, kept)
+    if all(
+        isinstance(factor, Identity) or not detailed(factor)
+        for product in kept
+        for factor in product.queries.factors
+    ):
+        raise InvalidParameter(
+            "shared parts of plain marginals are their cells", hint="Use mechanism => 'opt_m'."
+        )
     found = opt_shared(asked, seed=seed, most_levels=MOST_OPTIMISED, tick=tick)
     return SharedMechanism(workload, budget, found)
