@@ -10,13 +10,14 @@ import pytest
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload import joint, mechanism_plus
-from dpsql.workload.candidates import make, quick, worth_trying
+from dpsql.workload.candidates import candidates, make, quick, worth_trying
 from dpsql.workload.joint import best_shares, joint_spectra, normal_inverse, terms_about
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Total, Width
 from dpsql.workload.mechanism import Budget, detailed
 from dpsql.workload.mechanism_plus import UnionMechanism, plus, united
 from dpsql.workload.mechanism_shared import Measured, SharedMechanism, shared
+from dpsql.workload.opt_hdmm import opt_hdmm
 from dpsql.workload.opt_plus import opt_plus
 from dpsql.workload.opt_shared import _Point, _Problem, opt_shared
 from tests.unit.workload import asked
@@ -347,6 +348,16 @@ def test_auto_tries_it_where_it_can_win() -> None:
     mechanism = make("opt_plus", TWO, BUDGETS[1])
     assert mechanism.name == "opt_plus"
     assert mechanism.error < make("opt_kron", TWO, BUDGETS[1]).error
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("workload", [TWO, THREE, LONG, WORKLOADS["weights"]])
+def test_auto_has_what_opt_hdmm_finds(workload, order: int) -> None:
+    """But for the rounding of matrices and of noise to integers."""
+    tried = worth_trying(workload, order)
+    good, _ = candidates(workload, [BUDGETS[order]], names=lambda _: tried)
+    paper = opt_hdmm(workload, order, seed=1).error
+    assert good[0].error <= UNIT[order] * paper * 1.003
 
 
 # -- mutants: the checks above must see what they are about ---------------------------------------
