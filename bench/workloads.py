@@ -1,10 +1,12 @@
 """Expected errors of strategies beside those of papers/hdmm.txt, tables 4 to 7.
 
 ``python -m bench.workloads [--sizes 64,256,1024] [--tables 4,5,6,7] [--workloads NAME,...]``;
-``--tables eigen`` computes those of papers/eigen-design.txt (`bench.eigen`, 10 minutes):
-nothing is measured on data, so no cluster is needed.  Root mean squared errors at epsilon 1:
-Laplace noise has the standard deviation sqrt(2), Gaussian noise (delta 1e-6) 4.224679, the analytic
-Gaussian mechanism's.  ``paper`` is HDMM's figure, ``svdb`` the SVD bound where it is known exactly.
+``--tables eigen`` computes those of papers/eigen-design.txt (`bench.eigen`, 10 minutes), which are
+not measured on data, ``--tables relative [--data DIR]`` its relative errors on Adult
+(`bench.eigen_relative`); no cluster is needed.  *OPT_+ shared* is `dpsql.workload.opt_shared`.
+Root mean squared errors at epsilon 1: Laplace noise has the standard deviation sqrt(2), Gaussian
+noise (delta 1e-6) 4.224679, the analytic Gaussian mechanism's.  ``paper`` is HDMM's figure,
+``svdb`` the SVD bound where it is known exactly.
 Prints a row as it is found and, last, one JSON line.
 """
 
@@ -18,11 +20,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench import eigen
+from bench import eigen, eigen_relative
 from dpsql.workload import marginals
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
@@ -40,6 +43,7 @@ from dpsql.workload.matrix import (
 from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
 from dpsql.workload.opt_hdmm import opt_hdmm
+from dpsql.workload.opt_shared import opt_shared
 from dpsql.workload.optimal_bases import optimal_bases
 from dpsql.workload.residual_planner import unit_squared_error
 from dpsql.workload.svd_bound import svd_bound, workload_bound
@@ -89,15 +93,17 @@ def main() -> None:
     parser.add_argument("--sizes", default="64,256,1024")
     parser.add_argument("--tables", default="4,5,6,7")
     parser.add_argument("--workloads", default="")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/adult_mbi"))
     arguments = parser.parse_args()
     sizes = [int(n) for n in arguments.sizes.split(",")]
     tables = arguments.tables.split(",")
-    wanted = [int(t) for t in tables if t != "eigen"]
+    wanted = [int(t) for t in tables if t.isdigit()]
     rows = []
     for row in chain(
         one_attribute(sizes, wanted),
         many_attributes(wanted, arguments.workloads),
         eigen.rows() if "eigen" in tables else (),
+        eigen_relative.rows(arguments.data) if "relative" in tables else (),
     ):
         print(" ".join(f"{value}" for value in row.values()), flush=True)
         rows.append(row)
@@ -132,6 +138,9 @@ def many_attributes(tables: list[int], names: str) -> Iterator[Row]:
         if 6 in tables:
             hdmm = partial(opt_hdmm, work, 1, seed=SEED)
             yield _row(6, name, shown, 1, "OPT_HDMM", hdmm, laplace, bound, work.queries)
+            if prefixes:
+                shared = partial(opt_shared, work, seed=SEED)
+                yield _row(6, name, shown, 1, "OPT_+ shared", shared, laplace, bound, work.queries)
         if 7 in tables:
             hdmm = partial(opt_hdmm, work, 2, seed=SEED)
             yield _row(7, name, shown, 2, "OPT_HDMM", hdmm, gaussian, bound, work.queries)

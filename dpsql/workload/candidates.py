@@ -16,6 +16,7 @@ from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.mechanism_dense import eigen, opt0
 from dpsql.workload.mechanism_kronecker import KroneckerMechanism, identity, kronecker
 from dpsql.workload.mechanism_pairs import PairsMechanism
+from dpsql.workload.mechanism_plus import plus, worth_uniting
 from dpsql.workload.mechanism_residuals import (
     MarginalMechanism,
     ResidualMechanism,
@@ -60,6 +61,8 @@ def make(
         return KroneckerMechanism("workload", workload, budget, own)
     if name == "opt_kron":
         return kronecker(workload, budget, seed=SEED, tick=tick)
+    if name == "opt_plus":
+        return plus(workload, budget, seed=SEED, tick=tick)
     if name == "opt_m":
         return MarginalMechanism(workload, budget, seed=SEED, tick=tick)
     if name == "residual_planner":
@@ -95,6 +98,8 @@ def quick(workload: Workload) -> tuple[str, ...]:
     """Name the mechanisms that are selected in seconds at most."""
     whole = len(workload.products) == 1 and not workload.products[0].either
     slow = set() if whole else {"workload"}
+    if not worth_uniting(workload):
+        slow.add("opt_plus")
     if whole or workload.domain.cells > QUICK:
         slow |= {"opt_0", "eigen_design"}
     return tuple(name for name in DATA_INDEPENDENT if name not in slow)

@@ -25,7 +25,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.eigen_weights import GAP, ITERATIONS, QueryWeights, query_weights
 from dpsql.workload.kronecker import Kronecker, dense_product
 from dpsql.workload.matrix import MOST_ENTRIES, RANK_TOLERANCE, Dense, Floats, refuse_entries
-from dpsql.workload.svd_bound import BASIS_TOLERANCE
+from dpsql.workload.svd_bound import joint_basis
 from dpsql.workload.workload import Workload
 
 #: Part of the identity in completed strategies, which makes them positive definite.
@@ -212,24 +212,16 @@ def kronecker_eigen_queries(workload: Workload, seed: int = 0) -> KroneckerEigen
     disjunctive = any(product.either for product in workload.products)
     if disjunctive or workload.domain.cells > MOST_ENTRIES:
         return None
-    random = np.random.default_rng(seed)
     bases, spectra = [], []
     for i in range(len(workload.domain.sizes)):
-        grams = {id(term.factors[i]): term.factors[i] for term in terms}
-        scales = {key: max(float(np.abs(gram).max()), 1e-300) for key, gram in grams.items()}
-        mixed = sum(random.uniform(1, 2) / scales[key] * gram for key, gram in grams.items())
-        _, basis = np.linalg.eigh(mixed)
-        values = {}
-        for key, gram in grams.items():
-            rotated = basis.T @ gram @ basis
-            own = np.diagonal(rotated)
-            off = np.abs(rotated - np.diag(own)).max()
-            # by factor: products of small eigenvalues may be far below rounding and not be 0
-            values[key] = np.where(own > RANK_TOLERANCE * own.max(), own, 0)
-            if off > BASIS_TOLERANCE * scales[key] * len(gram):
-                return None
+        found = joint_basis([term.factors[i] for term in terms], seed)
+        if found is None:
+            return None
+        basis, values, _ = found
         bases.append(np.ascontiguousarray(basis.T))
-        spectra.append([values[id(term.factors[i])] for term in terms])
+        # by factor: products of small eigenvalues may be far below rounding and not be 0
+        kept = {k: np.where(v > RANK_TOLERANCE * v.max(), v, 0) for k, v in values.items()}
+        spectra.append([kept[id(term.factors[i])] for term in terms])
     total = np.zeros(workload.domain.cells)
     for k, term in enumerate(terms):
         parts = [spectrum[k][:, None] for spectrum in spectra]

@@ -10,13 +10,13 @@ residual's estimate and its precision are all that need be kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.axis import decompose, part, reconstruct_all
 from dpsql.workload.marginals import Floats, attributes_of, shape, subsets
-from dpsql.workload.residual_bases import Basis, Subtraction
+from dpsql.workload.residual_bases import Basis
 
 
 @dataclass
@@ -77,13 +77,28 @@ class Residuals:
         self.precisions[mask] = known + precision
         return change
 
-    def add_marginal(self, mask: int, table: Floats, variance: float) -> dict[int, Floats]:
+    def add_marginal(
+        self, mask: int, table: Floats, variance: float, wanted: Container[int] | None = None
+    ) -> dict[int, Floats]:
         """Average in all residuals of a marginal with independent noise on its cells.
 
         The residual over ``B <= A`` of such a marginal is a sum over the axes outside ``B``,
         whose noise has ``prod_{i in A-B} n_i`` times the variance (Mullins et al. 2024,
         section 4); for any positive ``variance`` the estimates minimise the sum of
         ``||M x - y||^2 / variance`` over all tables added (GReM-LS), whatever the noise's law.
+        Where cells are estimated from other queries about each attribute, `Basis.total` stands for
+        ``n_i``.
+
+        Parameters
+        ----------
+        mask : int
+            The attributes.
+        table : array
+            The noisy marginal, an axis for each of them.
+        variance : float
+            Of the noise on the cells.
+        wanted : container of int, optional
+            The residuals that are kept; all by default.
 
         Returns
         -------
@@ -93,14 +108,13 @@ class Residuals:
         Raises
         ------
         InvalidParameter
-            If a basis is no subtraction: the residuals of independent noise on the cells are
-            independent of each other for subtraction only.
+            If a basis has no `Basis.total`: its residuals are correlated with the total then.
         """
         attributes = attributes_of(mask)
         inside = [self.bases[i] for i in attributes]
-        if not all(isinstance(basis, Subtraction) for basis in inside):
+        if any(basis.total is None for basis in inside):
             raise InvalidParameter(
-                "a noisy marginal splits into independent residuals for subtraction only"
+                "a noisy marginal splits into uncorrelated residuals for subtraction only"
             )
         if table.shape != shape([basis.size for basis in self.bases], mask):
             raise InvalidParameter(
@@ -108,16 +122,24 @@ class Residuals:
             )
         packed = decompose(table, inside)
         changes = {}
-        for below in subsets(mask):
-            if any(self.bases[i].size == 1 for i in attributes_of(below)):
-                continue
-            summed = math.prod(self.bases[i].size for i in attributes_of(mask & ~below))
-            changes[below] = self.add(below, part(packed, mask, below), variance * summed)
+        for below, own in residual_variances(self.bases, mask, variance).items():
+            if wanted is None or below in wanted:
+                changes[below] = self.add(below, part(packed, mask, below), own)
         return changes
 
     def marginals(self, masks: Iterable[int]) -> Iterator[tuple[int, Floats]]:
         """Yield reconstructed marginals, one in memory at a time (Algorithm 3, line 4)."""
         return reconstruct_all(self.values, masks, self.bases)
+
+
+def residual_variances(bases: Sequence[Basis], mask: int, variance: float) -> dict[int, float]:
+    """Return the variance of each residual of a marginal with independent noise on its cells."""
+    totals = [1.0 if basis.total is None else basis.total for basis in bases]
+    return {
+        below: variance * math.prod(totals[i] for i in attributes_of(mask & ~below))
+        for below in subsets(mask)
+        if all(bases[i].size > 1 for i in attributes_of(below))
+    }
 
 
 def grem_ls(

@@ -32,7 +32,7 @@ from dpsql.workload.mechanism import (
     over_all,
     variance,
 )
-from dpsql.workload.mechanism_kronecker import integers
+from dpsql.workload.mechanism_kronecker import integers, spread_evenly
 from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
 from dpsql.workload.residual_bases import Integers
@@ -100,10 +100,7 @@ class DenseMechanism(Mechanism):
 
     def vector(self, measured: Sequence[Floats]) -> Floats:
         """See `Mechanism.vector`."""
-        sizes = self.workload.domain.sizes
-        summed = math.prod(n for i, n in enumerate(sizes) if not self._mask >> i & 1)
-        estimate = over_all(self._estimate(measured), self._mask, len(sizes))
-        return np.asarray(np.broadcast_to(estimate / summed, sizes))
+        return spread_evenly(self._estimate(measured), self._mask, self.workload.domain.sizes)
 
     def _estimate(self, measured: Sequence[Floats]) -> Floats:
         return np.asarray((self._pseudo @ measured[0]).reshape(self._asked.domain.sizes))

@@ -68,7 +68,8 @@ class KroneckerMechanism(Mechanism):
         self.name, self.workload, self.budget = name, workload, budget
         self.mask = sum(1 << i for i, f in enumerate(strategy.factors) if detailed(f))
         require_cells(math.prod(shape(workload.domain.sizes, self.mask)))
-        self._matrices: dict[int, Integers] = {}
+        #: What is measured of each attribute; cells where there is none.
+        self.matrices: dict[int, Integers] = {}
         self._inverses: list[Floats | None] = []
         self._pseudo: dict[int, Floats] = {}
         norm, rows = 1, 1
@@ -85,7 +86,7 @@ class KroneckerMechanism(Mechanism):
             matrix = integers(factor, budget.order, bits)
             exact = matrix.astype(np.float64)
             inverse = invert(exact.T @ exact)
-            self._matrices[i] = matrix
+            self.matrices[i] = matrix
             self._inverses.append(inverse)
             self._pseudo[i] = inverse @ exact.T
             norm *= largest_column(matrix, budget.order)
@@ -100,13 +101,13 @@ class KroneckerMechanism(Mechanism):
     @property
     def identity(self) -> str:
         """See `Mechanism.identity`."""
-        return f"{self.mask} {sorted(self._matrices)} {digest(*self._matrices.values())}"
+        return f"{self.mask} {sorted(self.matrices)} {digest(*self.matrices.values())}"
 
     def measure(self, k: int, table: Integers, noise: Integers) -> Floats:
         """See `Mechanism.measure`."""
         del k
         places = {i: axis for axis, i in enumerate(attributes_of(self.mask))}
-        own = {places[i]: matrix for i, matrix in self._matrices.items()}
+        own = {places[i]: matrix for i, matrix in self.matrices.items()}
         return noisy(exact_product(own, table), noise)
 
     def estimate(self, measured: Sequence[Floats]) -> Floats:
@@ -120,30 +121,17 @@ class KroneckerMechanism(Mechanism):
 
     def vector(self, measured: Sequence[Floats]) -> Floats:
         """See `Mechanism.vector`."""
-        sizes = self.workload.domain.sizes
-        estimate = over_all(self.estimate(measured), self.mask, len(sizes))
-        summed = math.prod(n for i, n in enumerate(sizes) if not self.mask >> i & 1)
-        return np.asarray(np.broadcast_to(estimate / summed, sizes))
+        return spread_evenly(self.estimate(measured), self.mask, self.workload.domain.sizes)
 
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """See `Mechanism.answers`."""
         estimate = over_all(self.estimate(measured), self.mask, len(self._inverses))
         for product in self.workload.products:
             plus, minus = product.parts()
-            values = self._asked(plus, estimate)
+            values = asked_of(plus, estimate, self.mask)
             if minus is not None:
-                values = values - self._asked(minus, estimate)
+                values = values - asked_of(minus, estimate, self.mask)
             yield Answers(values, np.sqrt(self._variance * self._variances(product)))
-
-    def _asked(self, queries: Kronecker, estimate: Floats) -> Floats:
-        values = estimate
-        for i, factor in enumerate(queries.factors):
-            if self.mask >> i & 1:
-                values = factor.matvec(values, i)
-            else:  # the total is all that is known, and asked
-                column = factor.dense()[:, :1]
-                values = np.moveaxis(np.tensordot(column, values, axes=(1, i)), 0, i)
-        return values
 
     def _variances(self, product: Product) -> Floats:
         """Return the diagonal of the covariance of answers, for noise of variance 1."""
@@ -178,6 +166,24 @@ class KroneckerMechanism(Mechanism):
                 yield row_products(a, b, self._inverses[i])
             else:
                 yield np.asarray(a.dense()[:, 0] * b.dense()[:, 0])
+
+
+def asked_of(queries: Kronecker, estimate: Floats, mask: int) -> Floats:
+    """Answer queries from a marginal with one axis for each attribute of the domain."""
+    values = estimate
+    for i, factor in enumerate(queries.factors):
+        if mask >> i & 1:
+            values = factor.matvec(values, i)
+        else:  # the total is all that is known, and asked
+            column = factor.dense()[:, :1]
+            values = np.moveaxis(np.tensordot(column, values, axes=(1, i)), 0, i)
+    return values
+
+
+def spread_evenly(marginal: Floats, mask: int, sizes: Sequence[int]) -> Floats:
+    """Make a data vector of a marginal."""
+    summed = math.prod(n for i, n in enumerate(sizes) if not mask >> i & 1)
+    return np.asarray(np.broadcast_to(over_all(marginal, mask, len(sizes)) / summed, sizes))
 
 
 def require_levels(levels: int) -> None:
@@ -243,6 +249,19 @@ def kronecker(
     workload: Workload, budget: Budget, *, seed: int, tick: Callable[[], None] = lambda: None
 ) -> KroneckerMechanism:
     """Select by OPT_kron."""
+    require_optimised(workload)
+    found = opt_kron(workload, budget.order, seed=seed, tick=tick)
+    return KroneckerMechanism("opt_kron", workload, budget, found.queries)
+
+
+def require_optimised(workload: Workload) -> None:
+    """Refuse, before anything is optimised, what OPT_kron's result would be too large for.
+
+    Raises
+    ------
+    InvalidParameter
+        See `require_levels` and `require_cells`.
+    """
     sizes = workload.domain.sizes
     asked: dict[int, list[QueryMatrix]] = {}
     for product in workload.products:
@@ -251,7 +270,4 @@ def kronecker(
     for i, factors in asked.items():
         if any(not isinstance(f, Total) for f in factors):
             require_levels(sizes[i])
-    # before anything is optimised
     require_cells(math.prod(sizes[i] for i, fs in asked.items() if any(map(detailed, fs))))
-    found = opt_kron(workload, budget.order, seed=seed, tick=tick)
-    return KroneckerMechanism("opt_kron", workload, budget, found.queries)

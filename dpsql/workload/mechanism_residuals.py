@@ -16,8 +16,8 @@ from operator import or_
 import numpy as np
 
 from dpsql.errors import InvalidParameter
-from dpsql.workload.axis import decompose, part, reconstruct_all
-from dpsql.workload.grem import Residuals
+from dpsql.workload.axis import reconstruct_all
+from dpsql.workload.grem import Residuals, residual_variances
 from dpsql.workload.marginals import (
     attributes_of,
     cells,
@@ -268,13 +268,49 @@ class ResidualMechanism(PlannedResiduals):
         self.error = math.fsum(v * self._variances[b] for b, v in needed.items())
 
 
-class MarginalMechanism(Residual):
-    """OPT_M: weighted marginals, combined residual by residual.
+class WeightedMarginals(Residual):
+    """Marginals with independent noise on their cells, or on queries about each attribute.
 
     The residuals of a marginal ``a`` measured with variance ``s`` have noise of variance
-    ``s prod_{i in a - B} n_i`` in the metric of the residual over ``B``; those of different ``B``
-    are uncorrelated, so inverse variances are the best linear weights (RECONSTRUCT of
-    papers/hdmm.txt section 7.2, by the eigenspaces of marginal Gram matrices).
+    ``s prod_{i in a - B} n_i`` in the metric of the residual over ``B`` (`Basis.total` is what
+    stands for ``n_i``); those of different ``B`` are uncorrelated, so inverse variances are the
+    best linear weights (RECONSTRUCT of papers/hdmm.txt section 7.2, by the eigenspaces of marginal
+    Gram matrices), which is what `grem.Residuals` does.
+    """
+
+    def _weigh(self) -> None:
+        """Set the variances of residuals that `measurements` bring, and the expected error."""
+        self._wanted = set(downward_closure(self.masks))
+        precisions: dict[int, float] = {}
+        for m in self.measurements:
+            own = variance(self.budget.order, m.parameter)
+            for b, spread in residual_variances(self.bases, m.mask, own).items():
+                precisions[b] = precisions.get(b, 0.0) + 1 / spread
+        if not self._wanted <= set(precisions):
+            raise InvalidParameter("the strategy does not support the workload")
+        self._variances = {b: 1 / precision for b, precision in precisions.items()}
+        self.error = math.fsum(
+            v * self._variances[b]
+            for mask, product in zip(self.masks, self.workload.products, strict=True)
+            for b, v in self._coefficients(mask, product).items()
+        )
+
+    def _cells(self, k: int, values: Floats) -> Floats:
+        """Estimate the cells of a marginal from its measurement."""
+        return values.reshape(shape(self.workload.domain.sizes, self.measurements[k].mask))
+
+    def _estimates(
+        self, measured: Sequence[Floats]
+    ) -> tuple[dict[int, Floats], Mapping[int, float]]:
+        found = Residuals(self.bases)
+        for k, (m, values) in enumerate(zip(self.measurements, measured, strict=True)):
+            own = variance(self.budget.order, m.parameter)
+            found.add_marginal(m.mask, self._cells(k, values), own, self._wanted)
+        return found.values, self._variances
+
+
+class MarginalMechanism(WeightedMarginals):
+    """OPT_M: weighted marginals, combined residual by residual.
 
     Parameters
     ----------
@@ -323,45 +359,12 @@ class MarginalMechanism(Residual):
             parameter, loss = noise_for(budget, Fraction(1), Fraction(share / total * (1 - 1e-12)))
             measurements.append(Measurement(a, cells(sizes, a), parameter, loss))
         self.measurements = tuple(measurements)
-        self._weights: dict[int, dict[int, float]] = {}
-        for k, m in enumerate(self.measurements):
-            precision = 1 / variance(budget.order, m.parameter)
-            for b in subsets(m.mask):
-                weight = precision / cells(sizes, m.mask & ~b)
-                self._weights.setdefault(b, {})[k] = weight
-        self._variances = {b: 1 / math.fsum(w.values()) for b, w in self._weights.items()}
-        self.error = self._expected()
-
-    def _expected(self) -> float:
-        """Add up the squared errors of all products, weights included."""
-        total = 0.0
-        for mask, product in zip(self.masks, self.workload.products, strict=True):
-            if not set(downward_closure([mask])) <= set(self._variances):
-                raise InvalidParameter("the strategy does not support the workload")
-            found = self._coefficients(mask, product)
-            total += math.fsum(v * self._variances[b] for b, v in found.items())
-        return total
+        self._weigh()
 
     def measure(self, k: int, table: Integers, noise: Integers) -> Floats:
         """See `Mechanism.measure`."""
         del k
         return noisy(table, noise)
-
-    def _estimates(
-        self, measured: Sequence[Floats]
-    ) -> tuple[dict[int, Floats], Mapping[int, float]]:
-        sizes = self.workload.domain.sizes
-        wanted = set(downward_closure(self.masks))
-        found: dict[int, Floats] = {}
-        for k, (m, values) in enumerate(zip(self.measurements, measured, strict=True)):
-            inside = [self.bases[i] for i in attributes_of(m.mask)]
-            packed = decompose(values.reshape(shape(sizes, m.mask)), inside)
-            for b in subsets(m.mask):
-                if b in wanted:
-                    weight = self._weights[b][k] * self._variances[b]
-                    own = weight * part(packed, m.mask, b)
-                    found[b] = found[b] + own if b in found else own
-        return found, self._variances
 
 
 def _trace_and_sum(factor: QueryMatrix) -> tuple[float, float]:

@@ -7,7 +7,8 @@ Imports nothing, so that a wrong name is refused without numpy.
 AUTO = "auto"
 #: Mechanisms whose choice and error are functions of the workload.
 DATA_INDEPENDENT = (
-    *("identity", "workload", "opt_kron", "opt_m", "residual_planner", "opt_0", "eigen_design"),
+    *("identity", "workload", "opt_kron", "opt_plus", "opt_m", "residual_planner", "opt_0"),
+    "eigen_design",
 )
 #: Mechanisms that are used when they are asked for: their error is not known before.
 ON_REQUEST = ("aim", "pairs")

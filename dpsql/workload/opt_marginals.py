@@ -140,16 +140,33 @@ def squared_error(
     ``sensitivity(theta)^2 * sum over a of dimension(a) kappa_w(a) / kappa_theta2(a)``,
     infinite where ``theta`` does not support the workload.
     """
-    return _Objective(sizes, weights)(theta, order)
+    return of_marginals(sizes, weights)(theta, order)
 
 
-class _Objective:
-    """The objective with what depends on the workload alone computed once."""
+def of_marginals(sizes: Sequence[int], weights: Floats) -> Objective:
+    """Return the error of weighted marginals for a marginal Gram matrix of the workload."""
+    # both eigenvalues are divided by the number of all cells, which may overflow
+    inverse_cells = product_over_attributes([1.0] * len(sizes), [1.0 / n for n in sizes])
+    return Objective(inverse_cells, multiplicities(sizes) * superset_sum(weights * inverse_cells))
 
-    def __init__(self, sizes: Sequence[int], weights: Floats) -> None:
-        # both eigenvalues are divided by the number of all cells, which may overflow
-        self.inverse_cells = product_over_attributes([1.0] * len(sizes), [1.0 / n for n in sizes])
-        self.weighted = multiplicities(sizes) * superset_sum(weights * self.inverse_cells)
+
+class Objective:
+    """Squared error of weighted sets, with what depends on the workload alone computed once.
+
+    ``sum over b of weighted(b) / kappa(b)`` with ``kappa(b) = sum over a >= b of theta(a)^2
+    inverse_cells(a)``.
+
+    Parameters
+    ----------
+    inverse_cells : array of shape (2**d,)
+        One over the cells of each marginal, or what stands for them (`opt_shared`).
+    weighted : array of shape (2**d,)
+        What the workload asks of each eigenspace.
+    """
+
+    def __init__(self, inverse_cells: Floats, weighted: Floats) -> None:
+        self.inverse_cells = inverse_cells
+        self.weighted = np.array(weighted)
         self.weighted[self.weighted <= self.weighted.max() * 1e-14] = 0.0
         self.needed = self.weighted > 0
 
@@ -162,6 +179,7 @@ class _Objective:
         return np.divide(1.0, kappa, out=np.zeros_like(kappa), where=self.needed & (kappa > 0))
 
     def __call__(self, theta: Floats, order: Order) -> tuple[float, Floats]:
+        """Return the error in units and its gradient; infinite where something is not measured."""
         kappa = superset_sum(theta**2 * self.inverse_cells)
         if (kappa[self.needed] <= 0).any():
             return math.inf, np.zeros_like(theta)
@@ -232,28 +250,29 @@ def opt_m(
     vector = dense_weights(len(sizes), weights) if isinstance(weights, Mapping) else weights
     if not (vector > 0).any():
         raise InvalidParameter("the workload holds no marginal of positive weight")
-    objective = _Objective(sizes, vector)
+    objective = of_marginals(sizes, vector)
     start, real = closed_form(sizes, vector)
     if order == 2 and real:
         return _normalised(objective, start, order)
     if order == 1:
-        start = _search(objective, start, np.random.default_rng(seed), restarts, tick)
+        start = search(objective, start, np.random.default_rng(seed), restarts, tick)
     return _normalised(objective, _minimise(objective, start, order, iterations, tick), order)
 
 
-def _normalised(objective: _Objective, theta: Floats, order: Order) -> MarginalStrategy:
+def _normalised(objective: Objective, theta: Floats, order: Order) -> MarginalStrategy:
     error, _ = objective(theta, order)
     norm = float(theta.sum()) if order == 1 else math.sqrt(float(theta @ theta))
     return MarginalStrategy(theta / norm, error)
 
 
-def _search(
-    objective: _Objective,
+def search(
+    objective: Objective,
     theta: Floats,
     generator: np.random.Generator,
     restarts: int,
     tick: Callable[[], None],
 ) -> Floats:
+    """Look for good weights with Laplace noise: from random beginnings and near the best one."""
     best, least = theta, math.inf
     for k in range(restarts + 1):
         tick()
@@ -272,7 +291,7 @@ def _search(
     return best
 
 
-def _descend_laplace(objective: _Objective, theta: Floats, iterations: int) -> Floats:
+def _descend_laplace(objective: Objective, theta: Floats, iterations: int) -> Floats:
     """Minimise a bound that touches the objective, again and again: it never rises.
 
     With ``v = theta^2`` and ``g = -d error / d v``, convexity of ``1 / kappa`` gives
@@ -287,7 +306,7 @@ def _descend_laplace(objective: _Objective, theta: Floats, iterations: int) -> F
 
 
 def _minimise(
-    objective: _Objective,
+    objective: Objective,
     theta: Floats,
     order: Order,
     iterations: int,

@@ -4,13 +4,13 @@ A Kronecker product serves badly a union of products that ask for details of dif
 it has to know all of them together (papers/hdmm.txt, Example 13).  OPT_plus (Definition 19 there)
 measures each group by its own strategy, with the shares of the budget that are best for the
 groups' errors.  Reconstruction from the measurements of all groups together, which can only lower
-the error, is not counted.  The paper has one product in each group by default; here those that ask
-for the same attributes are one group.
+the error, is not counted here (`dpsql.workload.mechanism_plus` does).  The paper has one product in
+each group by default; here those that ask for the same attributes are one group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpsql.errors import InvalidParameter
@@ -46,6 +46,7 @@ def opt_plus(
     seed: int,
     groups: Sequence[Sequence[int]] | None = None,
     restarts: int = RESTARTS,
+    tick: Callable[[], None] = lambda: None,
 ) -> UnionStrategy:
     """Optimise a Kronecker strategy for each group of products.
 
@@ -62,6 +63,8 @@ def opt_plus(
         query of the same attributes.
     restarts : int
         See `opt_kron`.
+    tick : callable
+        Called now and then; may raise to cancel.
 
     Raises
     ------
@@ -74,7 +77,7 @@ def opt_plus(
     found = []
     for group in chosen:
         part = Workload(workload.domain, tuple(workload.products[k] for k in group))
-        found.append(opt_kron(part, order, seed=seed, restarts=restarts))
+        found.append(opt_kron(part, order, seed=seed, restarts=restarts, tick=tick))
     # min sum e/share^2 with sum share^order = 1
     power = 1 / (2 + order)
     shares = [strategy.error**power for strategy in found]

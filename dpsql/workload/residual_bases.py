@@ -45,12 +45,17 @@ class Basis(ABC):
     privacy : Fraction
         Largest squared column norm of ``L / scale``: what one row of the data costs in units
         of ``1 / (2 sigma^2)`` of zero-concentrated differential privacy.
+    total : float or None
+        ``1^T C 1`` where ``C`` is the covariance of the attribute's cells when these are estimated
+        from measurements of its own, and ``C 1 = total u``: then the noise of such a marginal's
+        total and that of its residuals are uncorrelated.  None if that is not so.
     """
 
     size: int
     rows: int
     scale: int
     privacy: Fraction
+    total: float | None = None
 
     @abstractmethod
     def sub(self, values: Floats, axis: int) -> Floats:
@@ -136,6 +141,7 @@ class Subtraction(Basis):
         if size < 1:
             raise InvalidParameter(f"an attribute of {size} levels has no residual")
         self.size = self.rows = size
+        self.total = float(size)  # of cells with independent noise
         self.whole = whole and size > 1
         self.scale = 1 if self.whole else size
         self.privacy = Fraction(1) if self.whole else Fraction(size - 1, size)

@@ -107,15 +107,49 @@ def _shared_basis(workload: Workload, seed: int) -> float | None:
     return float((_roots(values) @ times) ** 2 / workload.domain.cells)
 
 
-def joint_spectrum(grams: Sequence[Floats], seed: int = 0) -> tuple[Floats, Floats] | None:
-    """Diagonalise symmetric matrices together.
+def joint_basis(
+    grams: Sequence[Floats], seed: int = 0
+) -> tuple[Floats, dict[int, Floats], dict[int, float]] | None:
+    """Find an orthonormal basis that diagonalises symmetric matrices together.
 
     Parameters
     ----------
     grams : sequence of array, shape (n, n)
-        Symmetric.
+        Symmetric; the same object may occur several times.
     seed : int
         Of a random combination; its eigenvectors are common ones with probability 1, if any are.
+
+    Returns
+    -------
+    tuple or None
+        The basis (columns), the diagonal of each matrix in it, and each matrix's largest entry, the
+        last two by the matrix's `id`; None where there is no such basis.
+    """
+    distinct = {id(gram): gram for gram in grams}
+    scales = {key: max(float(np.abs(gram).max()), 1e-300) for key, gram in distinct.items()}
+    weights = np.random.default_rng(seed).uniform(1, 2, len(distinct))
+    n = len(grams[0])
+    mixed: Floats = np.zeros((n, n))
+    for weight, (key, gram) in zip(weights, distinct.items(), strict=True):
+        mixed += weight / scales[key] * gram
+    _, basis = np.linalg.eigh(mixed)
+    values = {}
+    for key, gram in distinct.items():
+        rotated = basis.T @ gram @ basis
+        diagonal = np.diagonal(rotated).copy()
+        if np.abs(rotated - np.diag(diagonal)).max() > BASIS_TOLERANCE * scales[key] * n:
+            return None
+        values[key] = diagonal
+    return basis, values, scales
+
+
+def joint_spectrum(grams: Sequence[Floats], seed: int = 0) -> tuple[Floats, Floats] | None:
+    """Diagonalise symmetric matrices together and count equal eigenvalues.
+
+    Parameters
+    ----------
+    grams, seed
+        See `joint_basis`.
 
     Returns
     -------
@@ -123,28 +157,18 @@ def joint_spectrum(grams: Sequence[Floats], seed: int = 0) -> tuple[Floats, Floa
         Distinct rows of eigenvalues (one column a matrix) and how often each occurs, which add up
         to ``n``; None where no orthonormal basis diagonalises all of them.
     """
-    distinct = list({id(gram): gram for gram in grams}.values())
-    scales = [max(float(np.abs(gram).max()), 1e-300) for gram in distinct]
-    weights = np.random.default_rng(seed).uniform(1, 2, len(distinct))
-    n = len(distinct[0])
-    mixed: Floats = np.zeros((n, n))
-    for gram, scale, weight in zip(distinct, scales, weights, strict=True):
-        mixed += weight / scale * gram
-    _, basis = np.linalg.eigh(mixed)
-    columns: dict[int, Floats] = {}
-    for gram, scale in zip(distinct, scales, strict=True):
-        rotated = basis.T @ gram @ basis
-        diagonal = np.diagonal(rotated).copy()
-        if np.abs(rotated - np.diag(diagonal)).max() > BASIS_TOLERANCE * scale * n:
-            return None
-        columns[id(gram)] = diagonal / (scale * n)
-    spectrum = np.stack([columns[id(gram)] for gram in distinct], axis=1)
+    found = joint_basis(grams, seed)
+    if found is None:
+        return None
+    _, values, scales = found
+    n = len(grams[0])
+    spectrum = np.stack([own / (scales[key] * n) for key, own in values.items()], axis=1)
     rows, back, counts = np.unique(
         spectrum.round(11), axis=0, return_inverse=True, return_counts=True
     )
     means = np.zeros_like(rows)
     np.add.at(means, back.reshape(-1), spectrum)
     means /= counts[:, None]
-    place = {id(gram): j for j, gram in enumerate(distinct)}
-    back_scale = np.array([scales[place[id(gram)]] * n for gram in grams])
+    place = {key: j for j, key in enumerate(values)}
+    back_scale = np.array([scales[id(gram)] * n for gram in grams])
     return means[:, [place[id(g)] for g in grams]] * back_scale, counts.astype(np.float64)

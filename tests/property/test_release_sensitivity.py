@@ -9,7 +9,9 @@ Gaussian noise).
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -17,9 +19,11 @@ import pytest
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload import mechanism as mechanisms
-from dpsql.workload import mechanism_kronecker
+from dpsql.workload import mechanism_kronecker, mechanism_shared
 from dpsql.workload.candidates import make
 from dpsql.workload.mechanism import Budget, Mechanism
+from dpsql.workload.mechanism_plus import united
+from dpsql.workload.mechanism_shared import shared
 from dpsql.workload.names import DATA_INDEPENDENT
 from tests.unit.workload import asked
 
@@ -35,9 +39,15 @@ def built(random_: random.Random) -> list[Mechanism]:
     found = []
     for order in (1, 2):
         loss = Fraction(random_.randint(1, 400), 100)
-        for name in DATA_INDEPENDENT:
+        budget = Budget(order, loss, rows)  # type: ignore[arg-type]
+        select: list[Callable[[], Mechanism]] = [
+            partial(make, name, workload, budget) for name in DATA_INDEPENDENT if name != "opt_plus"
+        ]
+        # both forms of opt_plus, which takes the better one
+        select += [partial(form, workload, budget, seed=1) for form in (united, shared)]
+        for selected in select:
             try:
-                found.append(make(name, workload, Budget(order, loss, rows)))  # type: ignore[arg-type]
+                found.append(selected())
             except InvalidParameter:
                 continue
     return found
@@ -102,7 +112,7 @@ def _one_row_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(budget, norm, share):  # type: ignore[no-untyped-def]
         return right(Budget(budget.order, budget.loss, 1), norm, share)
 
-    for module in (mechanism_kronecker, mechanisms):
+    for module in (mechanism_kronecker, mechanism_shared, mechanisms):
         monkeypatch.setattr(module, "noise_for", forgets)
 
 

@@ -238,7 +238,7 @@ def test_an_attribute_with_one_level(exact: Any) -> None:
 
 @pytest.mark.parametrize("delta", [0, 1e-9])
 @pytest.mark.parametrize(
-    "mechanism", ["identity", "workload", "opt_kron", "opt_m", "residual_planner"]
+    "mechanism", ["identity", "workload", "opt_kron", "opt_plus", "opt_m", "residual_planner"]
 )
 def test_every_mechanism(sales: Any, exact: Any, mechanism: str, delta: float) -> None:
     if mechanism == "residual_planner" and not delta:

@@ -123,7 +123,7 @@ def test_the_most_exact_release_answers(alice: Any) -> None:
     assert "dpv.exact" in notices[0]
 
 
-@pytest.mark.parametrize("mechanism", ["identity", "opt_kron", "opt_m", "opt_0"])
+@pytest.mark.parametrize("mechanism", ["identity", "opt_kron", "opt_plus", "opt_m", "opt_0"])
 def test_whole_counts_agree_over_all_sets(alice: Any, mechanism: str) -> None:
     release(
         alice,

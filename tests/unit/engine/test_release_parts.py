@@ -19,6 +19,7 @@ from dpsql.engine.release_terms import Terms
 from dpsql.errors import InvalidParameter
 from dpsql.statistics.tabulation import Tabulation, _name, _words
 from dpsql.workload.candidates import candidates, make
+from dpsql.workload.matrix import Identity, Prefix, Total
 from dpsql.workload.mechanism import Budget
 from dpsql.workload.names import DATA_INDEPENDENT, GAUSSIAN_ONLY, MECHANISMS, ON_REQUEST
 from tests.unit.workload import asked
@@ -99,12 +100,16 @@ def test_the_reserve_covers_what_tables_add(epsilon: Fraction) -> None:
     """Delta for noise from tables is set apart before a mechanism is known; none needs more."""
     kept = reserve(epsilon)
     assert kept > 0
-    for sizes, masks in (((2,), (1,)), ((30, 40), (0, 1, 2, 3)), ((1000, 1000, 5), (3, 4, 7))):
-        workload = asked.marginals(sizes, *masks)
+    ranges = asked.workload((30, 40), [Prefix(30), Total(40)], [Total(30), Identity(40)])
+    for workload in (
+        asked.marginals((2,), 1),
+        asked.marginals((30, 40), 0, 1, 2, 3),
+        asked.marginals((1000, 1000, 5), 3, 4, 7),
+        ranges,
+    ):
+        names = ("opt_plus",) if workload is ranges else ("identity", "opt_m")
         for order, loss in ((1, epsilon), (2, epsilon**2 / 50)):
-            found, _ = candidates(
-                workload, [Budget(order, loss)], names=lambda _: ("identity", "opt_m")
-            )  # type: ignore[arg-type]
+            found, _ = candidates(workload, [Budget(order, loss)], names=lambda _, own=names: own)  # type: ignore[arg-type, misc]
             assert found
             for mechanism in found:
                 assert 0 < added(mechanism, epsilon) <= kept

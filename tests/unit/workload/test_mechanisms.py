@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InvalidParameter
-from dpsql.workload import mechanism_kronecker, mechanism_residuals
+from dpsql.workload import grem, mechanism_kronecker, mechanism_residuals
 from dpsql.workload.candidates import candidates, make
 from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Total, Width
 from dpsql.workload.mechanism import Budget, Mechanism, exact_product, noise_for, noisy, round_up
@@ -247,17 +247,13 @@ def _own_variance_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _equal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Residuals of several marginals averaged, whatever their noise: no longer the best weights."""
-    kind = mechanism_residuals.MarginalMechanism
-    right = kind._estimates
+    kind = grem.Residuals
+    right = kind.add
 
-    def averaged(self, measured):  # type: ignore[no-untyped-def]
-        self._weights = {
-            b: dict.fromkeys(own, 1 / (len(own) * self._variances[b]))
-            for b, own in self._weights.items()
-        }
-        return right(self, measured)
+    def averaged(self, mask, residual, variance):  # type: ignore[no-untyped-def]
+        return right(self, mask, residual, 1.0)
 
-    monkeypatch.setattr(kind, "_estimates", averaged)
+    monkeypatch.setattr(kind, "add", averaged)
 
 
 MUTANTS = [

@@ -163,7 +163,7 @@ def test_the_closed_form_is_optimal_where_it_is_real():
 
 
 def test_the_laplace_step_never_rises(rng):
-    objective = om._Objective(CPS, dense_weights(5, dict.fromkeys(k_way(5, 2), 1.0)))
+    objective = om.of_marginals(CPS, dense_weights(5, dict.fromkeys(k_way(5, 2), 1.0)))
     theta = rng.random(32)
     last = objective(theta, 1)[0]
     for _ in range(30):
