@@ -107,13 +107,14 @@ class KroneckerMechanism(Mechanism):
         del k
         places = {i: axis for axis, i in enumerate(attributes_of(self.mask))}
         own = {places[i]: matrix for i, matrix in self._matrices.items()}
-        return noisy(exact_product(own, table), noise)
+        return noisy(exact_product(own, table, self.tick), noise)
 
     def estimate(self, measured: Sequence[Floats]) -> Floats:
         """RECONSTRUCT: the least squares estimate of the marginal that was measured."""
         (values,) = measured
         for axis, i in enumerate(attributes_of(self.mask)):
             if i in self._pseudo:
+                self.tick()
                 moved = np.tensordot(self._pseudo[i], values, axes=(1, axis))
                 values = np.moveaxis(moved, 0, axis)
         return values
