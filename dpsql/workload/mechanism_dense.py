@@ -83,7 +83,7 @@ class DenseMechanism(Mechanism):
                     hint="Use mechanism => 'auto'.",
                 )
         order = budget.order
-        self._matrix = integers(Dense(matrix), order, BITS)
+        self._matrix = integers(Dense(matrix), order, BITS, tick)
         exact = self._matrix.astype(np.float64)
         gram = matmul(exact.T, exact, tick)
         self._inverse = invert(gram, tick)

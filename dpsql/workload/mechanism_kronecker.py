@@ -222,7 +222,9 @@ def is_whole(factor: QueryMatrix) -> bool:
     return bool(np.isin(dense, (0.0, largest, -largest)).all())
 
 
-def integers(factor: QueryMatrix, order: Order, bits: int = BITS) -> Integers:
+def integers(
+    factor: QueryMatrix, order: Order, bits: int = BITS, tick: Callable[[], None] = lambda: None
+) -> Integers:
     """Write a factor as integers: up to a multiple where that is exact, else rounded on a grid."""
     dense = factor.dense()
     if is_whole(factor):
@@ -230,7 +232,7 @@ def integers(factor: QueryMatrix, order: Order, bits: int = BITS) -> Integers:
     scale = 1 << bits
     dense = dense / factor.sensitivity(order)
     if order == 2:
-        return round_columns(dense, scale)
+        return round_columns(dense, scale, tick)
     return np.asarray(np.trunc(dense * scale + np.sign(dense) * 0.5), dtype=np.int64)
 
 

@@ -170,7 +170,7 @@ def test_a_release_that_is_cancelled(
                 # 3 states and NULL, 2 values and NULL, 4 days, each with a total
                 assert (done, total) == (0, 5 * 4 * 5)
                 assert 0 < used <= budget * (1 + 1e-12)
-        assert victim.cancel() < 1
+        assert victim.cancel() < 10  # milliseconds, on a machine that does nothing else
         assert shown(sales) == []
         assert spent(sales) == (charges, charges)
         assert sales.sql("select count(*) from dp.releases", user="alice") == [(0,)]
@@ -178,7 +178,7 @@ def test_a_release_that_is_cancelled(
     with sales.connect("alice") as alice:
         began = time.monotonic()
         alice.execute(statement)
-        assert time.monotonic() - began < 30, "nobody is waited for"
+        assert time.monotonic() - began < 120, "nobody is waited for"
     again = charges if kept else charges + 1
     assert spent(sales) == (again, again)
     assert shown(sales) == []
