@@ -325,6 +325,11 @@ class Dense(QueryMatrix):
     def _dense(self) -> Floats:
         return self.matrix
 
+    def _column_norms(self, order: Order) -> Floats:
+        if order == 1:
+            return super()._column_norms(order)
+        return np.asarray(np.einsum("ij,ij->j", self.matrix, self.matrix))
+
     def _pinv(self) -> QueryMatrix:
         return Dense(np.asarray(np.linalg.pinv(self.matrix), dtype=np.float64))
 

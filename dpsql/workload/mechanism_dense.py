@@ -188,5 +188,7 @@ def eigen(
     _require(workload, MOST_EIGEN, "eigen_design")
     design = eigen_queries(asked_for(workload)[0].gram(), tick)
     found = separated(design, tick=tick) if design.cells > SEPARATED else eigen_design(design)
+    tick()
     matrix = np.concatenate([found.matrix(), math.sqrt(LEAST) * np.eye(design.cells)])
+    tick()
     return DenseMechanism("eigen_design", workload, budget, matrix, tick)

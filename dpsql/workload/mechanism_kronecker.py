@@ -230,6 +230,7 @@ def integers(
     if is_whole(factor):
         return np.asarray(np.sign(dense), dtype=np.int64)
     scale = 1 << bits
+    tick()
     dense = dense / factor.sensitivity(order)
     if order == 2:
         return round_columns(dense, scale, tick)

@@ -151,6 +151,7 @@ def round_columns(matrix: Floats, scale: int, tick: Callable[[], None] = lambda:
         Called before each column; may raise to cancel.
     """
     exact = np.asfortranarray(matrix * scale)
+    tick()
     result: Integers = np.rint(exact).astype(np.int64)
     for column, wanted in zip(result.T, exact.T, strict=True):
         tick()
