@@ -152,6 +152,7 @@ def release(
             hint="SELECT * FROM dp.plan_release('...') says what each mechanism can do.",
         )
     priced = found[0]
+    priced.mechanism.tick = services.database.tick
     if terms.postprocess != "none":
         from dpsql.workload.postprocessed import require_postprocessing
 

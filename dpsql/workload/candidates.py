@@ -70,7 +70,7 @@ def make(
     if name == "opt_0":
         return opt0(workload, budget, seed=SEED, tick=tick)
     if name == "eigen_design":
-        return eigen(workload, budget)
+        return eigen(workload, budget, tick)
     if name == "aim":
         return AimMechanism(workload, budget)
     if name == "pairs":

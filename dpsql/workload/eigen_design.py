@@ -25,9 +25,12 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.eigen_weights import GAP, ITERATIONS, QueryWeights, query_weights
 from dpsql.workload.kronecker import Kronecker, dense_product
 from dpsql.workload.matrix import MOST_ENTRIES, RANK_TOLERANCE, Dense, Floats, refuse_entries
+from dpsql.workload.stepwise import Tick, eigh, matmul
 from dpsql.workload.svd_bound import joint_basis
 from dpsql.workload.workload import Workload
 
+#: Right-hand sides that are solved for between two ticks.
+_COLUMNS = 1024
 #: Part of the identity in completed strategies, which makes them positive definite.
 IDENTITY = 1e-7
 
@@ -163,7 +166,7 @@ class EigenStrategy:
         return np.concatenate(parts)
 
 
-def eigen_queries(gram: Floats) -> EigenQueries:
+def eigen_queries(gram: Floats, tick: Tick = lambda: None) -> EigenQueries:
     """Find the eigen-queries of a Gram matrix (Definition 6), without those of eigenvalue 0.
 
     Where all are 0 one query remains, which gets the weight 0.
@@ -172,6 +175,8 @@ def eigen_queries(gram: Floats) -> EigenQueries:
     ----------
     gram : array, shape (n, n)
         ``W^T W``: symmetric, positive semi-definite, of any rank.
+    tick : callable
+        Called now and then; may raise to cancel.
 
     Raises
     ------
@@ -181,7 +186,7 @@ def eigen_queries(gram: Floats) -> EigenQueries:
     n = len(gram)
     if gram.shape != (n, n) or not np.isfinite(gram).all() or not np.allclose(gram, gram.T):
         raise InvalidParameter("the Gram matrix of a workload must be square and symmetric")
-    values, vectors = np.linalg.eigh(gram)
+    values, vectors = eigh(gram, tick)
     if values[0] < -math.sqrt(RANK_TOLERANCE) * abs(values[-1]):
         raise InvalidParameter("the Gram matrix of a workload must be positive semi-definite")
     kept = np.flatnonzero(values > RANK_TOLERANCE * max(values[-1], 0))[::-1]
@@ -253,7 +258,12 @@ def eigen_design(
 
 
 def finish(
-    design: Design, found: QueryWeights, *, complete: bool, common: float = 0.0
+    design: Design,
+    found: QueryWeights,
+    *,
+    complete: bool,
+    common: float = 0.0,
+    tick: Tick = lambda: None,
 ) -> EigenStrategy:
     """Make a strategy of weights of sensitivity 1 (Program 2, steps 3 to 5).
 
@@ -267,6 +277,8 @@ def finish(
         Whether columns are completed, if one is short by more than `IDENTITY`.
     common : float
         Squared weight of the rest of the space; columns are not completed then.
+    tick : callable
+        Called now and then; may raise to cancel.
     """
     squares, error, missing = found.squares, found.error, np.zeros(design.cells)
     bound = float(np.sqrt(design.values).sum()) ** 2 / design.cells
@@ -277,7 +289,7 @@ def finish(
         shrunk = (1 - IDENTITY) * squares
         kept = _dense_order(design, shrunk)
         lacking = np.maximum(1 - dense.squares.rmatvec(kept), 0)
-        completed = _completed_error(dense, kept, lacking)
+        completed = _completed_error(dense, kept, lacking, tick)
         if completed < error:
             squares, error, missing = shrunk, completed, lacking
     return EigenStrategy(
@@ -290,22 +302,25 @@ def _dense_order(design: Design, squares: Floats) -> Floats:
     return squares if isinstance(design, EigenQueries) else squares[design.order]
 
 
-def _gram(rows: Floats, squares: Floats, missing: Floats) -> Floats:
+def _gram(rows: Floats, squares: Floats, missing: Floats, tick: Tick = lambda: None) -> Floats:
     """Compute ``Q^T diag(u) Q`` plus a diagonal."""
-    gram = (rows.T * squares) @ rows
+    gram = matmul(rows.T * squares, rows, tick)
     gram[np.diag_indices_from(gram)] += missing
     return np.asarray(gram)
 
 
-def _completed_error(design: EigenQueries, squares: Floats, missing: Floats) -> float:
+def _completed_error(design: EigenQueries, squares: Floats, missing: Floats, tick: Tick) -> float:
     """Compute ``tr(X^-1 V)``, which is ``sum c_i |L^-1 q_i|^2`` for ``X = L L^T``."""
     from scipy.linalg import solve_triangular
 
     try:
-        factor = np.linalg.cholesky(_gram(design.rows, squares, missing))
+        factor = np.linalg.cholesky(_gram(design.rows, squares, missing, tick))
     except np.linalg.LinAlgError:
         return math.inf
-    solved = solve_triangular(
-        factor, design.rows.T, lower=True, overwrite_b=False, check_finite=False
-    )
-    return float(np.einsum("ji,ji->i", solved, solved) @ design.values)
+    error = 0.0
+    for start in range(0, len(design.rows), _COLUMNS):
+        tick()
+        some = slice(start, start + _COLUMNS)
+        solved = solve_triangular(factor, design.rows[some].T, lower=True, check_finite=False)
+        error += float(np.einsum("ji,ji->i", solved, solved) @ design.values[some])
+    return error

@@ -30,6 +30,7 @@ from dpsql.workload.matrix import (
     Total,
     Width,
 )
+from dpsql.workload.stepwise import Tick
 from dpsql.workload.workload import Product, Workload
 
 #: Relative gap that ends Program 1 within a group; the groups' factors are found to `GAP`.
@@ -49,6 +50,7 @@ def separated(
     complete: bool = True,
     gap: float = GAP,
     group_gap: float = GROUP_GAP,
+    tick: Tick = lambda: None,
 ) -> EigenStrategy:
     """Weigh groups of eigen-queries one by one, then the groups (eigen-query separation).
 
@@ -67,6 +69,8 @@ def separated(
         Whether Program 2 completes columns.
     gap, group_gap : float
         Relative gaps that end Program 1 for the groups' factors and within a group.
+    tick : callable
+        Called now and then; may raise to cancel.
     """
     _refuse_rest(design)
     size = max(1, round(design.cells ** (1 / 3))) if group is None else group
@@ -78,6 +82,7 @@ def separated(
     weights = []
     steps = 0
     for place, (start, stop) in enumerate(pairwise([*starts, len(design.values)])):
+        tick()
         squares = Dense(design.rows[start:stop] ** 2)
         found = query_weights(design.values[start:stop], squares, gap=group_gap)
         costs[place] = found.error
@@ -92,6 +97,7 @@ def separated(
         design,
         QueryWeights(every, merged.error, min(bound, merged.error), steps + merged.iterations),
         complete=complete,
+        tick=tick,
     )
 
 

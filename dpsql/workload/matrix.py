@@ -8,6 +8,7 @@ selects a strategy looks at it through its Gram matrix alone, so the matrices th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -324,6 +325,11 @@ class Dense(QueryMatrix):
     def _dense(self) -> Floats:
         return self.matrix
 
+    def _column_norms(self, order: Order) -> Floats:
+        if order == 1:
+            return super()._column_norms(order)
+        return np.asarray(np.einsum("ij,ij->j", self.matrix, self.matrix))
+
     def _pinv(self) -> QueryMatrix:
         return Dense(np.asarray(np.linalg.pinv(self.matrix), dtype=np.float64))
 
@@ -458,14 +464,18 @@ def gram_pinv(gram: Floats) -> Floats:
     return np.asarray((vectors[:, kept] / values[kept]) @ vectors[:, kept].T)
 
 
-def invert(gram: Floats) -> Floats:
-    """Invert a Gram matrix: by Cholesky, or as `gram_pinv` where it is singular or nearly so."""
+def invert(gram: Floats, tick: Callable[[], None] = lambda: None) -> Floats:
+    """Invert a Gram matrix: by Cholesky, or as `gram_pinv` where it is singular or nearly so.
+
+    ``tick`` is called in between and may raise to cancel.
+    """
     from scipy.linalg.lapack import dpocon, dpotrf, dpotri
 
     factor, failed = dpotrf(gram, lower=1)
     if failed == 0:
         condition, failed = dpocon(factor, float(np.abs(gram).sum(axis=0).max()), uplo="L")
         if failed == 0 and condition > RANK_TOLERANCE:
+            tick()
             half, failed = dpotri(factor, lower=1)
             if failed == 0:
                 lower = np.tril(half)

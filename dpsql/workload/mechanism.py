@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -94,6 +94,8 @@ class Mechanism(ABC):
         What is measured, in the order in which noise is drawn.
     error : float
         Expected squared error of all queries together, weights included.
+    tick : callable
+        Called now and then while much is computed; may raise to cancel.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Mechanism(ABC):
     budget: Budget
     measurements: tuple[Measurement, ...]
     error: float
+    tick: Callable[[], None] = staticmethod(lambda: None)
 
     @property
     def loss(self) -> Fraction:
@@ -204,12 +207,15 @@ def noise_for(budget: Budget, norm: Fraction, share: Fraction) -> tuple[Fraction
 
 def largest_column(matrix: Integers, order: Order) -> int:
     """Return the largest L1 norm or squared L2 norm of a column, exactly."""
-    exact = matrix.astype(object)
+    small = len(matrix) * largest_of(matrix) ** order < _INT64
+    exact = matrix.astype(np.int64 if small else object)
     columns = (exact * exact if order == 2 else abs(exact)).sum(axis=0)
     return int(max(columns))
 
 
-def exact_product(matrices: Mapping[int, Integers], table: Integers) -> Integers:
+def exact_product(
+    matrices: Mapping[int, Integers], table: Integers, tick: Callable[[], None] = lambda: None
+) -> Integers:
     """Multiply a table of integers by matrices along some axes, exactly.
 
     In floating point while every sum is below 2^53, in 64 bits while it is below 2^63, else on
@@ -221,6 +227,8 @@ def exact_product(matrices: Mapping[int, Integers], table: Integers) -> Integers
         Axes without one are left as they are.
     table : array of int64
         The marginal.
+    tick : callable
+        Called before each axis; may raise to cancel.
     """
     bound = max(largest_of(table), 1)
     for matrix in matrices.values():
@@ -228,6 +236,7 @@ def exact_product(matrices: Mapping[int, Integers], table: Integers) -> Integers
     kind: type = np.float64 if bound < _EXACT_FLOAT else np.int64 if bound < _INT64 else object
     values: Integers = table.astype(kind)
     for axis, matrix in matrices.items():
+        tick()
         moved = np.tensordot(matrix.astype(kind), values, axes=(1, axis))
         values = np.moveaxis(moved, 0, axis)
     if kind is np.float64:

@@ -36,6 +36,7 @@ from dpsql.workload.mechanism_kronecker import integers, spread_evenly
 from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
 from dpsql.workload.residual_bases import Integers
+from dpsql.workload.stepwise import Tick, matmul
 from dpsql.workload.workload import Product, Workload
 
 #: Cells of the largest domain whose strategy OPT_0 and Eigen-Design find in seconds.
@@ -61,6 +62,8 @@ class DenseMechanism(Mechanism):
     matrix : array, shape (queries, cells)
         Over the cells of `asked_for`, of full column rank; rounded here to integers, and the error
         is that of the rounded one.
+    tick : callable
+        Called now and then, later too; may raise to cancel.
 
     Raises
     ------
@@ -68,8 +71,10 @@ class DenseMechanism(Mechanism):
         When the workload has too many queries to write down.
     """
 
-    def __init__(self, name: str, workload: Workload, budget: Budget, matrix: Floats) -> None:
-        self.name, self.workload, self.budget = name, workload, budget
+    def __init__(
+        self, name: str, workload: Workload, budget: Budget, matrix: Floats, tick: Tick
+    ) -> None:
+        self.name, self.workload, self.budget, self.tick = name, workload, budget, tick
         self._asked, self._mask = asked_for(workload)
         for product in self._asked.products:
             if product.queries.shape[0] * self._asked.domain.cells > MOST_ENTRIES:
@@ -78,15 +83,16 @@ class DenseMechanism(Mechanism):
                     hint="Use mechanism => 'auto'.",
                 )
         order = budget.order
-        self._matrix = integers(Dense(matrix), order, BITS)
+        self._matrix = integers(Dense(matrix), order, BITS, tick)
         exact = self._matrix.astype(np.float64)
-        self._inverse = invert(exact.T @ exact)
-        self._pseudo = self._inverse @ exact.T
+        gram = matmul(exact.T, exact, tick)
+        self._inverse = invert(gram, tick)
+        self._pseudo = matmul(self._inverse, exact.T, tick)
         norm = largest_column(self._matrix, order)
         parameter, loss = noise_for(budget, Fraction(norm), Fraction(1))
         self.measurements = (Measurement(self._mask, len(self._matrix), parameter, loss),)
         self._variance = variance(order, parameter)
-        self.error = self._variance * self._asked.dense_error(exact.T @ exact)
+        self.error = self._variance * self._asked.dense_error(gram, self._inverse, tick)
 
     @property
     def identity(self) -> str:
@@ -121,7 +127,8 @@ class DenseMechanism(Mechanism):
         queries = plus.dense()
         if minus is not None:
             queries = queries - minus.dense()
-        return np.asarray(((queries @ self._inverse) * queries).sum(axis=1))
+        seen = matmul(queries, self._inverse, self.tick)
+        return np.asarray((seen * queries).sum(axis=1))
 
 
 def asked_for(workload: Workload) -> tuple[Workload, int]:
@@ -164,17 +171,21 @@ def opt0(
         matrix = opt0_gaussian(gram, tick=tick).matrix()
     else:
         matrix = opt0_laplace(gram, seed=seed, restarts=4, tick=tick).matrix()
-    return DenseMechanism("opt_0", workload, budget, matrix)
+    return DenseMechanism("opt_0", workload, budget, matrix, tick)
 
 
-def eigen(workload: Workload, budget: Budget) -> DenseMechanism:
+def eigen(
+    workload: Workload, budget: Budget, tick: Callable[[], None] = lambda: None
+) -> DenseMechanism:
     """Select by Eigen-Design: weighted eigenvectors of the workload, completed by single cells."""
     if budget.order != 2:
         raise InvalidParameter(
             "eigen_design needs Gaussian noise", hint="Give a delta greater than 0."
         )
     _require(workload, MOST_EIGEN, "eigen_design")
-    design = eigen_queries(asked_for(workload)[0].gram())
-    found = separated(design) if design.cells > SEPARATED else eigen_design(design)
+    design = eigen_queries(asked_for(workload)[0].gram(), tick)
+    found = separated(design, tick=tick) if design.cells > SEPARATED else eigen_design(design)
+    tick()
     matrix = np.concatenate([found.matrix(), math.sqrt(LEAST) * np.eye(design.cells)])
-    return DenseMechanism("eigen_design", workload, budget, matrix)
+    tick()
+    return DenseMechanism("eigen_design", workload, budget, matrix, tick)

@@ -108,13 +108,14 @@ class KroneckerMechanism(Mechanism):
         del k
         places = {i: axis for axis, i in enumerate(attributes_of(self.mask))}
         own = {places[i]: matrix for i, matrix in self.matrices.items()}
-        return noisy(exact_product(own, table), noise)
+        return noisy(exact_product(own, table, self.tick), noise)
 
     def estimate(self, measured: Sequence[Floats]) -> Floats:
         """RECONSTRUCT: the least squares estimate of the marginal that was measured."""
         (values,) = measured
         for axis, i in enumerate(attributes_of(self.mask)):
             if i in self._pseudo:
+                self.tick()
                 moved = np.tensordot(self._pseudo[i], values, axes=(1, axis))
                 values = np.moveaxis(moved, 0, axis)
         return values
@@ -227,15 +228,18 @@ def is_whole(factor: QueryMatrix) -> bool:
     return bool(np.isin(dense, (0.0, largest, -largest)).all())
 
 
-def integers(factor: QueryMatrix, order: Order, bits: int = BITS) -> Integers:
+def integers(
+    factor: QueryMatrix, order: Order, bits: int = BITS, tick: Callable[[], None] = lambda: None
+) -> Integers:
     """Write a factor as integers: up to a multiple where that is exact, else rounded on a grid."""
     dense = factor.dense()
     if is_whole(factor):
         return np.asarray(np.sign(dense), dtype=np.int64)
     scale = 1 << bits
+    tick()
     dense = dense / factor.sensitivity(order)
     if order == 2:
-        return round_columns(dense, scale)
+        return round_columns(dense, scale, tick)
     return np.asarray(np.trunc(dense * scale + np.sign(dense) * 0.5), dtype=np.int64)
 
 

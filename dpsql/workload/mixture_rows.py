@@ -8,7 +8,7 @@ costs no budget, and the seed is no privacy noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from dpsql.workload.mixture import Mixture
 from dpsql.workload.residual_bases import Integers
 
 
-def sample_rows(model: Mixture, seed: int = 0) -> Integers:
+def sample_rows(model: Mixture, seed: int = 0, tick: Callable[[], None] = lambda: None) -> Integers:
     """Draw rows, as many as the model's total says, rounded.
+
+    ``tick`` is called for each attribute of each component and may raise to cancel.
 
     Returns
     -------
@@ -28,11 +30,11 @@ def sample_rows(model: Mixture, seed: int = 0) -> Integers:
     rng = np.random.default_rng(seed)
     number = round(model.total)
     weights = model.weights.astype(np.float64)
-    component = _systematic(weights[:, None], np.array([number]), rng)[0]
+    component = _systematic(weights[:, None], np.array([number]), rng, tick)[0]
     counts = np.bincount(component, minlength=weights.size)
     columns = []
     for levels in model.levels:
-        drawn = _systematic(levels.astype(np.float64), counts, rng)
+        drawn = _systematic(levels.astype(np.float64), counts, rng, tick)
         columns.append(np.concatenate([rng.permutation(part) for part in drawn]))
     return np.stack(columns, axis=1).astype(np.int64)
 
@@ -65,10 +67,12 @@ def _systematic(
     shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
     counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     rng: np.random.Generator,
+    tick: Callable[[], None],
 ) -> list[Integers]:
     """Draw positions by the columns' shares: each at its expected number, up or down by one."""
     result = []
     for column, count in zip(shares.T, counts, strict=True):
+        tick()
         ends = np.cumsum(column)
         points = (rng.uniform() + np.arange(count)) * (ends[-1] / max(count, 1))
         found = np.searchsorted(ends, points, side="right")

@@ -134,7 +134,7 @@ def optimal_bases(
     )
 
 
-def round_columns(matrix: Floats, scale: int) -> Integers:
+def round_columns(matrix: Floats, scale: int, tick: Callable[[], None] = lambda: None) -> Integers:
     """Round ``scale * matrix`` to integers without lengthening a column past ``scale``.
 
     Plain rounding makes some column longer than the others, and the longest one is paid
@@ -147,10 +147,14 @@ def round_columns(matrix: Floats, scale: int) -> Integers:
         Columns of length at most 1.
     scale : int
         Positive.
+    tick : callable
+        Called before each column; may raise to cancel.
     """
-    exact = matrix * scale
+    exact = np.asfortranarray(matrix * scale)
+    tick()
     result: Integers = np.rint(exact).astype(np.int64)
     for column, wanted in zip(result.T, exact.T, strict=True):
+        tick()
         room = scale * scale - int(column @ column)
         outward = (column - wanted) * np.sign(wanted)
         order = np.argsort(outward)
@@ -165,7 +169,7 @@ def round_columns(matrix: Floats, scale: int) -> Integers:
             if step <= room and wanted[k]:
                 room -= step
                 column[k] += 1 if wanted[k] > 0 else -1
-    return result
+    return np.ascontiguousarray(result)
 
 
 def _of_full_rank(gram: Floats) -> Floats:

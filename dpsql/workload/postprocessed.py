@@ -75,7 +75,7 @@ def postprocessed(
         yield from answers_of(vector, mechanism.workload)
         return
     model = fit_mixture(mechanism.residuals(measured), tick=tick)
-    rows = sample_rows(model) if integral else None
+    rows = sample_rows(model, tick=tick) if integral else None
     sizes = mechanism.workload.domain.sizes
     for product in mechanism.workload.products:
         tick()

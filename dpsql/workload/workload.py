@@ -18,6 +18,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker, dense_product
 from dpsql.workload.matrix import Dense, Floats, Order, QueryMatrix, gram_pinv, refuse_entries
+from dpsql.workload.stepwise import Tick, matmul
 
 #: A query counts as unsupported when more than this part of its square lies outside the strategy.
 SUPPORT_TOLERANCE = 1e-6
@@ -257,10 +258,15 @@ class Workload:
             for t in self.gram_terms
         )
 
-    def dense_error(self, gram: Floats) -> float:
-        """Find ``trace(G^+ W^T W)`` for a strategy's Gram matrix of shape (cells, cells)."""
-        inverse, own = gram_pinv(gram), self.gram()
-        self._refuse_unsupported(_trace_of_product(inverse @ gram, own))
+    def dense_error(
+        self, gram: Floats, inverse: Floats | None = None, tick: Tick = lambda: None
+    ) -> float:
+        """Find ``trace(G^+ W^T W)`` for a strategy's Gram matrix of shape (cells, cells).
+
+        ``inverse`` is ``G^+`` where that is known; ``tick`` may raise to cancel.
+        """
+        inverse, own = gram_pinv(gram) if inverse is None else inverse, self.gram()
+        self._refuse_unsupported(_trace_of_product(matmul(inverse, gram, tick), own))
         return _trace_of_product(inverse, own)
 
     def _refuse_unsupported(self, supported: float) -> None:

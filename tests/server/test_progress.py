@@ -170,7 +170,7 @@ def test_a_release_that_is_cancelled(
                 # 3 states and NULL, 2 values and NULL, 4 days, each with a total
                 assert (done, total) == (0, 5 * 4 * 5)
                 assert 0 < used <= budget * (1 + 1e-12)
-        assert victim.cancel() < 1
+        assert victim.cancel() < 10  # milliseconds, on a machine that does nothing else
         assert shown(sales) == []
         assert spent(sales) == (charges, charges)
         assert sales.sql("select count(*) from dp.releases", user="alice") == [(0,)]
@@ -178,7 +178,7 @@ def test_a_release_that_is_cancelled(
     with sales.connect("alice") as alice:
         began = time.monotonic()
         alice.execute(statement)
-        assert time.monotonic() - began < 30, "nobody is waited for"
+        assert time.monotonic() - began < 120, "nobody is waited for"
     again = charges if kept else charges + 1
     assert spent(sales) == (again, again)
     assert shown(sales) == []
@@ -367,16 +367,23 @@ def test_the_row_ends_with_the_command_however_that_ends(sales: Any) -> None:
 def test_a_savepoint_that_is_rolled_back_takes_the_row_along(sales: Any) -> None:
     """A cancel that PL/pgSQL catches leaves no row, and the command that follows has its own."""
     caught = f"""do $do$ begin
-      perform dp.release('r', $${CUBE}$$, 1, 1e-9);
+      perform dp.release('r', $${CUBE}$$, 1, 1e-9, mechanism => 'identity');
     exception when query_canceled then
-      perform pg_sleep(60);
+      perform pg_sleep(600);
     end $do$"""
     with stopped(sales, "MEASURING", caught) as victim:
         assert len(shown(sales)) == 1
         victim.session.cancel()
         sleeps = "select wait_event from pg_stat_activity where pid = %s"
         with sales.connect() as admin:
-            wait_until(lambda: admin.execute(sleeps, (victim.pid,)).fetchone() == ("PgSleep",))
+            wait_until(
+                lambda: (
+                    admin.execute(sleeps, (victim.pid,)).fetchone() == ("PgSleep",)
+                    or victim.error is not None
+                ),
+                seconds=180,
+            )
+            assert victim.error is None
         assert shown(sales) == []
         victim.cancel()
 
@@ -385,8 +392,7 @@ def test_a_session_that_is_terminated_leaves_no_row(sales: Any) -> None:
     with stopped(sales, "MEASURING 2", call("aim")) as victim:
         assert len(shown(sales)) == 1
         sales.sql(f"select pg_terminate_backend({victim.pid})")
-        wait_until(lambda: shown(sales) == [])
-        sales.sql("select pg_advisory_unlock_all()")
+        wait_until(lambda: shown(sales) == [], seconds=180)
     assert spent(sales) == (1, 1)
 
 

@@ -184,7 +184,9 @@ def test_scale_and_order_of_levels_do_not_matter() -> None:
 
 
 def test_columns_that_are_completed_wrongly_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def halved(rows: np.ndarray, squares: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    def halved(
+        rows: np.ndarray, squares: np.ndarray, missing: np.ndarray, *_: object
+    ) -> np.ndarray:
         return (rows.T * squares) @ rows + np.diag(missing) / 2
 
     design = eigen_queries(Prefix(16).gram())
