@@ -70,7 +70,6 @@ class KroneckerMechanism(Mechanism):
         require_cells(math.prod(shape(workload.domain.sizes, self.mask)))
         self._matrices: dict[int, Integers] = {}
         self._inverses: list[Floats | None] = []
-        self._pseudo: dict[int, Floats] = {}
         norm, rows = 1, 1
         real = sum(not is_whole(factor) for factor in strategy.factors)
         bits = min(BITS, MOST_BITS // max(real, 1))
@@ -87,7 +86,6 @@ class KroneckerMechanism(Mechanism):
             inverse = invert(exact.T @ exact)
             self._matrices[i] = matrix
             self._inverses.append(inverse)
-            self._pseudo[i] = inverse @ exact.T
             norm *= largest_column(matrix, budget.order)
             rows *= matrix.shape[0]
         parameter, loss = noise_for(budget, Fraction(norm), Fraction(1))
@@ -113,9 +111,9 @@ class KroneckerMechanism(Mechanism):
         """RECONSTRUCT: the least squares estimate of the marginal that was measured."""
         (values,) = measured
         for axis, i in enumerate(attributes_of(self.mask)):
-            if i in self._pseudo:
-                moved = np.tensordot(self._pseudo[i], values, axes=(1, axis))
-                values = np.moveaxis(moved, 0, axis)
+            inverse = self._inverses[i]
+            if inverse is not None:
+                values = _solve(self._matrices[i], inverse, values, axis)
         return values
 
     def vector(self, measured: Sequence[Floats]) -> Floats:
@@ -178,6 +176,17 @@ class KroneckerMechanism(Mechanism):
                 yield row_products(a, b, self._inverses[i])
             else:
                 yield np.asarray(a.dense()[:, 0] * b.dense()[:, 0])
+
+
+def _solve(matrix: Integers, inverse: Floats, values: Floats, axis: int) -> Floats:
+    """Apply a pseudo-inverse along an axis; it is formed where that is less work."""
+    transposed = matrix.T.astype(np.float64)
+    if values.size < matrix.shape[0] ** 2:
+        moved = np.tensordot(transposed, values, axes=(1, axis))
+        moved = np.tensordot(inverse, moved, axes=1)
+    else:
+        moved = np.tensordot(inverse @ transposed, values, axes=(1, axis))
+    return np.moveaxis(moved, 0, axis)
 
 
 def require_levels(levels: int) -> None:
