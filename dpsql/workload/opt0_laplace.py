@@ -19,8 +19,9 @@ and all ranges, where it takes ``p n`` (`dpsql.workload.single_pair`) and the re
 HDMM's Theorem 17 says ``O(p n^2)`` too, but multiplies three times, since it forms
 ``(A^T A)^-1 V (A^T A)^-1``.
 
-One beginning is a tree over the levels, in the order that a single-pair workload has: for ranges
-it ends below random ones, by 0.6 % at 1024 levels.
+One beginning is a tree over the levels.  Of a single-pair workload it is in the workload's order
+and made from the strategy found for blocks of sixteen levels; that ends below random beginnings, by
+0.6 % at 1024 levels, where many of those would be too slow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.matrix import Floats
@@ -41,8 +41,10 @@ LEVELS_PER_QUERY = 16
 SPREADS = (0.3, 1.0)
 #: Steps after which the better of two beginnings goes on, where there is time for one alone.
 RACE = 40
-#: Largest random part of a beginning that is a tree.
-JITTER = 0.02
+#: Largest sum of a column of the random part of a beginning that is a tree.
+JITTER = 0.3
+#: How much more than single levels the blocks of such a beginning may weigh.
+BLOCK_WEIGHTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 #: Largest entry of ``Theta``: workloads that do not need the identity (Total) would have it grow
 #: without end, until the objective is all rounding; it costs them a part ``2/LARGEST``.
 LARGEST = 1e3
@@ -143,8 +145,8 @@ def opt0_laplace(
     pair = SinglePair.of(scaled)
     beginnings = [random.random((rows, n)) * SPREADS[turn % len(SPREADS)] for turn in range(turns)]
     if p is None and n >= LEVELS_PER_QUERY**2:
-        tree = _tree(n, None if pair is None else pair.order)
-        tree += random.random(tree.shape) * JITTER
+        tree = _tree(n) if pair is None else _refined(scaled, pair, seed, tick)
+        tree += random.random(tree.shape) * (JITTER / len(tree))
         others = max(turns - 1, pair is None)  # of single-pair workloads the tree is better
         beginnings = [tree, *beginnings[:others]]
     objective = p_identity_objective(scaled, pair)
@@ -159,7 +161,7 @@ def opt0_laplace(
     return best
 
 
-def _tree(n: int, order: NDArray[np.intp] | None) -> Floats:
+def _tree(n: int) -> Floats:
     """Count blocks of neighbours, blocks of such blocks, and so on, with uniform weights.
 
     Sixteen to a block is near the best for ranges and prefixes (Qardaji, Yang and Li 2013).
@@ -170,8 +172,21 @@ def _tree(n: int, order: NDArray[np.intp] | None) -> Floats:
         blocks = np.arange(n) // width
         layers.append((blocks == np.arange(blocks[-1] + 1)[:, None]).astype(np.float64))
         width *= LEVELS_PER_QUERY
-    found = np.concatenate(layers)
-    return found if order is None else found[:, np.argsort(order)]
+    return np.concatenate(layers)
+
+
+def _refined(gram: Floats, pair: SinglePair, seed: int, tick: Callable[[], None]) -> Floats:
+    """Take the strategy for blocks of neighbours, as queries beside single levels."""
+    n = len(gram)
+    blocks = np.empty(n, dtype=np.intp)
+    blocks[pair.order] = np.arange(n) // LEVELS_PER_QUERY
+    sizes = np.bincount(blocks)
+    member = (blocks == np.arange(len(sizes))[:, None]) / sizes[:, None]
+    coarse = opt0_laplace(member @ gram @ member.T, seed=seed, restarts=1, tick=tick)
+    queries = np.concatenate([np.diag(coarse.scale), coarse.theta * coarse.scale])[:, blocks]
+    objective = p_identity_objective(gram, pair)
+    weight = min(BLOCK_WEIGHTS, key=lambda w: objective((queries * w).ravel())[0])
+    return np.asarray(queries * weight)
 
 
 def _error(strategy: Floats, workload: Floats) -> float:
