@@ -88,6 +88,21 @@ class SinglePair:
         diagonal[1:-1] = (a[2:] * b[:-2] - a[:-2] * b[2:]) / (minors[:-1] * minors[1:])
         return diagonal, -1 / minors
 
+    def eigenvalues(self) -> Floats:
+        """Return the eigenvalues, the least first, in quadratic time."""
+        from scipy.linalg import eigvalsh_tridiagonal
+
+        return np.asarray(1 / eigvalsh_tridiagonal(*self.inverse())[::-1])
+
+    def eigh(self) -> tuple[Floats, Floats]:
+        """Return the eigenvalues, the least first, and eigenvectors as columns."""
+        from scipy.linalg import eigh_tridiagonal
+
+        values, vectors = eigh_tridiagonal(*self.inverse())
+        result = np.empty_like(vectors)
+        result[self.order] = vectors[:, ::-1]
+        return 1 / values[::-1], result
+
 
 def _minors(a: Floats, b: Floats) -> Floats:
     return np.asarray(a[1:] * b[:-1] - a[:-1] * b[1:])

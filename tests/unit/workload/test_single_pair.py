@@ -41,6 +41,17 @@ def test_prefixes_and_ranges_are_found_in_any_order(n: int, seed: int, ranges: b
     assert np.allclose(inverse @ ordered, np.eye(n), atol=1e-8)
 
 
+@given(st.integers(2, 60), st.integers(0, 2**32 - 1), st.booleans())
+def test_eigenvalues_and_vectors(n: int, seed: int, ranges: bool) -> None:
+    gram = permuted(AllRange(n) if ranges else Prefix(n), seed).gram()
+    pair = SinglePair.of(gram)
+    assert pair is not None
+    values, vectors = pair.eigh()
+    assert np.allclose(values, np.linalg.eigvalsh(gram), rtol=1e-9)
+    assert np.allclose(pair.eigenvalues(), values, rtol=1e-9)
+    assert np.allclose((vectors * values) @ vectors.T, gram, atol=1e-9 * gram.max())
+
+
 @given(st.integers(2, 20), st.integers(0, 2**32 - 1))
 def test_any_two_vectors(n: int, seed: int) -> None:
     random = np.random.default_rng(seed)
