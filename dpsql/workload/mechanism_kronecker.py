@@ -40,6 +40,10 @@ from dpsql.workload.workload import Product, Workload
 BITS = 12
 #: Bits of all of them together: noise must fit 64 bits with room for counts.
 MOST_BITS = 36
+#: Matrices of so few rows and bits leave columns too short, since few entries can be moved: the
+#: best of many grids is taken.
+FEW_ROWS = 16
+FEW_BITS = 9
 #: Cells of the largest data vector that is held (PRIVACY.md says nothing of it: memory only).
 MOST_CELLS = 1 << 25
 #: Levels of an attribute that is asked for otherwise than level by level.
@@ -71,8 +75,7 @@ class KroneckerMechanism(Mechanism):
         self._matrices: dict[int, Integers] = {}
         self._inverses: list[Floats | None] = []
         norm, rows = 1, 1
-        real = sum(not is_whole(factor) for factor in strategy.factors)
-        bits = min(BITS, MOST_BITS // max(real, 1))
+        bits = _shared_bits([0 if is_whole(f) else f.shape[1] for f in strategy.factors])
         for i, factor in enumerate(strategy.factors):
             if not self.mask >> i & 1:
                 self._inverses.append(None)
@@ -81,7 +84,7 @@ class KroneckerMechanism(Mechanism):
                 self._inverses.append(None)
                 rows *= factor.n
                 continue
-            matrix = integers(factor, budget.order, bits)
+            matrix = integers(factor, budget.order, bits[i])
             exact = matrix.astype(np.float64)
             inverse = invert(exact.T @ exact)
             self._matrices[i] = matrix
@@ -238,8 +241,29 @@ def integers(factor: QueryMatrix, order: Order, bits: int = BITS) -> Integers:
     scale = 1 << bits
     dense = dense / factor.sensitivity(order)
     if order == 2:
-        return round_columns(dense, scale)
+        if len(dense) > FEW_ROWS or bits > FEW_BITS:
+            return round_columns(dense, scale)
+        scales = range(scale // 2, scale + 1)
+        return min((round_columns(dense, s) for s in scales), key=_unused)
     return np.asarray(np.trunc(dense * scale + np.sign(dense) * 0.5), dtype=np.int64)
+
+
+def _shared_bits(sizes: Sequence[int]) -> list[int]:
+    """Share the bits among factors of these sizes, a few more to the large; 0 needs none."""
+    rounded = sum(n > 0 for n in sizes)
+    wanted = [math.log2(n) / 4 if n else 0.0 for n in sizes]
+    base = (MOST_BITS - sum(wanted)) / max(rounded, 1)
+    exact = [base + more if n else 0.0 for n, more in zip(sizes, wanted, strict=True)]
+    bits = [int(b) for b in exact]
+    for i in sorted(range(len(sizes)), key=lambda i: bits[i] - exact[i])[: MOST_BITS - sum(bits)]:
+        bits[i] += bits[i] > 0
+    return [min(BITS, b) for b in bits]
+
+
+def _unused(matrix: Integers) -> float:
+    """Return how much shorter than the longest column the others are, squared, together."""
+    norms = (matrix**2).sum(axis=0)
+    return float((1 - norms / norms.max()).sum())
 
 
 def identity(workload: Workload, budget: Budget) -> KroneckerMechanism:
