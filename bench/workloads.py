@@ -1,12 +1,15 @@
-"""Expected errors of strategies beside those of papers/hdmm.txt, tables 4 to 7.
+"""Expected errors of strategies beside those of papers/hdmm.txt, tables 3 to 7.
 
-``python -m bench.workloads [--sizes 64,256,1024] [--tables 4,5,6,7] [--workloads NAME,...]``;
+``python -m bench.workloads [--sizes 64,256,1024] [--tables 3,4,5,6,7] [--workloads NAME,...]
+[--mechanisms paper,auto]``;
 ``--tables eigen`` computes those of papers/eigen-design.txt (`bench.eigen`, 10 minutes), which are
 not measured on data, ``--tables relative [--data DIR]`` its relative errors on Adult
 (`bench.eigen_relative`); no cluster is needed.  *OPT_+ shared* is `dpsql.workload.opt_shared`.
 Root mean squared errors at epsilon 1: Laplace noise has the standard deviation sqrt(2), Gaussian
 noise (delta 1e-6) 4.224679, the analytic Gaussian mechanism's.  ``paper`` is HDMM's figure,
 ``svdb`` the SVD bound where it is known exactly.
+Mechanism ``auto`` is what a release would choose, its matrices rounded to integers, at an epsilon
+so small that rounding the noise does not matter; ``choice`` is its name.
 Prints a row as it is found and, last, one JSON line.
 """
 
@@ -18,6 +21,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -26,7 +30,9 @@ from typing import Any
 import numpy as np
 
 from bench import eigen, eigen_relative
+from bench.census import sf1
 from dpsql.workload import marginals
+from dpsql.workload.candidates import candidates, worth_trying
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import (
@@ -40,9 +46,13 @@ from dpsql.workload.matrix import (
     Total,
     Width,
 )
+from dpsql.workload.mechanism import Budget
 from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
-from dpsql.workload.opt_hdmm import opt_hdmm
+from dpsql.workload.opt_hdmm import marginal_weights, opt_hdmm
+from dpsql.workload.opt_kron import opt_kron
+from dpsql.workload.opt_marginals import opt_m
+from dpsql.workload.opt_plus import opt_plus
 from dpsql.workload.opt_shared import opt_shared
 from dpsql.workload.optimal_bases import optimal_bases
 from dpsql.workload.residual_planner import unit_squared_error
@@ -84,6 +94,13 @@ MARGINALS: list[tuple[str, tuple[int, ...], list[int], int, float, float]] = [
     ("Loans small marginals", LOANS, marginals.small(LOANS, SMALL), 0, 100.92, 34.91),
     ("Loans small prefix-marginals", LOANS, marginals.small(LOANS, SMALL), 4, 288.29, 99.72),
 ]
+#: Table 3: all pairs of these attributes, total squared errors in units, Laplace noise.
+EXAMPLE = (2, 5, 50, 100)
+EXAMPLE_ERRORS = {"identity": 300_000, "OPT_kron": 213_270, "OPT_plus": 85_070, "OPT_M": 62_886}
+#: Tables 6 and 7, the census: whether states are asked for, HDMM's errors.
+CENSUS = [("SF1", False, 7.30, 9.80), ("SF1+", True, 10.23, 10.90)]
+#: For `auto`: epsilon, and rho of Gaussian noise of variance 1 for sensitivity 1000.
+EPSILON = Fraction(1, 1000)
 Row = dict[str, Any]
 
 
@@ -91,17 +108,21 @@ def main() -> None:
     """Compute and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="64,256,1024")
-    parser.add_argument("--tables", default="4,5,6,7")
+    parser.add_argument("--tables", default="3,4,5,6,7")
     parser.add_argument("--workloads", default="")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/adult_mbi"))
+    parser.add_argument("--mechanisms", default="paper,auto")
     arguments = parser.parse_args()
     sizes = [int(n) for n in arguments.sizes.split(",")]
     tables = arguments.tables.split(",")
     wanted = [int(t) for t in tables if t.isdigit()]
     rows = []
+    named = arguments.workloads.split(",") if arguments.workloads else None
+    mechanisms = arguments.mechanisms.split(",")
     for row in chain(
-        one_attribute(sizes, wanted),
-        many_attributes(wanted, arguments.workloads),
+        example() if 3 in wanted else (),
+        one_attribute(sizes, wanted, named, mechanisms),
+        many_attributes(wanted, named, mechanisms),
         eigen.rows() if "eigen" in tables else (),
         eigen_relative.rows(arguments.data) if "relative" in tables else (),
     ):
@@ -110,55 +131,121 @@ def main() -> None:
     print(json.dumps({"bench": "workloads", "rows": rows}))
 
 
-def one_attribute(sizes: list[int], tables: list[int]) -> Iterator[Row]:
+def example() -> Iterator[Row]:
+    """Compute table 3."""
+    work = _marginals(EXAMPLE, marginals.k_way(4, 2), 0)
+    bound = workload_bound(work).value
+    shown = "x".join(map(str, EXAMPLE))
+    find: dict[str, Callable[[], Any]] = {
+        "identity": lambda: _Found(work.trace),
+        "OPT_kron": partial(opt_kron, work, 1, seed=SEED),
+        "OPT_plus": partial(opt_plus, work, 1, seed=SEED),
+        "OPT_M": partial(opt_m, EXAMPLE, marginal_weights(work), 1, seed=SEED),
+        "auto": partial(_auto, work, 1),
+    }
+    for mechanism, function in find.items():
+        told = EXAMPLE_ERRORS.get(mechanism)
+        paper = None if told is None else round(math.sqrt(2 * told / work.queries), 4)
+        yield _row(3, "all pairs", shown, 1, mechanism, function, paper, bound, work.queries)
+
+
+def one_attribute(
+    sizes: list[int], tables: list[int], names: list[str] | None, mechanisms: list[str]
+) -> Iterator[Row]:
     """Compute tables 4 and 5."""
     for name, n, laplace, gaussian in ONE_ATTRIBUTE:
-        if n not in sizes:
+        if n not in sizes or not {4, 5} & set(tables) or (names and name not in names):
             continue
         matrix = _matrix(name, n)
         gram, queries = matrix.gram(), matrix.shape[0]
         bound = svd_bound(gram)
-        if 4 in tables:
-            laplacian = partial(opt0_laplace, gram, seed=SEED)
-            yield _row(4, name, str(n), 1, "OPT_0", laplacian, laplace, bound, queries)
-        if 5 in tables:
-            normal = partial(opt0_gaussian, gram)
-            yield _row(5, name, str(n), 2, "OPT_0", normal, gaussian, bound, queries)
+        work = Workload.of(Domain.of(n), (matrix,))
+        orders: list[tuple[int, Order, float]] = [(4, 1, laplace), (5, 2, gaussian)]
+        for table, order, paper in orders:
+            if table not in tables:
+                continue
+            find: dict[str, Callable[[], Any]] = {}
+            if "paper" in mechanisms:
+                find["OPT_0"] = (
+                    partial(opt0_laplace, gram, seed=SEED)
+                    if order == 1
+                    else partial(opt0_gaussian, gram)
+                )
+            if "auto" in mechanisms:
+                find["auto"] = partial(_auto, work, order)
+            for mechanism, function in find.items():
+                yield _row(table, name, str(n), order, mechanism, function, paper, bound, queries)
 
 
-def many_attributes(tables: list[int], names: str) -> Iterator[Row]:
-    """Compute tables 6 and 7, without those of the census."""
-    for name, sizes, masks, prefixes, laplace, gaussian in MARGINALS:
-        if names and name not in names.split(","):
+def many_attributes(
+    tables: list[int], names: list[str] | None, mechanisms: list[str]
+) -> Iterator[Row]:
+    """Compute tables 6 and 7."""
+    orders: list[tuple[int, Order]] = [(6, 1), (7, 2)]
+    for name, states, *errors in CENSUS:
+        if {6, 7} & set(tables) and (not names or name in names):
+            work = sf1(states=states)
+            for (table, order), paper in zip(orders, errors, strict=True):
+                if table in tables:
+                    yield from _rows(table, name, work, order, paper, None, mechanisms)
+    for name, sizes, masks, prefixes, *errors in MARGINALS:
+        if not {6, 7} & set(tables) or (names and name not in names):
             continue
         work = _marginals(sizes, masks, prefixes)
         found = workload_bound(work)
         bound = found.value if found.exact else None
+        for (table, order), paper in zip(orders, errors, strict=True):
+            if table in tables:
+                yield from _rows(table, name, work, order, paper, bound, mechanisms)
         shown = "x".join(map(str, sizes))
-        if 6 in tables:
-            hdmm = partial(opt_hdmm, work, 1, seed=SEED)
-            yield _row(6, name, shown, 1, "OPT_HDMM", hdmm, laplace, bound, work.queries)
-            if prefixes:
-                shared = partial(opt_shared, work, seed=SEED)
-                yield _row(6, name, shown, 1, "OPT_+ shared", shared, laplace, bound, work.queries)
-        if 7 in tables:
-            hdmm = partial(opt_hdmm, work, 2, seed=SEED)
-            yield _row(7, name, shown, 2, "OPT_HDMM", hdmm, gaussian, bound, work.queries)
+        if 6 in tables and prefixes and "paper" in mechanisms:
+            shared = partial(opt_shared, work, seed=SEED)
+            yield _row(6, name, shown, 1, "OPT_+ shared", shared, errors[0], bound, work.queries)
+        if 7 in tables and "paper" in mechanisms:
             planner = partial(_residuals, sizes, masks, prefixes)
-            yield _row(7, name, shown, 2, "residuals", planner, gaussian, bound, work.queries)
+            yield _row(7, name, shown, 2, "residuals", planner, errors[1], bound, work.queries)
+
+
+def _rows(
+    table: int,
+    name: str,
+    work: Workload,
+    order: Order,
+    paper: float,
+    bound: float | None,
+    mechanisms: list[str],
+) -> Iterator[Row]:
+    shown = "x".join(map(str, work.domain.sizes))
+    if "paper" in mechanisms:
+        hdmm = partial(opt_hdmm, work, order, seed=SEED)
+        yield _row(table, name, shown, order, "OPT_HDMM", hdmm, paper, bound, work.queries)
+    if "auto" in mechanisms:
+        auto = partial(_auto, work, order)
+        yield _row(table, name, shown, order, "auto", auto, paper, bound, work.queries)
+
+
+def _auto(work: Workload, order: Order) -> _Found:
+    """Choose as a release does."""
+    loss = EPSILON if order == 1 else EPSILON**2 / 2
+    found, _ = candidates(
+        work, [Budget(order, loss)], names=lambda order: worth_trying(work, order)
+    )
+    unit = found[0].error * float(EPSILON) ** 2 / (2 if order == 1 else 1)
+    return _Found(unit, found[0].name)
 
 
 @dataclass(frozen=True)
-class _Residuals:
+class _Found:
     error: float
+    choice: str = ""
 
 
-def _residuals(sizes: tuple[int, ...], masks: list[int], prefixes: int) -> _Residuals:
+def _residuals(sizes: tuple[int, ...], masks: list[int], prefixes: int) -> _Found:
     """Plan residuals, with bases for prefixes."""
     weights = dict.fromkeys(masks, 1.0)
     grams = {i: Prefix(sizes[i]).gram() for i in range(prefixes)}
     bases = optimal_bases(sizes, weights, grams)
-    return _Residuals(unit_squared_error(weights, bases, grams))
+    return _Found(unit_squared_error(weights, bases, grams))
 
 
 def _matrix(name: str, n: int) -> QueryMatrix:
@@ -198,25 +285,27 @@ def _row(
     order: Order,
     mechanism: str,
     find: Callable[[], Any],
-    paper: float,
+    paper: float | None,
     bound: float | None,
     queries: int,
 ) -> Row:
-    start = time.perf_counter()
-    error = find().error
-    seconds = time.perf_counter() - start
+    start, used = time.perf_counter(), time.process_time()
+    found = find()
+    seconds, used = time.perf_counter() - start, time.process_time() - used
     deviation = DEVIATION[order]
-    return {
+    row = {
         "table": table,
         "workload": name,
         "domain": domain,
         "noise": NOISE[order],
         "mechanism": mechanism,
-        "rmse": round(deviation * math.sqrt(error / queries), 4),
+        "rmse": round(deviation * math.sqrt(found.error / queries), 4),
         "paper": paper,
         "svdb": None if bound is None else round(deviation * math.sqrt(bound / queries), 4),
         "select_s": round(seconds, 2),
+        "cpu_s": round(used, 2),
     }
+    return row | {"choice": found.choice} if mechanism == "auto" else row
 
 
 if __name__ == "__main__":

@@ -40,6 +40,10 @@ from dpsql.workload.workload import Product, Workload
 BITS = 12
 #: Bits of all of them together: noise must fit 64 bits with room for counts.
 MOST_BITS = 36
+#: Matrices of so few rows and bits leave columns too short, since few entries can be moved: the
+#: best of many grids is taken.
+FEW_ROWS = 16
+FEW_BITS = 9
 #: Cells of the largest data vector that is held (PRIVACY.md says nothing of it: memory only).
 MOST_CELLS = 1 << 25
 #: Levels of an attribute that is asked for otherwise than level by level.
@@ -71,10 +75,8 @@ class KroneckerMechanism(Mechanism):
         #: What is measured of each attribute; cells where there is none.
         self.matrices: dict[int, Integers] = {}
         self._inverses: list[Floats | None] = []
-        self._pseudo: dict[int, Floats] = {}
         norm, rows = 1, 1
-        real = sum(not is_whole(factor) for factor in strategy.factors)
-        bits = min(BITS, MOST_BITS // max(real, 1))
+        bits = _shared_bits([0 if is_whole(f) else f.shape[1] for f in strategy.factors])
         for i, factor in enumerate(strategy.factors):
             if not self.mask >> i & 1:
                 self._inverses.append(None)
@@ -83,12 +85,11 @@ class KroneckerMechanism(Mechanism):
                 self._inverses.append(None)
                 rows *= factor.n
                 continue
-            matrix = integers(factor, budget.order, bits)
+            matrix = integers(factor, budget.order, bits[i])
             exact = matrix.astype(np.float64)
             inverse = invert(exact.T @ exact)
             self.matrices[i] = matrix
             self._inverses.append(inverse)
-            self._pseudo[i] = inverse @ exact.T
             norm *= largest_column(matrix, budget.order)
             rows *= matrix.shape[0]
         parameter, loss = noise_for(budget, Fraction(norm), Fraction(1))
@@ -114,10 +115,10 @@ class KroneckerMechanism(Mechanism):
         """RECONSTRUCT: the least squares estimate of the marginal that was measured."""
         (values,) = measured
         for axis, i in enumerate(attributes_of(self.mask)):
-            if i in self._pseudo:
+            inverse = self._inverses[i]
+            if inverse is not None:
                 self.tick()
-                moved = np.tensordot(self._pseudo[i], values, axes=(1, axis))
-                values = np.moveaxis(moved, 0, axis)
+                values = _solve(self.matrices[i], inverse, values, axis)
         return values
 
     def vector(self, measured: Sequence[Floats]) -> Floats:
@@ -187,6 +188,17 @@ def spread_evenly(marginal: Floats, mask: int, sizes: Sequence[int]) -> Floats:
     return np.asarray(np.broadcast_to(over_all(marginal, mask, len(sizes)) / summed, sizes))
 
 
+def _solve(matrix: Integers, inverse: Floats, values: Floats, axis: int) -> Floats:
+    """Apply a pseudo-inverse along an axis; it is formed where that is less work."""
+    transposed = matrix.T.astype(np.float64)
+    if values.size < matrix.shape[0] ** 2:
+        moved = np.tensordot(transposed, values, axes=(1, axis))
+        moved = np.tensordot(inverse, moved, axes=1)
+    else:
+        moved = np.tensordot(inverse @ transposed, values, axes=(1, axis))
+    return np.moveaxis(moved, 0, axis)
+
+
 def require_levels(levels: int) -> None:
     """Refuse matrices over pairs of levels that do not fit memory.
 
@@ -239,8 +251,29 @@ def integers(
     tick()
     dense = dense / factor.sensitivity(order)
     if order == 2:
-        return round_columns(dense, scale, tick)
+        if len(dense) > FEW_ROWS or bits > FEW_BITS:
+            return round_columns(dense, scale, tick)
+        scales = range(scale // 2, scale + 1)
+        return min((round_columns(dense, s, tick) for s in scales), key=_unused)
     return np.asarray(np.trunc(dense * scale + np.sign(dense) * 0.5), dtype=np.int64)
+
+
+def _shared_bits(sizes: Sequence[int]) -> list[int]:
+    """Share the bits among factors of these sizes, a few more to the large; 0 needs none."""
+    rounded = sum(n > 0 for n in sizes)
+    wanted = [math.log2(n) / 4 if n else 0.0 for n in sizes]
+    base = (MOST_BITS - sum(wanted)) / max(rounded, 1)
+    exact = [base + more if n else 0.0 for n, more in zip(sizes, wanted, strict=True)]
+    bits = [int(b) for b in exact]
+    for i in sorted(range(len(sizes)), key=lambda i: bits[i] - exact[i])[: MOST_BITS - sum(bits)]:
+        bits[i] += bits[i] > 0
+    return [min(BITS, b) for b in bits]
+
+
+def _unused(matrix: Integers) -> float:
+    """Return how much shorter than the longest column the others are, squared, together."""
+    norms = (matrix**2).sum(axis=0)
+    return float((1 - norms / norms.max()).sum())
 
 
 def identity(workload: Workload, budget: Budget) -> KroneckerMechanism:

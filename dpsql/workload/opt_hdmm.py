@@ -48,11 +48,11 @@ def opt_hdmm(workload: Workload, order: Order, *, seed: int) -> Strategy:
         found.append(opt_plus(workload, order, seed=seed))
     sizes = workload.domain.sizes
     if len(sizes) <= MOST_ATTRIBUTES and min(sizes) > 1:
-        found.append(opt_m(sizes, _marginal_weights(workload), order, seed=seed))
+        found.append(opt_m(sizes, marginal_weights(workload), order, seed=seed))
     return min(found, key=lambda strategy: strategy.error)
 
 
-def _marginal_weights(workload: Workload) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def marginal_weights(workload: Workload) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the marginal Gram matrix that every marginal strategy answers as well (Theorem 10)."""
     products = [
         (term.coefficient, [(float(np.trace(f)), math.fsum(f.ravel())) for f in term.factors])

@@ -27,8 +27,9 @@ from dpsql.workload.matrix import (
     Total,
     invert,
 )
-from dpsql.workload.opt0_gaussian import opt0_gaussian
+from dpsql.workload.opt0_gaussian import GAP, opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
+from dpsql.workload.single_pair import SinglePair
 from dpsql.workload.workload import Workload
 
 #: Turns of all factors, at most, and the improvement below which they end.
@@ -36,10 +37,16 @@ ROUNDS = 20
 IMPROVEMENT = 1e-4
 #: Beginnings: the first weighs the products as they are, the others at random.
 RESTARTS = 3
-#: Random beginnings of OPT_0 for Laplace noise in each turn.
+#: Beginnings of OPT_0 for Laplace noise in each turn, of at most so many levels; else its own.
 TURNS = 4
-#: Levels up to which OPT_0 is asked: beyond it takes minutes.
+MOST_TURNS = 256
+#: Levels up to which OPT_0 is asked: beyond it takes minutes, ...
 MOST_OPTIMISED = 1100
+#: ... but for prefixes and all ranges, with so many steps for Laplace noise.
+MOST_PAIRED = 4096
+PAIRED_ITERATIONS = 60
+#: Relative gap for Gaussian noise of so many levels.
+MANY_GAP = 1e-3
 #: Children of a node of the tree that stands in for it.
 BRANCHES = 16
 
@@ -144,13 +151,21 @@ def best_factor(
     if single is not None:
         return single
     identity = _identity(gram)
-    if len(gram) > MOST_OPTIMISED:
+    n = len(gram)
+    many = n > MOST_OPTIMISED
+    if many and (n > MOST_PAIRED or SinglePair.of(gram) is None):
         found = _tree(gram, order)
     elif order == 2:
-        gaussian = opt0_gaussian(gram, tick=tick)
+        gaussian = opt0_gaussian(gram, gap=MANY_GAP if many else GAP, tick=tick)
         found = Factor(Dense(gaussian.matrix()), invert(gaussian.gram), gaussian.error)
     else:
-        laplace = opt0_laplace(gram, seed=seed, restarts=TURNS, tick=tick)
+        laplace = opt0_laplace(
+            gram,
+            seed=seed,
+            restarts=TURNS if n <= MOST_TURNS else None,
+            iterations=PAIRED_ITERATIONS if many else None,
+            tick=tick,
+        )
         found = Factor(Dense(laplace.matrix()), invert(laplace.gram()), laplace.error)
     return found if found.error < identity.error else identity
 

@@ -158,17 +158,21 @@ def round_columns(matrix: Floats, scale: int, tick: Callable[[], None] = lambda:
         room = scale * scale - int(column @ column)
         outward = (column - wanted) * np.sign(wanted)
         order = np.argsort(outward)
-        for k in order[::-1]:
-            if room >= 0:
-                break
-            if column[k]:
-                room += 2 * abs(int(column[k])) - 1
-                column[k] -= np.sign(column[k])
-        for k in order[outward[order] < 0]:
-            step = 2 * abs(int(column[k])) + 1
-            if step <= room and wanted[k]:
-                room -= step
-                column[k] += 1 if wanted[k] > 0 else -1
+        if room < 0:
+            back = order[::-1][column[order[::-1]] != 0]
+            gained = np.cumsum(2 * np.abs(column[back]) - 1)
+            back = back[: int(np.searchsorted(gained, -room)) + 1]
+            column[back] -= np.sign(column[back])
+            room += int(gained[len(back) - 1])
+        ahead = order[(outward[order] < 0) & (wanted[order] != 0)]
+        steps = 2 * np.abs(column[ahead]) + 1
+        while (fits := steps <= room).any():
+            ahead, steps = ahead[fits], steps[fits]
+            spent = np.cumsum(steps)
+            some = int(np.searchsorted(spent, room, side="right"))
+            column[ahead[:some]] += np.sign(wanted[ahead[:some]]).astype(np.int64)
+            room -= int(spent[some - 1])
+            ahead, steps = ahead[some:], steps[some:]
     return np.ascontiguousarray(result)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from dpsql.workload.kronecker import dense_product
 from dpsql.workload.matrix import MOST_ENTRIES, Floats
+from dpsql.workload.single_pair import SinglePair
 from dpsql.workload.workload import Workload
 
 #: Cells up to which the eigenvalues of a Gram matrix are computed explicitly.
@@ -41,7 +42,9 @@ class SvdBound:
 
 def svd_bound(gram: Floats) -> float:
     """Compute the SVD bound of one Gram matrix, shape (n, n)."""
-    return float(_roots(np.asarray(np.linalg.eigvalsh(gram))).sum() ** 2 / len(gram))
+    pair = SinglePair.of(gram)
+    values = np.asarray(np.linalg.eigvalsh(gram)) if pair is None else pair.eigenvalues()
+    return float(_roots(values).sum() ** 2 / len(gram))
 
 
 def workload_bound(workload: Workload, seed: int = 0) -> SvdBound:

@@ -13,7 +13,9 @@ from dpsql.workload import grem, mechanism_kronecker, mechanism_residuals
 from dpsql.workload.candidates import candidates, make
 from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Total, Width
 from dpsql.workload.mechanism import Budget, Mechanism, exact_product, noise_for, noisy, round_up
+from dpsql.workload.mechanism_kronecker import BITS, MOST_BITS, _shared_bits, integers
 from dpsql.workload.names import DATA_INDEPENDENT
+from dpsql.workload.optimal_bases import round_columns
 from tests.unit.workload import asked
 
 WORKLOADS = {
@@ -311,3 +313,20 @@ def test_products_are_exact_at_every_size() -> None:
             float(a + int(b))
             for a, b in zip([x for row in expected for x in row], noise.tolist(), strict=True)
         ]
+
+
+@pytest.mark.parametrize("sizes", [[2, 2, 64, 115, 51], [64], [0, 0], [50, 100, 0, 0, 0], [9] * 14])
+def test_bits_are_shared_within_the_limit(sizes: list[int]) -> None:
+    bits = _shared_bits(sizes)
+    assert sum(bits) <= MOST_BITS
+    assert all(0 < b <= BITS if n else b == 0 for n, b in zip(sizes, bits, strict=True))
+    assert sum(bits) >= min(MOST_BITS, BITS * sum(n > 0 for n in sizes))
+
+
+def test_small_factors_are_rounded_on_the_grid_that_fits() -> None:
+    angle = np.array([0.0, 0.7])
+    matrix = np.array([[1.0, np.cos(angle[1])], [0.0, np.sin(angle[1])]])
+    norms = (integers(Dense(matrix), 2, 7) ** 2).sum(axis=0)
+    assert norms.min() > 0.999 * norms.max()
+    plain = (round_columns(matrix, 128) ** 2).sum(axis=0)
+    assert plain.min() < 0.999 * plain.max()

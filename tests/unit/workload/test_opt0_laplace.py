@@ -25,7 +25,7 @@ def test_the_objective_and_its_gradient(n: int, p: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     matrix = random.normal(size=(random.integers(1, 9), n))
     theta = random.random((p, n)) * random.choice([0.1, 1, 5])
-    objective = p_identity_objective(matrix.T @ matrix, p)
+    objective = p_identity_objective(matrix.T @ matrix)
     error, gradient = objective(theta.ravel())
     assert error == pytest.approx(written_error(theta, matrix), rel=1e-8)
     h = 1e-5

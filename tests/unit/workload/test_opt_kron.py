@@ -8,11 +8,11 @@ import pytest
 from dpsql.errors import InvalidParameter
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
-from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Stacked, Total
+from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Stacked, Total, Width
 from dpsql.workload.opt_hdmm import opt_hdmm
 from dpsql.workload.opt_kron import best_factor, opt_kron
 from dpsql.workload.opt_plus import by_attributes, opt_plus
-from dpsql.workload.svd_bound import workload_bound
+from dpsql.workload.svd_bound import svd_bound, workload_bound
 from dpsql.workload.workload import Product, Workload
 
 CPS = (50, 100, 7, 4, 2)
@@ -104,6 +104,23 @@ def test_the_best_of_all_is_taken(order, paper):
     deviation = GAUSS if order == 2 else math.sqrt(2)
     assert workload.rmse(found, deviation) <= paper * 1.0005
     assert found <= opt_kron(workload, order, seed=1).error * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("matrix", [Prefix(1200), AllRange(1200)])
+def test_many_levels_of_prefixes_and_ranges_are_optimised(matrix):
+    """A tree of counts is 1.6 times off."""
+    gram = matrix.gram()
+    found = best_factor(gram, 2, seed=1)
+    assert found.error < 1.03 * svd_bound(gram) * (1.02 if isinstance(matrix, Prefix) else 1)
+    assert found.error == pytest.approx(np.vdot(found.inverse, gram), rel=1e-4)
+    assert np.allclose((found.queries.dense() ** 2).sum(axis=0), 1)
+
+
+def test_many_levels_of_others_get_a_tree():
+    gram = Width(1200, 5).gram()
+    found = best_factor(gram, 2, seed=1)
+    assert found.error == pytest.approx(np.vdot(found.inverse, gram))
+    assert found.error < 1200 * 5  # Identity's
 
 
 def test_disjunctions_have_strategies():
