@@ -1,0 +1,1 @@
+"""Links between synthetic tables: the mathematics of papers/relational-synthetic-data.txt."""
