@@ -18,6 +18,7 @@ from dpsql.synthesis.round_blocks import round_blocks
 from dpsql.synthesis.type_descent import Descent, fit
 from dpsql.synthesis.types import MOST_TYPES, Types, refined, types_of
 from dpsql.workload.marginals import Floats, cells
+from dpsql.workload.residual_bases import Integers
 
 _SPREAD = 20_000_000
 
@@ -46,7 +47,10 @@ class _Relaxed:
     """What both have in common: a table of links, and the types that it is over."""
 
     def __init__(
-        self, left: Records, right: Records, relationship: Relationship,
+        self,
+        left: Records,
+        right: Records,
+        relationship: Relationship,
         tick: Callable[[], None],
     ) -> None:
         if (left.count, right.count) != (relationship.left.count, relationship.right.count):
@@ -79,7 +83,7 @@ class _Relaxed:
         return result
 
     def _down(
-        self, records: Records, types: Types, mask: int, degrees: Floats | None, table: Floats
+        self, records: Records, types: Types, mask: int, degrees: Integers | None, table: Floats
     ) -> Floats:
         size = cells(records.sizes, mask)
         if mask & ~types.mask == 0 or size * types.number > _SPREAD:
@@ -89,7 +93,12 @@ class _Relaxed:
 
     @staticmethod
     def _sparse(
-        records: Records, types: Types, mask: int, size: int, degrees: Floats | None, table: Floats
+        records: Records,
+        types: Types,
+        mask: int,
+        size: int,
+        degrees: Integers | None,
+        table: Floats,
     ) -> Floats:
         keys = records.codes(mask) * types.number + types.of
         found, where = np.unique(keys, return_inverse=True)
@@ -113,7 +122,8 @@ class ByTypes(_Relaxed):
     relationship : Relationship
     descent : Descent, optional
     most_types : int
-        Workloads whose attributes, with those already in use, make more pairs of types are left out.
+        Workloads whose attributes, with those already in use, make more pairs of types are left
+        out.
     tick : callable
         Called now and then; may raise.
     """
@@ -138,6 +148,10 @@ class ByTypes(_Relaxed):
         one, other = self.one.mask, self.other.mask
         for w in workloads:
             one, other = one | w.left, other | w.right
+        bound = min(cells(self.left.sizes, one), self.left.count)
+        bound *= min(cells(self.right.sizes, other), self.right.count)
+        if bound <= self.most_types:
+            return True
         return self._number(True, one) * self._number(False, other) <= self.most_types
 
     def _number(self, first: bool, mask: int) -> int:

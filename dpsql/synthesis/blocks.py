@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.synthesis.degrees import draw, realise
+from dpsql.errors import InvalidParameter
+from dpsql.synthesis.degrees import draw
 from dpsql.synthesis.distinct import distinct, repair
 from dpsql.synthesis.records import Links
 from dpsql.synthesis.relationship import End, Relationship
+from dpsql.synthesis.separate import separate
 from dpsql.synthesis.types import Types
 from dpsql.workload.residual_bases import Integers
-
-_LISTED = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ def sample_links(
     """
     one = _degrees(relationship.left, left, blocks.sum(axis=1), relationship.right.count, rng)
     other = _degrees(relationship.right, right, blocks.sum(axis=0), relationship.left.count, rng)
-    if one is None and other is None:
-        return _free(blocks, left, right, rng)
-    if other is None:
+    if one is not None and other is not None:
+        return _both(blocks, left, right, one, other, relationship, rng, tick)
+    if one is not None:
         return _one_free(blocks, left, right, one, relationship.left, rng, tick)
-    if one is None:
+    if other is not None:
         found = _one_free(blocks.T, right, left, other, relationship.right, rng, tick)
         return Sampled(Links(found.links.right, found.links.left), found.missed)
-    return _both(blocks, left, right, one, other, relationship, rng, tick)
+    return _free(blocks, left, right, rng)
 
 
 def _degrees(
@@ -91,7 +91,12 @@ def _degrees(
         rows = np.flatnonzero(types.of == s)
         gap = int(gaps[s])
         while gap:
-            able = rows[degrees[rows] < others] if gap > 0 else rows[degrees[rows] > 0]
+            able = rows[degrees[rows] < limit] if gap > 0 else rows[degrees[rows] > 0]
+            if not able.size:
+                raise InvalidParameter(
+                    "no links have these degrees and bounds",
+                    detail="A type of rows needs more links than its rows may have.",
+                )
             some = rng.permutation(able)[: abs(gap)]
             degrees[some] += 1 if gap > 0 else -1
             gap -= some.size if gap > 0 else -some.size
@@ -200,9 +205,7 @@ def _one_free(
     rows, label = rows[kept], label[kept]
     order = np.lexsort((label, rows))
     rows, label = rows[order], label[order]
-    runs = np.flatnonzero(
-        (np.diff(rows, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0)
-    )
+    runs = np.flatnonzero((np.diff(rows, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0))
     sizes = np.diff(np.append(runs, rows.size))
     picked = distinct(sizes, right.counts[label[runs]], rng)
     others, begins = _members(right)
@@ -235,73 +238,7 @@ def _both(
     lost = int((~kept).sum())
     rows, columns = rows[kept], columns[kept]
     if not relationship.single:
-        rows, columns, dropped = _separate(rows, columns, left, right, relationship, rng, tick)
+        rows, columns, dropped = separate(rows, columns, left, right, relationship, rng, tick)
         lost += dropped
     missed = _missed(relationship.left, rows) + _missed(relationship.right, columns)
     return Sampled(Links(rows, columns), lost + missed)
-
-
-def _separate(
-    rows: Integers,
-    columns: Integers,
-    left: Types,
-    right: Types,
-    relationship: Relationship,
-    rng: np.random.Generator,
-    tick: Callable[[], None],
-) -> tuple[Integers, Integers, int]:
-    """Make pairs different: by swaps, then block by block, then anywhere in the block."""
-    n1, n2 = relationship.left.count, relationship.right.count
-    for _ in range(3):
-        # ends of one type trade places: degrees and blocks stay
-        order = np.argsort(left.of[rows], kind="stable")
-        rows, columns = rows[order], columns[order]
-        starts, ends = _ranges(left.of[rows])
-        bad = repair(columns, rows, np.ones(n1, dtype=np.int64), starts, ends, rng, tick)
-        if not bad.size:
-            return rows, columns, 0
-        order = np.argsort(right.of[columns], kind="stable")
-        rows, columns = rows[order], columns[order]
-        starts, ends = _ranges(right.of[columns])
-        bad = repair(rows, columns, np.ones(n2, dtype=np.int64), starts, ends, rng, tick)
-        if not bad.size:
-            return rows, columns, 0
-    k2 = right.number
-    cell = left.of[rows] * k2 + right.of[columns]
-    gone = np.zeros(rows.size, dtype=bool)
-    more: list[tuple[Integers, Integers]] = []
-    for block in np.unique(cell[bad]):
-        tick()
-        inside = np.flatnonzero(cell == block)
-        gone[inside] = True
-        more.append(
-            _rebuild(rows[inside], columns[inside], block // k2, block % k2, left, right, rng)
-        )
-    ones = np.concatenate([rows[~gone], *(a for a, _ in more)])
-    others = np.concatenate([columns[~gone], *(b for _, b in more)])
-    return ones, others, rows.size - ones.size
-
-
-def _ranges(of: Integers) -> tuple[Integers, Integers]:
-    """Return where each position's run of equal values begins and ends."""
-    return (
-        np.searchsorted(of, of).astype(np.int64),
-        np.searchsorted(of, of, side="right").astype(np.int64),
-    )
-
-
-def _rebuild(
-    rows: Integers, columns: Integers, s: int, t: int, left: Types, right: Types,
-    rng: np.random.Generator,
-) -> tuple[Integers, Integers]:
-    """Find other links of one block with the same degrees, or leave those that are double out."""
-    ones, others = np.flatnonzero(left.of == s), np.flatnonzero(right.of == t)
-    a, b = np.searchsorted(ones, rows), np.searchsorted(others, columns)
-    if ones.size * others.size <= _LISTED:
-        found = realise(
-            np.bincount(a, minlength=ones.size), np.bincount(b, minlength=others.size), rng
-        )
-        if found is not None:
-            return ones[found[0]], others[found[1]]
-    kept = np.unique(a * others.size + b)
-    return ones[kept // others.size], others[kept % others.size]

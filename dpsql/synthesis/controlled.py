@@ -16,6 +16,7 @@ over `UNIT`, so that no sum is ever off by rounding.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 
@@ -62,9 +63,7 @@ def controlled_rounding(
     for _ in range(50):
         found = low + _round(_with_slack(parts), rng, tick)[:-1, :-1]
         sums = [found.sum(axis=axis) for axis in (1, 0)]
-        if all(
-            bool(np.all((s >= a) & (s <= b))) for s, (a, b) in zip(sums, goals, strict=True)
-        ):
+        if all(bool(np.all((s >= a) & (s <= b))) for s, (a, b) in zip(sums, goals, strict=True)):
             return np.asarray(found)
     raise InternalError("a table of links could not be rounded")
 
@@ -156,7 +155,7 @@ def _walk(parts: Integers, rng: np.random.Generator, tick: Callable[[], None]) -
                 path.append(to)
                 continue
             cycle = [*path[start:], path[start]]
-            edges = [(min(x, y), max(x, y)) for x, y in zip(cycle, cycle[1:], strict=False)]
+            edges = [(min(x, y), max(x, y)) for x, y in pairwise(cycle)]
             _turn(edges, weight, rng)
             cut = len(path)
             for k, edge in enumerate(edges):

@@ -73,9 +73,7 @@ def _settle(degrees: Integers, total: int, most: int, rng: np.random.Generator) 
     return degrees
 
 
-def draw(
-    of: Integers, sums: Integers, most: int, rng: np.random.Generator
-) -> Integers:
+def draw(of: Integers, sums: Integers, most: int, rng: np.random.Generator) -> Integers:
     """Draw degrees of rows whose types have given numbers of links.
 
     Parameters

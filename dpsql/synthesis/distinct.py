@@ -113,9 +113,7 @@ def repair(
 
 
 def _count(ordered: Integers, keys: Integers) -> Integers:
-    return np.asarray(
-        np.searchsorted(ordered, keys, side="right") - np.searchsorted(ordered, keys)
-    )
+    return np.asarray(np.searchsorted(ordered, keys, side="right") - np.searchsorted(ordered, keys))
 
 
 def _first_of_all(both: Integers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -96,6 +96,9 @@ class Learner:
     def run(self, state: LinkState | None = None) -> LinkState:
         """Go through all rounds, or those that a stored state has not done.
 
+        The counts are read if any round is left: under the debit that was made for all of them.
+        `refit` alone finishes with a stored state and reads nothing.
+
         Raises
         ------
         InvalidParameter
@@ -107,7 +110,7 @@ class Learner:
             raise InvalidParameter("the stored rounds used more than the budget")
         done = {a.workload for a in state.answers}
         open_ones = [w for w in self.workloads if w not in done and self.backend.fits([w])]
-        rounds, picks, pick = self._plan(state)
+        rounds, picks, pick = self._plan()
         if state.rounds >= rounds or not open_ones:
             self.refit(state)
             return state
@@ -129,16 +132,13 @@ class Learner:
         if state.answers:
             self.backend.fit([self._scaled(answer) for answer in state.answers])
 
-    def _plan(self, state: LinkState) -> tuple[int, int, Pick]:
-        """Return rounds, picks a round and their price: from public facts, the same when resumed."""
+    def _plan(self) -> tuple[int, int, Pick]:
+        """Return rounds, picks a round and their price: the same when resumed."""
         found = self.schedule
-        usable = [w for w in self.workloads if self.backend.fits([w])] if not state.rounds else []
-        if len(self.workloads) <= found.rounds * found.per_round and (
-            state.rounds or self.backend.fits(self.workloads)
-        ):
+        enough = len(self.workloads) <= found.rounds * found.per_round
+        if enough and self.backend.fits(self.workloads):
             rho = self.rho / len(self.workloads)
             return 1, len(self.workloads), price(rho, 0.0, self.contribution)
-        del usable
         rho = self.rho / (found.rounds * found.per_round)
         return found.rounds, found.per_round, price(rho, found.select_share, self.contribution)
 
@@ -174,9 +174,7 @@ class Learner:
         if self.scale == 1.0:
             return answer
         square = Fraction(self.scale) ** 2
-        return replace(
-            answer, table=answer.table * self.scale, variance=answer.variance * square
-        )
+        return replace(answer, table=answer.table * self.scale, variance=answer.variance * square)
 
     def _check(self) -> None:
         if self.rho <= 0:

@@ -44,8 +44,9 @@ class MarginalMap:
         self._groups: dict[int, list[int]] = {}
         for i, answer in enumerate(self.answers):
             self._groups.setdefault(answer.workload.left, []).append(i)
-        self._left = {m: _Sum(left_types.codes(left, m), cells(left.sizes, m))
-                      for m in self._groups}
+        self._left = {
+            m: _Sum(left_types.codes(left, m), cells(left.sizes, m)) for m in self._groups
+        }
         rights = {answer.workload.right for answer in self.answers}
         self._right = {m: _Sum(right_types.codes(right, m), cells(right.sizes, m)) for m in rights}
         self._columns = right_types.number

@@ -1,7 +1,7 @@
 """Algorithm 5 as published: mirror descent on the links of all pairs of rows.
 
-papers/relational-synthetic-data.txt, Appendix B.  Memory and time are ``n_1 n_2``: for small tables,
-and as the reference for `type_descent`, which reaches the same objective.
+papers/relational-synthetic-data.txt, Appendix B.  Memory and time are ``n_1 n_2``: for small
+tables, and as the reference for `type_descent`, which reaches the same objective.
 
 Where the published text is loose:
 

@@ -127,7 +127,8 @@ class Polytope:
             fixed = sums_of(np.where(full, self.cap, 0.0), axes)
             free = sums_of(np.where(full, 0.0, plain), axes)
             better = np.where(
-                moved & (free > TINY), np.maximum(wanted - fixed, 0.0) / np.maximum(free, TINY),
+                moved & (free > TINY),
+                np.maximum(wanted - fixed, 0.0) / np.maximum(free, TINY),
                 factors,
             )
             better = np.clip(better, factors, np.maximum(factors, LARGE))
@@ -161,7 +162,8 @@ def polytope_of(relationship: Relationship, left: Types, right: Types) -> Polyto
         other = _room(relationship.right, right, left).T
         cap = np.minimum(one, other)
     return Polytope(
-        float(relationship.total), cap,
+        float(relationship.total),
+        cap,
         _bounds(relationship.left, left, relationship.right.count),
         _bounds(relationship.right, right, relationship.left.count),
     )
@@ -169,11 +171,12 @@ def polytope_of(relationship: Relationship, left: Types, right: Types) -> Polyto
 
 def _bounds(end: End, types: Types, others: int) -> Bounds | None:
     if end.degrees is not None:
-        sums = np.bincount(types.of, weights=end.degrees, minlength=types.number)
+        sums: Floats = np.bincount(types.of, end.degrees, types.number).astype(np.float64)
         return Bounds(sums, sums)
     if end.limit(others) >= others:
         return None  # the box says it
-    return Bounds(np.zeros(types.number), types.counts * float(end.limit(others)))
+    high = types.counts.astype(np.float64) * end.limit(others)
+    return Bounds(np.zeros(types.number), high)
 
 
 def _room(end: End, types: Types, others: Types) -> Floats:

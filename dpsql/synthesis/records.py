@@ -75,7 +75,7 @@ class Records:
         return int(self.rows.shape[0])
 
     def codes(self, mask: int) -> Integers:
-        """Number the cells of a marginal, row by row: shape (n,), the last attribute fastest."""
+        """Return each row's cell of a marginal: shape (n,), the last attribute fastest."""
         found = self._codes.get(mask)
         if found is None:
             found = np.zeros(self.count, dtype=np.int64)

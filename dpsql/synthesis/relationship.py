@@ -94,7 +94,11 @@ class Relationship:
 
 
 def one_to_many(
-    parents: int, children: int, *, without: int = 0, degrees: Integers | None = None,
+    parents: int,
+    children: int,
+    *,
+    without: int = 0,
+    degrees: Integers | None = None,
     most: int | None = None,
 ) -> Relationship:
     """Describe a foreign key: every child has one parent, but for ``without`` of them.
@@ -111,15 +115,18 @@ def one_to_many(
         ``d_max`` of a parent.
     """
     ones = None if without else np.ones(children, dtype=np.int64)
-    return Relationship(
-        End(parents, degrees, most), End(children, ones, 1), children - without
-    )
+    return Relationship(End(parents, degrees, most), End(children, ones, 1), children - without)
 
 
 def many_to_many(
-    left: int, right: int, total: int, *,
-    left_degrees: Integers | None = None, right_degrees: Integers | None = None,
-    most_left: int | None = None, most_right: int | None = None,
+    left: int,
+    right: int,
+    total: int,
+    *,
+    left_degrees: Integers | None = None,
+    right_degrees: Integers | None = None,
+    most_left: int | None = None,
+    most_right: int | None = None,
 ) -> Relationship:
     """Describe a link table."""
     return Relationship(

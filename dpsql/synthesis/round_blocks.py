@@ -25,9 +25,9 @@ def round_blocks(
 
     Notes
     -----
-    Where only one end has sums to keep, systematic sampling along that end does; its result is taken
-    if the other end's bounds hold, which they nearly always do, else drawn again, and at last by
-    `controlled_rounding`, which keeps all.  (Drawing again is a bias of the order of the
+    Where only one end has sums to keep, systematic sampling along that end does; its result is
+    taken if the other end's bounds hold, which they nearly always do, else drawn again, and at
+    last by `controlled_rounding`, which keeps all.  (Drawing again is a bias of the order of the
     probability that it is needed.)
     """
     fixed = _exact(polytope.rows), _exact(polytope.columns)

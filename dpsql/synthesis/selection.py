@@ -7,9 +7,9 @@ publishes it.  Here neighbours add or remove, everything is a count of links, an
 not occur: a row with its at most ``d_max`` links changes a marginal by at most ``d_max`` in L1 and
 in L2 (all of them may be in one cell), and so the score by ``d_max`` (PRIVACY.md section 8).
 
-One pick pays ``epsilon^2 / 8`` for the choice and ``contribution^2 / (2 sigma^2)`` for the answer, in
-zero-concentrated differential privacy.  Picking ``K`` times without replacement is ``K`` choices,
-each paid.  Scores are exact integers: estimates are public and rounded to a grid first.
+One pick pays ``epsilon^2 / 8`` for the choice and ``contribution^2 / (2 sigma^2)`` for the answer,
+in zero-concentrated differential privacy.  Picking ``K`` times without replacement is ``K``
+choices, each paid.  Scores are exact integers: estimates are public and rounded to a grid first.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ class Selector:
         scores = [self.score(w, estimates[w], pick.variance) for w in candidates]
         return candidates[choose(scores, pick.epsilon / (2 * self.sensitivity))]
 
-    def answer(self, workload: Cross, pick: Pick, gaussian: Gaussian, cells: tuple[int, int]) -> Answer:
+    def answer(
+        self, workload: Cross, pick: Pick, gaussian: Gaussian, cells: tuple[int, int]
+    ) -> Answer:
         """Measure a workload: ``contribution^2 / (2 sigma^2)`` (Algorithm 4).
 
         The noise is the discrete Gaussian on integer counts, cell by cell.

@@ -70,16 +70,22 @@ def learn_slice(
     total = int(inside.sum())
     if not total:
         return links
-    part, next_part = Records(left.rows[rows], left.sizes), Records(right.rows[columns], right.sizes)
+    part, next_part = (
+        Records(left.rows[rows], left.sizes),
+        Records(right.rows[columns], right.sizes),
+    )
     require_pairs(part, next_part)
-    wanted = [replace(a, table=a.table - count_links(left, right, rest, a.workload))
-              for a in answers]
+    wanted = [
+        replace(a, table=a.table - count_links(left, right, rest, a.workload)) for a in answers
+    ]
     mapping = MarginalMap(part, next_part, singletons(part), singletons(next_part), wanted)
     start = np.full((part.count, next_part.count), total / (part.count * next_part.count))
     ends = ((relationship.left, right.count), (relationship.right, left.count))
     bound = any(end.degrees is not None or end.limit(others) < others for end, others in ends)
     margins = (
-        [_kept(ours.left, part.count), _kept(ours.right, next_part.count)] if bound else [None, None]
+        [_kept(ours.left, part.count), _kept(ours.right, next_part.count)]
+        if bound
+        else [None, None]
     )
     polytope = Polytope(float(total), np.ones_like(start), *margins)
     relaxed = fit(mapping, polytope, start, descent, tick).table

@@ -6,9 +6,9 @@ Call rows that agree on those a *type*, and let type ``s`` of the left table hav
 ``t`` of the right one ``c_t``.  Then optimising the relaxed links ``b`` of all pairs is the same as
 optimising ``X_st``, the links between types:
 
-- every feasible ``b`` gives ``X_st = sum over pairs of types s, t of b_ij``, with the same marginals,
-  hence the same objective, ``0 <= X_st <= c_s c_t``, and the same total, row and column sums added
-  up over types;
+- every feasible ``b`` gives ``X_st = sum over pairs of types s, t of b_ij``, with the same
+  marginals, hence the same objective, ``0 <= X_st <= c_s c_t``, and the same total, row and column
+  sums, added up over types;
 - every such ``X`` comes from the feasible ``b_ij = X_st / (c_s c_t)`` (with degrees: see `blocks`).
 
 Put the other way round: the objective is convex and does not change when rows of one type trade
@@ -57,11 +57,10 @@ class Types:
         return int(self.counts.size)
 
     def codes(self, records: Records, mask: int) -> Integers:
-        """Number the cells of a marginal over attributes in use, type by type."""
-        assert mask & ~self.mask == 0
+        """Return each type's cell of a marginal over attributes in use."""
         return records.codes(mask)[self.first]
 
-    def shares(self, records: Records, mask: int, cells: int, weights: Floats | None) -> Floats:
+    def shares(self, records: Records, mask: int, cells: int, weights: Integers | None) -> Floats:
         """Return how the rows of each type are spread over the cells of any marginal.
 
         Parameters
@@ -108,9 +107,7 @@ def types_of(records: Records, mask: int) -> Types:
     _, first, of, counts = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True
     )
-    return Types(
-        mask, of.astype(np.int64), counts.astype(np.int64), first.astype(np.int64)
-    )
+    return Types(mask, of.astype(np.int64), counts.astype(np.int64), first.astype(np.int64))
 
 
 def refined(old: Types, new: Types) -> Integers:
