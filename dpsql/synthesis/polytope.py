@@ -90,6 +90,24 @@ class Polytope:
                 break
         return result
 
+    def settle(self, table: Floats) -> Floats:
+        """Return a nearly feasible table with its fixed sums exact, for rounding.
+
+        Rows and columns are scaled down to their sums, and what is missing is added as a product of
+        both (Altschuler, Weed and Rigollet 2017, Algorithm 2); a cell moves no more than sums were
+        off.
+        """
+        rows, columns = self.rows, self.columns
+        if rows is None or columns is None or not (_fixed(rows) and _fixed(columns)):
+            return table
+        table = table * np.minimum(1.0, rows.low / np.maximum(table.sum(axis=1), TINY))[:, None]
+        table *= np.minimum(1.0, columns.low / np.maximum(table.sum(axis=0), TINY))
+        missing = np.maximum(rows.low - table.sum(axis=1), 0.0)
+        lacking = np.maximum(columns.low - table.sum(axis=0), 0.0)
+        if missing.sum() > 0:
+            table += np.multiply.outer(missing / missing.sum(), lacking)
+        return table
+
     def excess(self, table: Floats) -> float:
         """Return the largest violation of any bound, in links."""
         found = abs(float(table.sum()) - self.total)

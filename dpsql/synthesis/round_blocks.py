@@ -30,6 +30,7 @@ def round_blocks(
     last by `controlled_rounding`, which keeps all.  (Drawing again is a bias of the order of the
     probability that it is needed.)
     """
+    table = polytope.settle(table)
     fixed = _exact(polytope.rows), _exact(polytope.columns)
     for _ in range(0 if all(fixed) else _TRIES):
         tick()

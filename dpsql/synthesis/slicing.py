@@ -90,7 +90,7 @@ def learn_slice(
     polytope = Polytope(float(total), np.ones_like(start), *margins)
     relaxed = fit(mapping, polytope, start, descent, tick).table
     if bound:
-        where = np.nonzero(controlled_rounding(np.minimum(relaxed, 1.0), rng, tick))
+        where = np.nonzero(controlled_rounding(np.minimum(polytope.settle(relaxed), 1.0), rng, tick))
         found = Links(where[0], where[1])
     else:
         found = exponential(relaxed, total, rng)

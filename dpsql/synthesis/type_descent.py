@@ -25,10 +25,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsql.synthesis.marginal_map import MarginalMap
-from dpsql.synthesis.polytope import Polytope
+from dpsql.synthesis.polytope import TINY, Polytope
 from dpsql.workload.marginals import Floats
 
 _STEEP = 60.0
+#: No cell falls below this share of the mean: it could hardly grow again, and projections of
+#: tables with far smaller cells converge slowly.
+_LEAST = 1e-9
+_SWEEPS = 40
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class _Fit:
 
     def run(self, start: Floats, tick: Callable[[], None]) -> Fitted:
         how = self.how
-        point = self.polytope.project(start)
+        point = self.polytope.settle(self.polytope.project(start))
         seen = self.mapping.forward(point)
         misfit = self.misfit(seen)
         mirror, mirrored = point.copy(), seen
@@ -152,7 +156,7 @@ class _Fit:
                 if misfit > (1 - how.still) * before:
                     break
                 before = misfit
-        point = self.polytope.project(point, sweeps=1000, tolerance=1e-12)
+        point = self.polytope.settle(self.polytope.project(point))
         return Fitted(point, self.misfit(self.mapping.forward(point)), steps)
 
     def misfit(self, seen: Sequence[Floats]) -> float:
@@ -186,7 +190,8 @@ class _Fit:
         np.maximum(moved, -_STEEP, out=moved)
         np.exp(moved, out=moved)
         moved *= mirror
-        return self.polytope.project(moved)
+        np.maximum(moved, _LEAST * self.polytope.total / moved.size, out=moved)
+        return self.polytope.settle(self.polytope.project(moved, sweeps=_SWEEPS))
 
     def _first_curvature(self) -> float:
         """Return the bound that always holds: ``|M D|^2 <= |D|_1^2``, by Pinsker."""
@@ -197,5 +202,5 @@ def _spread(one: Floats, other: Floats) -> float:
     """Return ``sum (x - y)^2 / max(x, y)``."""
     difference = one - other
     difference *= difference
-    difference /= np.maximum(one, other)
+    difference /= np.maximum(np.maximum(one, other), TINY)
     return float(difference.sum())
