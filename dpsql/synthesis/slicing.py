@@ -87,10 +87,13 @@ def learn_slice(
         if bound
         else [None, None]
     )
-    polytope = Polytope(float(total), np.ones_like(start), *margins)
+    single = any(m is not None and m.high.max(initial=0.0) <= 1 for m in margins)
+    polytope = Polytope(float(total), None if single else np.ones_like(start), *margins)
     relaxed = fit(mapping, polytope, start, descent, tick).table
     if bound:
-        where = np.nonzero(controlled_rounding(np.minimum(polytope.settle(relaxed), 1.0), rng, tick))
+        where = np.nonzero(
+            controlled_rounding(np.minimum(polytope.settle(relaxed), 1.0), rng, tick)
+        )
         found = Links(where[0], where[1])
     else:
         found = exponential(relaxed, total, rng)

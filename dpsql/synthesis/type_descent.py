@@ -32,7 +32,7 @@ _STEEP = 60.0
 #: No cell falls below this share of the mean: it could hardly grow again, and projections of
 #: tables with far smaller cells converge slowly.
 _LEAST = 1e-9
-_SWEEPS = 40
+_SWEEPS, _LOOSE = 40, 1e-6
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class _Fit:
         np.exp(moved, out=moved)
         moved *= mirror
         np.maximum(moved, _LEAST * self.polytope.total / moved.size, out=moved)
-        return self.polytope.settle(self.polytope.project(moved, sweeps=_SWEEPS))
+        return self.polytope.settle(self.polytope.project(moved, sweeps=_SWEEPS, tolerance=_LOOSE))
 
     def _first_curvature(self) -> float:
         """Return the bound that always holds: ``|M D|^2 <= |D|_1^2``, by Pinsker."""

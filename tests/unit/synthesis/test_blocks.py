@@ -22,7 +22,9 @@ SEEDS = st.integers(0, 2**32 - 1)
 def sampled(relationship, left, right, rng):
     one, other = types_of(left, 3), types_of(right, 3)
     polytope = polytope_of(relationship, one, other)
-    plain = np.multiply.outer(one.counts, other.counts) * rng.gamma(2, 1, (one.number, other.number))
+    plain = np.multiply.outer(one.counts, other.counts) * rng.gamma(
+        2, 1, (one.number, other.number)
+    )
     table = polytope.settle(polytope.project(plain, sweeps=5000, tolerance=1e-12))
     blocks = round_blocks(table, polytope, rng)
     assert (np.abs(blocks - table) < 1 + 1e-6).all()

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.synthesis.linking import count_links, cross_workloads, dense_queries, exact_answers, planted, records
 
 from dpsql.synthesis.marginal_map import MarginalMap
 from dpsql.synthesis.pairs import mirror_descent, singletons
@@ -16,6 +15,14 @@ from dpsql.synthesis.records import Answer, Cross, Links
 from dpsql.synthesis.relationship import many_to_many, one_to_many
 from dpsql.synthesis.type_descent import Descent, fit
 from dpsql.synthesis.types import refined, types_of
+from tests.unit.synthesis.linking import (
+    count_links,
+    cross_workloads,
+    dense_queries,
+    exact_answers,
+    planted,
+    records,
+)
 
 TO_THE_END = Descent(steps=400, stop=0.0, still=1e-6)
 
@@ -124,9 +131,7 @@ def test_algorithm_5_reaches_that_error_too():
     # cutting off and rescaling, as published, leaves the box
     full = np.array([[5.0, 1.0], [1.0, 1.0]])
     mapping = MarginalMap(left, right, types_of(left, 0), types_of(right, 0), [])
-    clamped = mirror_descent(
-        mapping, Polytope(3.0), full, outer=1, clamp=1, step=0.0
-    )
+    clamped = mirror_descent(mapping, Polytope(3.0), full, outer=1, clamp=1, step=0.0)
     assert clamped.max() > 1
     assert clamped.sum() == pytest.approx(3)
 
