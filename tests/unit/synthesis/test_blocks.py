@@ -1,5 +1,7 @@
 """Links of rows: different pairs, block sums, degrees and bounds."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter
 from dpsql.synthesis.backends import ByTypes
-from dpsql.synthesis.blocks import sample_links
+from dpsql.synthesis.blocks import _level, sample_links
 from dpsql.synthesis.degrees import draw, realise, to_total
 from dpsql.synthesis.distinct import distinct, repair
 from dpsql.synthesis.polytope import polytope_of
@@ -190,6 +192,33 @@ def test_degrees_are_realised_if_and_only_if_gale_and_ryser_say_so(seed):
         assert np.unique(found[0] * n2 + found[1]).size == left.sum()
         assert (np.bincount(found[0], minlength=n1) == left).all()
         assert (np.bincount(found[1], minlength=n2) == right).all()
+
+
+def transport(degrees, wanted, caps):
+    """Whether rows can have these degrees, columns these sums, and a column's cells its cap."""
+    subsets = [list(s) for k in range(len(wanted) + 1) for s in combinations(range(len(wanted)), k)]
+    return degrees.sum() == wanted.sum() and all(
+        wanted[s].sum() <= np.minimum(degrees, caps[s].sum()).sum() for s in subsets
+    )
+
+
+@given(SEEDS)
+def test_links_of_a_type_are_all_dealt_if_and_only_if_they_can_be(seed):
+    """By max flow and min cut over all sets of types."""
+    rng = np.random.default_rng(seed)
+    caps = rng.integers(1, 4, int(rng.integers(1, 5)))
+    degrees = rng.integers(0, 6, int(rng.integers(1, 5)))
+    wanted = rng.multinomial(int(degrees.sum()), np.full(caps.size, 1 / caps.size))
+    if not wanted.any():
+        return
+    dealt = _level(np.arange(degrees.size), degrees, wanted, caps, rng)
+    label = np.repeat(np.arange(caps.size), wanted)
+    assert dealt.size == label.size
+    table = np.zeros((degrees.size, caps.size), dtype=int)
+    np.add.at(table, (dealt[dealt >= 0], label[dealt >= 0]), 1)
+    assert (table <= caps).all()
+    assert (table.sum(axis=1) <= degrees).all()
+    assert (dealt >= 0).all() == transport(degrees, wanted, caps)
 
 
 @given(SEEDS)
