@@ -1,8 +1,8 @@
 """Links between synthetic tables: the mathematics of papers/relational-synthetic-data.txt.
 
 Reading order: `records` and `relationship` say what is given, `links` is the adaptive loop
-(Algorithms 1 and 2) and `selection` what it buys (3 and 4).  The links that it refines are held by a
-back end:
+(Algorithms 1 and 2) and `selection` what it buys (3 and 4).  The links that it refines are held
+by a back end:
 
 - `backends.ByPairs`: every pair of rows, as published (`pairs`: Algorithm 5; `rounding`: 6 to 8;
   `slicing`: 9).  The reference, for small tables.

@@ -34,7 +34,7 @@ class Sampled:
     ----------
     links : Links
     missed : int
-        Links that found no place, and degrees of rows that are off by so many links in all.
+        Links that found no place in their block, and degrees that are off, by so many in all.
     """
 
     links: Links
@@ -133,12 +133,14 @@ def _assign(
     types: Types,
     others: Types,
     degrees: Integers,
+    given: bool,
     rng: np.random.Generator,
     tick: Callable[[], None],
 ) -> Integers:
     """Deal the blocks' links to rows, in row-major order of blocks; -1 where no row could take one.
 
-    Every row gets its degree, at most ``c_t`` of it from the blocks of type ``t``.
+    Every row gets its degree, at most ``c_t`` of it from the blocks of type ``t``; degrees that
+    were only drawn are made even where they do not fit.
     """
     k2 = others.number
     rows = np.repeat(np.arange(degrees.size), degrees)
@@ -155,7 +157,11 @@ def _assign(
     for s in np.unique(of[bad]):
         tick()
         where = slice(ends[s] - sums[s], ends[s])
-        rows[where] = _level(np.flatnonzero(types.of == s), degrees, blocks[s], others.counts, rng)
+        members = np.flatnonzero(types.of == s)
+        if given:
+            rows[where] = _level(members, degrees, blocks[s], others.counts, rng)
+        else:  # in turn: the degrees drawn were no must, and even ones always fit
+            rows[where] = np.resize(rng.permutation(members), sums[s])
     return rows
 
 
@@ -199,10 +205,13 @@ def _one_free(
     tick: Callable[[], None],
 ) -> Sampled:
     """Deal degrees of one end; each row then takes different rows of the other end, all alike."""
-    rows = _assign(blocks, left, right, degrees, rng, tick)
+    rows = _assign(blocks, left, right, degrees, end.degrees is not None, rng, tick)
     label = np.repeat(np.tile(np.arange(right.number), left.number), blocks.reshape(-1))
     kept = rows >= 0
     rows, label = rows[kept], label[kept]
+    moved = int((~kept).sum())
+    if moved:
+        rows, label = _elsewhere(rows, label, degrees, right)
     order = np.lexsort((label, rows))
     rows, label = rows[order], label[order]
     runs = np.flatnonzero((np.diff(rows, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0))
@@ -210,7 +219,22 @@ def _one_free(
     picked = distinct(sizes, right.counts[label[runs]], rng)
     others, begins = _members(right)
     links = Links(rows, others[begins[label] + picked])
-    return Sampled(links, int((~kept).sum()) + _missed(end, rows))
+    return Sampled(links, moved + _missed(end, rows))
+
+
+def _elsewhere(
+    rows: Integers, label: Integers, degrees: Integers, right: Types
+) -> tuple[Integers, Integers]:
+    """Give rows the links that their blocks had no place for, to any type with rows left."""
+    lacking = degrees - np.bincount(rows, minlength=degrees.size)
+    more, labels = [rows], [label]
+    for i in np.flatnonzero(lacking > 0):
+        has = np.bincount(label[rows == i], minlength=right.number)
+        room = right.counts - has
+        taken = np.diff(np.minimum(np.cumsum(room), lacking[i]), prepend=0)
+        more.append(np.full(int(taken.sum()), i))
+        labels.append(np.repeat(np.arange(right.number), taken))
+    return np.concatenate(more), np.concatenate(labels)
 
 
 def _both(
@@ -225,8 +249,9 @@ def _both(
 ) -> Sampled:
     """Deal both ends' degrees to the blocks, join them at random, and swap away what is double."""
     k1, k2 = blocks.shape
-    rows = _assign(blocks, left, right, one, rng, tick)
-    dealt = _assign(blocks.T, right, left, other, rng, tick)
+    ends = relationship.left, relationship.right
+    rows = _assign(blocks, left, right, one, ends[0].degrees is not None, rng, tick)
+    dealt = _assign(blocks.T, right, left, other, ends[1].degrees is not None, rng, tick)
     cell = np.repeat(np.arange(k1 * k2), blocks.reshape(-1))
     # from column-major to row-major
     turned = np.empty_like(dealt)

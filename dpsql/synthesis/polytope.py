@@ -99,14 +99,20 @@ class Polytope:
         """
         rows, columns = self.rows, self.columns
         if rows is None or columns is None or not (_fixed(rows) and _fixed(columns)):
-            return table
+            if rows is not None and _fixed(rows):
+                table = table * (rows.low / np.maximum(table.sum(axis=1), TINY))[:, None]
+            elif columns is not None and _fixed(columns):
+                table = table * (columns.low / np.maximum(table.sum(axis=0), TINY))
+            else:
+                table = table * (self.total / max(float(table.sum()), TINY))
+            return table if self.cap is None else np.minimum(table, self.cap)
         table = table * np.minimum(1.0, rows.low / np.maximum(table.sum(axis=1), TINY))[:, None]
         table *= np.minimum(1.0, columns.low / np.maximum(table.sum(axis=0), TINY))
         missing = np.maximum(rows.low - table.sum(axis=1), 0.0)
         lacking = np.maximum(columns.low - table.sum(axis=0), 0.0)
         if missing.sum() > 0:
             table += np.multiply.outer(missing / missing.sum(), lacking)
-        return table
+        return table if self.cap is None else np.minimum(table, self.cap)
 
     def excess(self, table: Floats) -> float:
         """Return the largest violation of any bound, in links."""
@@ -191,7 +197,7 @@ def _bounds(end: End, types: Types, others: int) -> Bounds | None:
     if end.degrees is not None:
         sums: Floats = np.bincount(types.of, end.degrees, types.number).astype(np.float64)
         return Bounds(sums, sums)
-    if end.limit(others) >= others:
+    if end.most is None:
         return None  # the box says it
     high = types.counts.astype(np.float64) * end.limit(others)
     return Bounds(np.zeros(types.number), high)

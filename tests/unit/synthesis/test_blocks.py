@@ -27,7 +27,7 @@ def sampled(relationship, left, right, rng):
     plain = np.multiply.outer(one.counts, other.counts) * rng.gamma(
         2, 1, (one.number, other.number)
     )
-    table = polytope.settle(polytope.project(plain, sweeps=5000, tolerance=1e-12))
+    table = polytope.settle(polytope.project(plain, sweeps=500))
     blocks = round_blocks(table, polytope, rng)
     assert (np.abs(blocks - table) < 1 + 1e-6).all()
     found = sample_links(blocks, one, other, relationship, rng)
@@ -35,7 +35,7 @@ def sampled(relationship, left, right, rng):
     assert np.unique(pairs).size == pairs.size
     got = np.zeros_like(blocks)
     np.add.at(got, (one.of[found.links.left], other.of[found.links.right]), 1)
-    assert (got <= blocks).all()
+    one_sided = relationship.left.degrees is None or relationship.right.degrees is None
     if not found.missed:
         assert (got == blocks).all()
         assert len(found.links.left) == relationship.total
@@ -45,7 +45,7 @@ def sampled(relationship, left, right, rng):
     ):
         degrees = np.bincount(rows, minlength=end.count)
         assert degrees.max(initial=0) <= end.limit(others)
-        if end.degrees is not None and not found.missed:
+        if end.degrees is not None and (one_sided or not found.missed):
             assert (degrees == end.degrees).all()
     return found
 
@@ -111,6 +111,8 @@ def test_degrees_of_both_ends_are_met_on_sparse_tables():
 
 def test_full_blocks_are_filled():
     rng = np.random.default_rng(6)
+    one = records(6, (2, 2), rng), records(1, (2, 2), rng)
+    assert sampled(many_to_many(6, 1, 6, most_left=1), *one, rng).missed == 0
     left, right = records(10, (2, 2), rng), records(8, (2, 2), rng)
     for relationship in (
         many_to_many(10, 8, 80),
