@@ -112,7 +112,8 @@ class Selector:
     contribution : int
         By how many links neighbours differ at most: ``d_max`` for a row or unit with all its
         links; 2 for one link row under a truncation that lets another one in.  Where both ends
-        are protected, the larger bound of the two; for a unit at both ends, their sum.
+        are protected, the larger bound of the two; for a unit at both ends, their sum.  Where
+        neighbours replace a row, twice as much.
     weights : mapping of Cross to int, optional
         Positive importance; 1 by default.
     """

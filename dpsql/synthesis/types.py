@@ -9,11 +9,15 @@ optimising ``X_st``, the links between types:
 - every feasible ``b`` gives ``X_st = sum over pairs of types s, t of b_ij``, with the same
   marginals, hence the same objective, ``0 <= X_st <= c_s c_t``, and the same total, row and column
   sums, added up over types;
-- every such ``X`` comes from the feasible ``b_ij = X_st / (c_s c_t)`` (with degrees: see `blocks`).
+- every such ``X`` comes from the feasible ``b_ij = X_st / (c_s c_t)``.
 
 Put the other way round: the objective is convex and does not change when rows of one type trade
 places, so averaging an optimal ``b`` over all these permutations gives an optimal ``b`` that is
 constant on blocks.  Nothing is lost, and ``n_1 n_2`` unknowns become ``k_1 k_2``.
+
+Rows of one type with *given* degrees that differ cannot trade places: then ``X`` is bounded by what
+single blocks can hold (`polytope.polytope_of`), a necessary condition, and the error reached is at
+most that of pairs; links that a row cannot have together are reported by `blocks.Sampled`.
 """
 
 from __future__ import annotations
