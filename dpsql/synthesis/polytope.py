@@ -22,6 +22,7 @@ from dpsql.workload.marginals import Floats
 TINY = 1e-200
 #: No factor grows beyond, so that products of them stay finite.
 LARGE = 1e90
+_SETTLED = 1e-7
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,22 @@ class Polytope:
             used.pop()
         factors = [np.ones_like(bounds.low) for bounds, _ in used]
         alone = len(used) == 1
+        slack = not all(_fixed(bounds) for bounds, _ in used)
         result = table
         for _ in range(sweeps):
+            still = True
             for k, (bounds, to) in enumerate(used):
                 plain = table
                 for n, (_, other) in enumerate(used):
                     if n != k:
                         plain = plain * factors[n].reshape(other)
-                factors[k] = self._factors(plain, bounds, to)
+                before, factors[k] = factors[k], self._factors(plain, bounds, to)
+                # tables may be feasible before the multipliers of inequalities have settled
+                still &= not slack or bool(np.allclose(before, factors[k], rtol=_SETTLED, atol=0))
                 result = plain * factors[k].reshape(to)
                 if self.cap is not None:
                     np.minimum(result, self.cap, out=result)
-            if alone or self.excess(result) <= tolerance * max(self.total, 1.0):
+            if alone or (still and self.excess(result) <= tolerance * max(self.total, 1.0)):
                 break
         return result
 

@@ -153,7 +153,7 @@ def test_the_map_is_lemma_1_and_its_back_is_the_transpose():
     assert np.allclose(back.reshape(-1), dense.T @ flat)
 
 
-@settings(max_examples=40)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32 - 1), st.booleans(), st.booleans(), st.booleans())
 def test_projections_are_feasible_and_closest(seed, boxed, by_rows, by_columns):
     """Closest by the three-point inequality against random members."""
