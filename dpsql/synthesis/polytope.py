@@ -98,9 +98,9 @@ class Polytope:
     def settle(self, table: Floats) -> Floats:
         """Return a nearly feasible table with its fixed sums exact, for rounding.
 
-        Rows and columns are scaled down to their sums, and what is missing is added as a product of
-        both (Altschuler, Weed and Rigollet 2017, Algorithm 2); a cell moves no more than sums were
-        off.
+        Where rows and columns are fixed, both are scaled down to their sums, and what is missing is
+        added as a product (Altschuler, Weed and Rigollet 2017, Algorithm 2); else the one fixed
+        family, or the total, is scaled.  A cell moves no more than sums were off.
         """
         rows, columns = self.rows, self.columns
         if rows is None or columns is None or not (_fixed(rows) and _fixed(columns)):
