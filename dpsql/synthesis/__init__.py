@@ -1,0 +1,17 @@
+"""Links between synthetic tables: the mathematics of papers/relational-synthetic-data.txt.
+
+Reading order: `records` and `relationship` say what is given, `links` is the adaptive loop
+(Algorithms 1 and 2) and `selection` what it buys (3 and 4).  The links that it refines are held
+by a back end:
+
+- `backends.ByPairs`: every pair of rows, as published (`pairs`: Algorithm 5; `rounding`: 6 to 8;
+  `slicing`: 9).  The reference, for small tables.
+- `backends.ByTypes`: pairs of *types* of rows (`types` has the proof that nothing is lost), fitted
+  by `type_descent` within a `polytope`, rounded by `controlled`, and dealt to rows by `blocks`
+  and `degrees`.  The one to use.
+- `swaps.BySwaps`: the links themselves, bettered one by one, for more attributes than types can
+  hold; begin with the links of `ByTypes`.
+
+Counts come from the caller, noise and private choices too (`dpsql.workload.supply`); seeded
+generators round and sample, which is post-processing.  Nothing here knows SQL.
+"""

@@ -1,0 +1,163 @@
+"""Numbers of links of single rows: fitted to a total, drawn where nothing is known.
+
+Post-processing of public values; seeded generators protect nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpsql.errors import InvalidParameter
+from dpsql.synthesis.rounding import systematic
+from dpsql.workload.marginals import Floats
+from dpsql.workload.residual_bases import Integers
+
+_ROUNDS = 30
+
+
+def to_total(degrees: Floats, total: int, most: int, rng: np.random.Generator) -> Integers:
+    """Make degrees add up to a number of links, none below 0 or above a bound.
+
+    Parameters
+    ----------
+    degrees : array of shape (n,)
+        Wanted: noisy, or from an attribute of the synthetic rows.
+    total : int
+        Links.
+    most : int
+        Largest degree allowed: ``d_max``, or the rows of the other end.
+    rng : Generator
+
+    Returns
+    -------
+    array of int64
+        Scaled by one factor, cut off at `most`, and rounded without bias.  Rows of degree 0 stay
+        so unless the others cannot hold the total.
+
+    Raises
+    ------
+    InvalidParameter
+        If so many links do not fit.
+    """
+    n = degrees.size
+    if not 0 <= total <= n * most:
+        raise InvalidParameter(f"{total} links do not fit {n} rows of at most {most} each")
+    wanted = np.clip(np.asarray(degrees, dtype=np.float64), 0.0, float(most))
+    if total == int(wanted.sum()) and np.array_equal(wanted, np.rint(wanted)):
+        return wanted.astype(np.int64)
+    if int((wanted > 0).sum()) * most < total:
+        wanted = np.maximum(wanted, min(1e-3, most))
+    factor = total / max(float(wanted.sum()), 1e-300)
+    for _ in range(200):  # more rows are full with every step: ends
+        full = wanted * factor >= most
+        free = float(wanted[~full].sum())
+        better = (total - most * int(full.sum())) / free if free > 0 else factor
+        if better <= factor * (1 + 1e-14):
+            break
+        factor = better
+    scaled = np.minimum(wanted * factor, most)
+    order = rng.permutation(n)
+    result = np.empty(n, dtype=np.int64)
+    result[order] = systematic(scaled[order], rng)
+    return _settle(result, total, most, rng)
+
+
+def _settle(degrees: Integers, total: int, most: int, rng: np.random.Generator) -> Integers:
+    """Repair what floating point left over: a link or two."""
+    gap = total - int(degrees.sum())
+    while gap:
+        able = np.flatnonzero(degrees < most if gap > 0 else degrees > 0)
+        some = rng.permutation(able)[: abs(gap)]
+        degrees[some] += 1 if gap > 0 else -1
+        gap = total - int(degrees.sum())
+    return degrees
+
+
+def draw(of: Integers, sums: Integers, most: int, rng: np.random.Generator) -> Integers:
+    """Draw degrees of rows whose types have given numbers of links.
+
+    Parameters
+    ----------
+    of : array of int64, shape (n,)
+        Types of the rows.
+    sums : array of int64, shape (k,)
+        Links of each type.
+    most : int
+        Largest degree.
+    rng : Generator
+
+    Returns
+    -------
+    array of int64, shape (n,)
+        Every link goes to a random row of its type; those that find it full go to another one.
+
+    Raises
+    ------
+    InvalidParameter
+        If a type has more links than its rows can hold.
+    """
+    counts = np.bincount(of, minlength=sums.size)
+    if np.any(sums > counts * most):
+        raise InvalidParameter(f"a type has more links than its rows hold, at most {most} each")
+    order = np.argsort(of, kind="stable")
+    starts = np.cumsum(counts) - counts
+    degrees = np.zeros(of.size, dtype=np.int64)
+    pending = np.repeat(np.arange(sums.size), sums)
+    for _ in range(_ROUNDS):
+        if not pending.size:
+            return degrees
+        rows = order[starts[pending] + rng.integers(0, counts[pending])]
+        degrees += np.bincount(rows, minlength=of.size)
+        excess = np.maximum(degrees - most, 0)
+        degrees -= excess
+        pending = np.repeat(of, excess)
+    # nearly full: list the free places of the types concerned, and take some
+    left = np.bincount(pending, minlength=sums.size)
+    free = np.where(left[of] > 0, np.minimum(most - degrees, left[of]), 0)
+    places = np.repeat(np.arange(of.size), free)
+    places = places[rng.permutation(places.size)]
+    places = places[np.argsort(of[places], kind="stable")]
+    rank = np.arange(places.size) - np.searchsorted(of[places], of[places])
+    degrees += np.bincount(places[rank < left[of[places]]], minlength=of.size)
+    return degrees
+
+
+def realise(
+    left: Integers, right: Integers, rng: np.random.Generator
+) -> tuple[Integers, Integers] | None:
+    """Find different pairs with given degrees of both ends, if there are any (Gale and Ryser).
+
+    Parameters
+    ----------
+    left : array of int64, shape (n1,)
+    right : array of int64, shape (n2,)
+    rng : Generator
+        Orders rows of equal degree.
+
+    Returns
+    -------
+    tuple of array or None
+        Row numbers; None where no bipartite graph has these degrees.
+
+    Notes
+    -----
+    Each row of the right end in turn, the largest degree first, takes the rows of the left end with
+    the largest remaining degrees (Havel and Hakimi's rule; Ryser 1957).
+    """
+    if int(left.sum()) != int(right.sum()):
+        return None
+    remaining = left.copy()
+    ones, others = [], []
+    for j in np.argsort(-right, kind="stable"):
+        wanted = int(right[j])
+        if not wanted:
+            break
+        best = np.lexsort((rng.random(remaining.size), -remaining))[:wanted]
+        if best.size < wanted or remaining[best[-1]] < 1:
+            return None
+        remaining[best] -= 1
+        ones.append(best)
+        others.append(np.full(wanted, j))
+    if not ones:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    return np.concatenate(ones).astype(np.int64), np.concatenate(others).astype(np.int64)
