@@ -152,8 +152,7 @@ def _answers(outcome: Outcome, tick: Callable[[], None]) -> Iterator[tuple[Float
         return
     from dpsql.workload.postprocessed import postprocessed
 
-    integral = outcome.postprocess == "integral"
-    found = postprocessed(mechanism, outcome.measured, integral=integral, tick=tick)
+    found = postprocessed(mechanism, outcome.measured, outcome.postprocess, tick=tick)
     for values, answer in zip(found, raw, strict=True):
         yield values, answer.errors
 

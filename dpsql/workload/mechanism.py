@@ -141,8 +141,13 @@ class Mechanism(ABC):
         """Whether the estimates are residuals of marginals, by subtraction."""
         return False
 
+    @property
+    def plain_marginals(self) -> bool:
+        """Whether all that is measured are marginals, or residuals of them by subtraction."""
+        return self.plain_residuals
+
     def residuals(self, measured: Sequence[Floats]) -> Residuals:
-        """Return the estimated residuals, where `plain_residuals`."""
+        """Return the estimated residuals, where `plain_marginals`."""
         raise NotImplementedError
 
     @abstractmethod

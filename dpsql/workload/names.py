@@ -10,7 +10,7 @@ DATA_INDEPENDENT = (
     *("identity", "workload", "opt_kron", "opt_m", "residual_planner", "opt_0", "eigen_design"),
 )
 #: Mechanisms that are used when they are asked for: their error is not known before.
-ON_REQUEST = ("aim", "pairs")
+ON_REQUEST = ("aim", "aim_pgm", "pairs")
 #: Those that have no Laplace form.
-GAUSSIAN_ONLY = ("residual_planner", "eigen_design", "aim", "pairs")
+GAUSSIAN_ONLY = ("residual_planner", "eigen_design", "aim", "aim_pgm", "pairs")
 MECHANISMS = (AUTO, *DATA_INDEPENDENT, *ON_REQUEST)

@@ -31,7 +31,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.axis import recon
 from dpsql.workload.grem import Residuals
 from dpsql.workload.junction_tree import JunctionTree, junction_tree, model_cells
-from dpsql.workload.marginals import Floats, attributes_of, shape
+from dpsql.workload.marginals import Floats, attributes_of, cells, shape
 from dpsql.workload.mbi_loaded import load
 from dpsql.workload.postprocess import project_simplex
 from dpsql.workload.residual_bases import Subtraction
@@ -40,6 +40,7 @@ from dpsql.workload.residual_bases import Subtraction
 MOST_CELLS = 1 << 21
 #: Part of the rows that the start spreads evenly: no cell may begin with nothing.
 _EVEN = 1e-6
+_FEWEST = 400
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Settings:
     ----------
     steps : int
         Most steps of descent.
+    work : int
+        Most cells of a model times steps, but never fewer than 400 steps: about a minute.
     gain : float
         It ends when 50 steps take less than this part off ``chi^2``, twice in a row.
     stop : float
@@ -57,7 +60,8 @@ class Settings:
         fits noise (the discrepancy principle, as in `dpsql.workload.mixture`).
     """
 
-    steps: int = 1000
+    steps: int = 20_000
+    work: int = 1 << 29
     gain: float = 1e-3
     stop: float = 1.0
 
@@ -210,6 +214,7 @@ def _descend(
     loss = mbi.MarginalLossFn(tuple(names.values()), jax.jit(misfit), targets, curvature)
     network = _network(tree)
     oracle = partial(mbi.marginal_oracles.message_passing_hugin, jtree=network)
+    model_size = sum(cells(tree.sizes, clique) for clique in tree.cliques)
     freedom = sum(residuals.values[b].size for b in measured)
     estimator = _estimator()(marginal_oracle=oracle, least=settings.stop * freedom / 2)
     begin = vector(_potentials(tree, shares)), vector(_independent(tree, shares, total))
@@ -218,7 +223,7 @@ def _descend(
             domain,
             loss,
             total,
-            iters=settings.steps,
+            iters=min(settings.steps, max(_FEWEST, settings.work // model_size)),
             callback_fn=lambda _: tick(),
             warm_start=begin,
             tol=settings.gain,
@@ -294,4 +299,4 @@ def _estimator() -> Any:
 
 
 def _megabytes(found: int) -> str:
-    return f"{found * 8 / 2**20:.3g}"
+    return f"{found * 8 / 2**20:.1f}"
