@@ -161,6 +161,10 @@ class Mechanism(ABC):
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """Yield the answers to each product of the workload, in order."""
 
+    def errors(self, measured: Sequence[Floats]) -> Iterator[Floats]:
+        """Yield the standard errors of `answers` alone."""
+        yield from (answer.errors for answer in self.answers(measured))
+
 
 def digest(*matrices: Integers) -> str:
     """Hash integer matrices."""

@@ -149,6 +149,12 @@ class AimMechanism(Mechanism):
         everything = (1 << len(self.bases)) - 1
         return next(reconstruct_all(self._residuals(measured), [everything], self.bases))[1]
 
+    def errors(self, measured: Sequence[Floats]) -> Iterator[Floats]:  # noqa: ARG002
+        """See `Mechanism.errors`."""
+        sizes = self.workload.domain.sizes
+        for mask in self.masks:
+            yield np.full([n if mask >> i & 1 else 1 for i, n in enumerate(sizes)], np.nan)
+
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """See `Mechanism.answers`; errors are not known: what was not measured is a guess."""
         residuals = self._residuals(measured)

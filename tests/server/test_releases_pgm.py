@@ -128,7 +128,7 @@ def test_measurements_that_are_no_marginals_are_refused(alice: Any) -> None:
 def test_a_fit_is_cancelled_and_the_session_and_the_server_live_on(alice: Any, shop: Any) -> None:
     """Cancelled while it compiles or descends; its session works on and ends without a crash."""
     started = shop.sql("select pg_postmaster_start_time()")
-    terms = "epsilon => 1, delta => 1e-6"
+    terms = "epsilon => 5, delta => 1e-9"
     with shop.connect("alice") as session:
         session.execute("set statement_timeout = '2s'")
         keys = ", ".join(f"width_bucket(c_id, 1, 201, {n}) as k{n}" for n in range(3, 11))

@@ -149,7 +149,11 @@ def test_the_mechanism_answers_without_negative_counts_and_with_sums_that_agree(
     supply = Supply(rows(50))
     measured = mechanism.run(supply, supply.gaussian, supply.choose)
     assert len(ticks) > 2 * len(supply.choices)
-    tables = [answer.values for answer in mechanism.answers(measured)]
+    answers = list(mechanism.answers(measured))
+    tables = [answer.values for answer in answers]
+    for error, answer in zip(mechanism.errors(measured), answers, strict=True):
+        assert error.shape == answer.errors.shape
+        assert np.isnan(error).all()
     assert all(table.min() >= 0 for table in tables)
     assert np.allclose(tables[0], tables[2].sum(axis=2, keepdims=True), atol=1e-6)
     assert np.allclose(tables[1], tables[2].sum(axis=0, keepdims=True), atol=1e-6)
