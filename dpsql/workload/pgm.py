@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.errors import InvalidParameter
+from dpsql.errors import InvalidParameter, ReleaseFailed
 from dpsql.workload.axis import recon
 from dpsql.workload.grem import Residuals
 from dpsql.workload.junction_tree import JunctionTree, junction_tree, model_cells
@@ -127,6 +127,8 @@ def fit_model(
     ------
     InvalidParameter
         If the total was not measured, a basis is no subtraction, or mbi is not installed.
+    ReleaseFailed
+        If the fit breaks down numerically.
     """
     if 0 not in residuals.values:
         raise InvalidParameter("a graphical model needs a measurement of the total")
@@ -228,9 +230,16 @@ def _descend(
             warm_start=begin,
             tol=settings.gain,
         )
-        return {c: np.maximum(found.tables[name].values, 0.0) for c, name in names.items()}
+        tables = {c: np.maximum(found.tables[name].values, 0.0) for c, name in names.items()}
     finally:
         jax.clear_caches()  # every model is another program
+    if not all(np.isfinite(table).all() for table in tables.values()):
+        raise ReleaseFailed(
+            "the fit of a graphical model broke down",
+            hint="Release the same with another postprocess: a mechanism that had measured is not"
+            " paid again.",
+        )
+    return tables
 
 
 def misfit(marginals: Any, targets: Mapping[tuple[int, ...], tuple[Any, Any]]) -> Any:
@@ -243,7 +252,7 @@ def misfit(marginals: Any, targets: Mapping[tuple[int, ...], tuple[Any, Any]]) -
 
 
 def centred(table: Any) -> Any:
-    """Take the mean off along every axis: ``K`` of a residual, of which only that is left."""
+    """Take the mean off along every axis: ``K`` of the residual over all of them."""
     for axis in range(table.ndim):
         table = table - table.mean(axis=axis, keepdims=True)
     return table

@@ -100,6 +100,8 @@ def test_one_row_changes_no_score_by_more_than_the_sensitivity():
             shape = tuple(SIZES[i] - 1 for i in attributes_of(mask))
             residuals.add(mask, rng.normal(size=shape) * 20 + 20, 1.0)
         estimates = ModelEstimates(residuals)
+        for mask, (low, high) in estimates.bounds(list(WORKLOAD)).items():
+            assert np.abs(estimates[mask]).sum() == pytest.approx(low) == pytest.approx(high)
         data = rows(20)
         asked = []
 

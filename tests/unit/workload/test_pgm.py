@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from dpsql.errors import InvalidParameter
+from dpsql.errors import InvalidParameter, ReleaseFailed
 from dpsql.workload import junction_tree as trees
 from dpsql.workload import mbi_loaded, pgm
 from dpsql.workload.axis import decomp, recon
@@ -19,6 +19,7 @@ from dpsql.workload.residual_bases import Dense, subtraction
 
 SIZES = (3, 2, 4, 3)
 BASES = subtraction(SIZES)
+_misfit = pgm.misfit
 EXACT = Settings(steps=5000, gain=1e-9, stop=0.0)
 
 
@@ -186,6 +187,12 @@ def test_it_is_cancelled_between_steps():
     with pytest.raises(KeyboardInterrupt):
         fit_model(noisy((0b0011, 0b0110), 9.0), EXACT, tick=tick)
     assert len(calls) == 3
+
+
+def test_a_fit_that_breaks_down_publishes_nothing(monkeypatch):
+    monkeypatch.setattr(pgm, "misfit", lambda *given: math.nan * _misfit(*given))
+    with pytest.raises(ReleaseFailed, match="broke down"):
+        fit_model(noisy((0b0011,), 9.0), Settings(steps=100))
 
 
 def test_what_no_model_is_fitted_to():
