@@ -298,7 +298,7 @@ def test_a_large_epsilon_gets_laplace_noise_that_is_drawn_exactly(sales: Any) ->
         release(alice, "largest", query, epsilon=33, delta=1e-9, mechanism="residual_planner")
 
 
-@pytest.mark.parametrize("mechanism", ["aim", "aim_pgm", "pairs"])
+@pytest.mark.parametrize("mechanism", ["aim", "pairs"])
 def test_a_plan_names_the_mechanism_that_is_asked_for(sales: Any, mechanism: str) -> None:
     query = "select s_state, s_big, s_place, dp_count(*) from sale group by cube (1, 2, 3)"
     plan = "select rmse, ratio, chosen, note from dp.plan_release(%s, 1, %s::numeric, %s)"

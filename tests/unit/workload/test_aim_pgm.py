@@ -2,6 +2,7 @@
 
 import math
 import random
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +24,8 @@ from dpsql.workload.postprocessed import postprocessed, require_postprocessing
 from dpsql.workload.selection import STEPS, Selector, candidate_weights
 from dpsql.workload.workload import Product, Workload
 from tests.unit.workload.test_aim import BASES, SIZES, WORKLOAD, Supply, count, rows
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="mbi needs Python 3.11")
 
 RHO = Fraction(1, 2)
 FEW = Schedule(rounds=4)

@@ -17,6 +17,8 @@ from dpsql.workload.marginals import attributes_of, cells, k_way, mask_of
 from dpsql.workload.pgm import Settings, fit_model
 from dpsql.workload.residual_bases import Dense, subtraction
 
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="mbi needs Python 3.11")
+
 SIZES = (3, 2, 4, 3)
 BASES = subtraction(SIZES)
 _misfit = pgm.misfit
