@@ -11,9 +11,10 @@ COLOURS = {
     "independent": "#7f7f7f",
     "pairs": "#d62728",
     "AIM+GReM": "#1f77b4",
+    "AIM+PGM": "#9467bd",
     "ResidualPlanner": "#2ca02c",
 }
-MARKERS = {"none": "x", "clip": "v", "simplex": "^", "mixture": "o", "rows": "s"}
+MARKERS = {"none": "x", "clip": "v", "simplex": "^", "mixture": "o", "rows": "s", "pgm": "D"}
 
 
 def draw(rows: list[Row], folder: Path) -> None:

@@ -156,7 +156,7 @@ def release(
     if terms.postprocess != "none":
         from dpsql.workload.postprocessed import require_postprocessing
 
-        require_postprocessing(priced.mechanism)
+        require_postprocessing(priced.mechanism, terms.postprocess)
     from dpsql.engine.release_measure import dump, load, measure
 
     opened = services.ledger.open(_charge(admitted, priced, role, settings))

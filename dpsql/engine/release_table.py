@@ -146,16 +146,14 @@ def _identity(asked: AskedSet) -> tuple[object, ...]:
 def _answers(outcome: Outcome, tick: Callable[[], None]) -> Iterator[tuple[Floats, Floats]]:
     """Yield values and standard errors of each set; errors are those before post-processing."""
     mechanism = outcome.priced.mechanism
-    raw = mechanism.answers(outcome.measured)
     if outcome.postprocess == "none":
+        raw = mechanism.answers(outcome.measured)
         yield from ((answer.values, answer.errors) for answer in raw)
         return
     from dpsql.workload.postprocessed import postprocessed
 
-    integral = outcome.postprocess == "integral"
-    found = postprocessed(mechanism, outcome.measured, integral=integral, tick=tick)
-    for values, answer in zip(found, raw, strict=True):
-        yield values, answer.errors
+    found = postprocessed(mechanism, outcome.measured, outcome.postprocess, tick=tick)
+    yield from zip(found, mechanism.errors(outcome.measured), strict=True)
 
 
 _WRITE = "select dp.write_cells(to_regclass($1), $2, $3, $4, $5, $6, $7, $8, $9, $10) as written"

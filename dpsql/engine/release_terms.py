@@ -10,7 +10,7 @@ from dpsql.engine.request import Settings, exact
 from dpsql.errors import InvalidParameter
 from dpsql.workload.names import MECHANISMS
 
-POSTPROCESS = ("none", "non_negative", "integral")
+POSTPROCESS = ("none", "non_negative", "integral", "pgm")
 #: Weights of queries.  Errors count by their squares, of which double precision keeps 16 digits.
 LEAST_WEIGHT, LARGEST_WEIGHT = 1e-4, 1e4
 

@@ -1,10 +1,11 @@
-"""AIM+GReM: choose a marginal, measure its residuals, reconstruct, until the budget is used.
+"""AIM: choose a marginal, measure its residuals, reconstruct, until the budget is used.
 
-papers/aim-grem.txt, Algorithms 4, 6 and 7.  Each round pays ``epsilon^2 / 8`` for the choice and
-``sum p_B / (2 sigma_B^2)`` for the residuals in zero-concentrated differential privacy
-(PRIVACY.md section 8); everything else sees public values only.  Sums of budget are exact
-fractions of what was really drawn: variances are rounded up, epsilon down, and what a round did
-not use stays for the next ones.
+papers/aim-grem.txt, Algorithms 4, 6 and 7; `selection.Estimates` is the reconstruction, by
+generalised residuals (AIM+GReM) or by a graphical model (AIM+PGM, `model_estimates`).  Each round
+pays ``epsilon^2 / 8`` for the choice and ``sum p_B / (2 sigma_B^2)`` for the residuals in
+zero-concentrated differential privacy (PRIVACY.md section 8); everything else sees public values
+only.  Sums of budget are exact fractions of what was really drawn: variances are rounded up,
+epsilon down, and what a round did not use stays for the next ones.
 
 The number of rows is never used: the total is measured like everything else.
 """
@@ -143,7 +144,8 @@ def aim(
     contribution : int
         By how many rows neighbours differ at most: 1 for row neighbours.
     estimates : callable
-        What rounds compare with the data; reconstruction by GReM-MLE by default.
+        What rounds compare with the data, and which marginals they may measure: reconstruction
+        by GReM-MLE by default, by a graphical model for AIM+PGM.
     progress : Progress, optional
         Told after the start and after every round; may raise.
     max_cells : int
@@ -169,14 +171,15 @@ def aim(
     while (budget := run.next_budget()) is not None:
         epsilon, cost = budget
         total = float(run.residuals.values[0])
-        mask = selector.select(current, epsilon, 1.0 / float(cost), total, choose)
+        share = float((run.used + epsilon * epsilon / 8 + cost / 2) / rho)
+        mask = selector.select(current, epsilon, 1.0 / float(cost), total, choose, share)
         run.used += epsilon * epsilon / 8
         before = current[mask].copy()
         variances, changes = run.measure(mask, cost, tables)
-        current.changed(changes)
-        selector.changed(changes)
+        selector.changed(current.changed(changes))
         run.rounds.append(Round(mask, variances, epsilon, run.used))
-        run.anneal(float(np.abs(current[mask] - before).sum()), before.size, float(cost))
+        if not run.last:
+            run.anneal(float(np.abs(current[mask] - before).sum()), before.size, float(cost))
         tell(len(run.rounds), run.used, rho)
     return AimRelease(run.residuals, tuple(run.rounds), run.used)
 
@@ -202,7 +205,7 @@ class _Run:
         self.rounds: list[Round] = []
         self.used = Fraction(0)
         self._square = contribution * contribution
-        self._last = False
+        self.last = False
         # Algorithm 4, lines 4 and 6: measuring pays 1 / (2 sigma^2), choosing epsilon^2 / 8
         self._round = float(rho) / (2 * (schedule.rounds or len(self.candidates)))
 
@@ -226,12 +229,12 @@ class _Run:
     def next_budget(self) -> tuple[Fraction, Fraction] | None:
         """Return epsilon and the cost ``1 / sigma^2`` of the next round (Algorithm 7)."""
         left = self.rho - self.used
-        if self._last or left <= 0 or len(self.candidates) == 1:
+        if self.last or left <= 0 or len(self.candidates) == 1:
             return None
         share = self.schedule.measure_share
         spent = self._round
         if float(left) <= 2 * spent:
-            self._last, spent = True, float(left)
+            self.last, spent = True, float(left)
         epsilon = _floor(math.sqrt(8 * (1 - share) * spent))
         cost = min(Fraction(2 * share * spent), 2 * (left - epsilon * epsilon / 8))
         return None if cost <= 0 or epsilon <= 0 else (epsilon, cost)
@@ -275,7 +278,7 @@ def _check(
     bases: Sequence[Basis], workload: Mapping[int, int], rho: Fraction, contribution: int
 ) -> None:
     if not all(isinstance(basis, Subtraction) for basis in bases):
-        raise InvalidParameter("AIM+GReM measures marginals: every basis must be subtraction")
+        raise InvalidParameter("AIM measures marginals: every basis must be subtraction")
     if not workload:
         raise InvalidParameter("the workload holds no marginal")
     for mask, weight in workload.items():
@@ -298,7 +301,7 @@ def check_cells(sizes: Sequence[int], candidates: Sequence[int], limit: int = MA
     if found > limit:
         raise InvalidParameter(
             f"the candidates have {found} cells",
-            detail=f"AIM+GReM keeps the counts of at most {limit} in memory.",
+            detail=f"AIM keeps the counts of at most {limit} in memory.",
             hint="Ask for fewer attributes at once, or use the residual planner.",
         )
 

@@ -13,6 +13,7 @@ from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import Identity, Order, Total
 from dpsql.workload.mechanism import Budget, Mechanism, mask_of_product
 from dpsql.workload.mechanism_aim import AimMechanism
+from dpsql.workload.mechanism_aim_pgm import AimPgmMechanism
 from dpsql.workload.mechanism_dense import eigen, opt0
 from dpsql.workload.mechanism_kronecker import KroneckerMechanism, identity, kronecker
 from dpsql.workload.mechanism_pairs import PairsMechanism
@@ -73,6 +74,8 @@ def make(
         return eigen(workload, budget, tick)
     if name == "aim":
         return AimMechanism(workload, budget)
+    if name == "aim_pgm":
+        return AimPgmMechanism(workload, budget, tick)
     if name == "pairs":
         return PairsMechanism(workload, budget)
     raise InvalidParameter(

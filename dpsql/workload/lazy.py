@@ -43,8 +43,11 @@ class LazyMarginals:
             self._move(mask, pending)
         return self._tables[mask]
 
-    def changed(self, changes: Mapping[int, Floats]) -> None:
-        """Take note of changes of residuals: mask to difference, as `Residuals.add` returns."""
+    def changed(self, changes: Mapping[int, Floats]) -> Iterable[int]:
+        """Take note of changes of residuals: mask to difference, as `Residuals.add` returns.
+
+        Returns their masks: other tables than those above them stay as they are.
+        """
         for below in changes:
             self._norms.pop(below, None)
         for mask in self._tables:
@@ -53,6 +56,11 @@ class LazyMarginals:
                     notes = self._pending.setdefault(mask, {})
                     known = notes.get(below)
                     notes[below] = change if known is None else known + change
+        return changes
+
+    def allowed(self, masks: Sequence[int], share: float) -> list[int]:  # noqa: ARG002
+        """Return all: any marginal can be reconstructed, whatever is measured."""
+        return list(masks)
 
     def bounds(self, masks: Sequence[int]) -> dict[int, tuple[float, float]]:
         """Bound the sum of absolute values of marginals, without reconstructing them.

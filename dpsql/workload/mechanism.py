@@ -144,8 +144,13 @@ class Mechanism(ABC):
         """Whether the estimates are residuals of marginals, by subtraction."""
         return False
 
+    @property
+    def plain_marginals(self) -> bool:
+        """Whether all that is measured are marginals, or residuals of them by subtraction."""
+        return self.plain_residuals
+
     def residuals(self, measured: Sequence[Floats]) -> Residuals:
-        """Return the estimated residuals, where `plain_residuals`."""
+        """Return the estimated residuals, where `plain_marginals`."""
         raise NotImplementedError
 
     @abstractmethod
@@ -158,6 +163,10 @@ class Mechanism(ABC):
     @abstractmethod
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """Yield the answers to each product of the workload, in order."""
+
+    def errors(self, measured: Sequence[Floats]) -> Iterator[Floats]:
+        """Yield the standard errors of `answers` alone."""
+        yield from (answer.errors for answer in self.answers(measured))
 
 
 def digest(*matrices: Integers) -> str:

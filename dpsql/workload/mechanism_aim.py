@@ -13,15 +13,17 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.errors import InvalidParameter
-from dpsql.workload.aim import aim, check_cells
+from dpsql.workload.aim import Schedule, aim, check_cells
 from dpsql.workload.axis import reconstruct_all
 from dpsql.workload.grem import Residuals
+from dpsql.workload.lazy import LazyMarginals
 from dpsql.workload.marginals import attributes_of, cells, downward_closure
 from dpsql.workload.matrix import Floats, Identity, Total
 from dpsql.workload.mechanism import Answers, Budget, Mechanism, mask_of_product, over_all
 from dpsql.workload.mechanism_kronecker import require_cells
 from dpsql.workload.mechanism_residuals import require_few_residuals
 from dpsql.workload.residual_bases import Integers, subtraction
+from dpsql.workload.selection import Estimates
 from dpsql.workload.supply import Choice, Gaussian, Marginals, Progress
 from dpsql.workload.workload import Workload
 
@@ -47,12 +49,14 @@ class AimMechanism(Mechanism):
 
     def __init__(self, workload: Workload, budget: Budget) -> None:
         if budget.order != 2:
-            raise InvalidParameter("aim needs Gaussian noise", hint="Give a delta greater than 0.")
+            raise InvalidParameter(
+                f"{self.name} needs Gaussian noise", hint="Give a delta greater than 0."
+            )
         for product in workload.products:
             plain = all(isinstance(f, Identity | Total) for f in product.queries.factors)
             if product.either or not plain:
                 raise InvalidParameter(
-                    "aim answers grouping sets without conditions, prefixes and ranges",
+                    f"{self.name} answers grouping sets without conditions, prefixes and ranges",
                     hint="Use mechanism => 'auto'.",
                 )
         self.workload, self.budget = workload, budget
@@ -61,7 +65,7 @@ class AimMechanism(Mechanism):
             require_cells(cells(workload.domain.sizes, mask))
         require_few_residuals(self.masks)
         if not any(self.masks):
-            raise InvalidParameter("aim needs a grouping set with a key of several levels")
+            raise InvalidParameter(f"{self.name} needs a grouping set with a key of several levels")
         check_cells(workload.domain.sizes, downward_closure(self.masks))
         self.bases = subtraction(workload.domain.sizes)
         self.measurements = ()
@@ -82,6 +86,14 @@ class AimMechanism(Mechanism):
         """A bound."""
         return MOST_DRAWS
 
+    def schedule(self) -> Schedule:
+        """Return how the budget is spread."""
+        return Schedule()
+
+    def estimates(self, residuals: Residuals) -> Estimates:
+        """Return what rounds compare with the data."""
+        return LazyMarginals(residuals)
+
     def run(
         self, data: Marginals, gaussian: Gaussian, choose: Choice, progress: Progress | None = None
     ) -> list[Floats]:
@@ -97,7 +109,9 @@ class AimMechanism(Mechanism):
             data,
             gaussian,
             choose,
+            schedule=self.schedule(),
             contribution=self.budget.rows,
+            estimates=self.estimates,
             progress=progress,
         )
         masks = sorted(found.residuals.values)
@@ -134,6 +148,12 @@ class AimMechanism(Mechanism):
         """See `Mechanism.vector`."""
         everything = (1 << len(self.bases)) - 1
         return next(reconstruct_all(self._residuals(measured), [everything], self.bases))[1]
+
+    def errors(self, measured: Sequence[Floats]) -> Iterator[Floats]:  # noqa: ARG002
+        """See `Mechanism.errors`."""
+        sizes = self.workload.domain.sizes
+        for mask in self.masks:
+            yield np.full([n if mask >> i & 1 else 1 for i, n in enumerate(sizes)], np.nan)
 
     def answers(self, measured: Sequence[Floats]) -> Iterator[Answers]:
         """See `Mechanism.answers`; errors are not known: what was not measured is a guess."""

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.errors import InvalidParameter
+from dpsql.workload.grem import Residuals
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.marginals import attributes_of, shape
 from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total, invert
@@ -33,7 +34,7 @@ from dpsql.workload.mechanism import (
 )
 from dpsql.workload.opt_kron import opt_kron
 from dpsql.workload.optimal_bases import round_columns
-from dpsql.workload.residual_bases import Integers
+from dpsql.workload.residual_bases import Integers, subtraction
 from dpsql.workload.workload import Product, Workload
 
 #: Bits of the entries of a strategy that was found by optimisation.
@@ -120,6 +121,17 @@ class KroneckerMechanism(Mechanism):
                 self.tick()
                 values = _solve(self.matrices[i], inverse, values, axis)
         return values
+
+    @property
+    def plain_marginals(self) -> bool:
+        """See `Mechanism.plain_marginals`."""
+        return not self._matrices
+
+    def residuals(self, measured: Sequence[Floats]) -> Residuals:
+        """See `Mechanism.residuals`."""
+        found = Residuals(subtraction(self.workload.domain.sizes))
+        found.add_marginal(self.mask, measured[0], self._variance)
+        return found
 
     def vector(self, measured: Sequence[Floats]) -> Floats:
         """See `Mechanism.vector`."""

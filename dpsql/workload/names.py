@@ -11,7 +11,7 @@ DATA_INDEPENDENT = (
     "eigen_design",
 )
 #: Mechanisms that are used when they are asked for: their error is not known before.
-ON_REQUEST = ("aim", "pairs")
+ON_REQUEST = ("aim", "aim_pgm", "pairs")
 #: Those that have no Laplace form.
-GAUSSIAN_ONLY = ("residual_planner", "eigen_design", "aim", "pairs")
+GAUSSIAN_ONLY = ("residual_planner", "eigen_design", "aim", "aim_pgm", "pairs")
 MECHANISMS = (AUTO, *DATA_INDEPENDENT, *ON_REQUEST)

@@ -36,8 +36,12 @@ class Estimates(Protocol):
         """Return the estimate of a marginal."""
         ...
 
-    def changed(self, changes: Mapping[int, Floats]) -> None:
-        """Take note of changes of residuals."""
+    def changed(self, changes: Mapping[int, Floats]) -> Iterable[int]:
+        """Take note of changes of residuals; only tables above one of these masks have moved."""
+        ...
+
+    def allowed(self, masks: Sequence[int], share: float) -> list[int]:
+        """List what may be measured next, when that share of the budget will have been used."""
         ...
 
     def bounds(self, masks: Sequence[int]) -> dict[int, tuple[float, float]]:
@@ -114,7 +118,13 @@ class Selector:
                 del self._distances[mask]
 
     def select(
-        self, estimates: Estimates, epsilon: Fraction, variance: float, total: float, choose: Choice
+        self,
+        estimates: Estimates,
+        epsilon: Fraction,
+        variance: float,
+        total: float,
+        choose: Choice,
+        share: float = 1.0,
     ) -> int:
         """Draw a candidate by the exponential mechanism.
 
@@ -130,6 +140,8 @@ class Selector:
             An estimate of the number of rows, public.
         choose : Choice
             The exponential mechanism.
+        share : float
+            Of the budget, what is used after this round.
 
         Returns
         -------
@@ -137,12 +149,18 @@ class Selector:
             The candidate's mask.
         """
         rate = epsilon / (2 * self.sensitivity)
-        candidates = self.promising(estimates, float(rate) * STEPS, variance, total)
+        allowed = estimates.allowed(list(self.weights), share)
+        candidates = self.promising(estimates, float(rate) * STEPS, variance, total, allowed)
         scores = [self._score(mask, estimates, variance) for mask in candidates]
         return candidates[choose(scores, rate)]
 
     def promising(
-        self, estimates: Estimates, rate: float, variance: float, total: float
+        self,
+        estimates: Estimates,
+        rate: float,
+        variance: float,
+        total: float,
+        allowed: Sequence[int] | None = None,
     ) -> list[int]:
         """Leave out candidates whose score cannot come near the best one's.
 
@@ -150,14 +168,13 @@ class Selector:
         of rows of ``|e|_1``.  So tables of millions of cells, which noise would swamp, are not
         even looked at.
         """
-        norms = estimates.bounds(list(self.weights))
+        weights = {m: self.weights[m] for m in (self.weights if allowed is None else allowed)}
+        norms = estimates.bounds(list(weights))
         rows = 1.1 * max(total, 1.0)
-        noise = {mask: self._noise(mask, variance) for mask in self.weights}
-        best = max(w * (max(0.0, norms[m][0] - rows) - noise[m]) for m, w in self.weights.items())
-        slack = math.log(len(self.weights) / NEGLIGIBLE) / rate
-        return [
-            m for m, w in self.weights.items() if w * (norms[m][1] + rows - noise[m]) > best - slack
-        ]
+        noise = {mask: self._noise(mask, variance) for mask in weights}
+        best = max(w * (max(0.0, norms[m][0] - rows) - noise[m]) for m, w in weights.items())
+        slack = math.log(len(weights) / NEGLIGIBLE) / rate
+        return [m for m, w in weights.items() if w * (norms[m][1] + rows - noise[m]) > best - slack]
 
     def _noise(self, mask: int, variance: float) -> float:
         return math.sqrt(2.0 / math.pi * variance) * self._cells[mask]

@@ -38,7 +38,7 @@ comment on column dp.releases.cells is 'rows of the table';
 comment on column dp.releases.domain is 'for each attribute its keys, the number of its levels and, if they are few, the levels; told_apart: so many classes of them the queries tell apart';
 comment on column dp.releases.queries is
     'what was asked: for each grouping set its query, its "grouping", the keys with their forms, the conditions of its own';
-comment on column dp.releases.postprocess is 'none, non_negative or integral';
+comment on column dp.releases.postprocess is 'none, non_negative, integral or pgm';
 comment on column dp.releases.rows_of_a_unit is 'of each privacy unit so many rows count; 1: each has one, or rows are protected';
 comment on column dp.releases.reads is 'the protected relations that were charged';
 comment on column dp.releases.released_by is 'the role that paid; others read it after dp.share_release';
