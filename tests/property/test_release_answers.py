@@ -24,7 +24,7 @@ SET_UP = """
 create type state as enum ('open', 'shipped', 'paid');
 create table thing (kind text, age int, day date, state state, big boolean, code text collate "C");
 select dp.protect('thing');
-select dp.grant_budget('postgres', 1e9, 1);
+select dp.grant_budget('postgres', 1e9, 1), dp.set_root_cap('thing', 1e9, 1);
 """
 FORMS = {
     "levels": "age",
