@@ -7,7 +7,7 @@ else a query's WHERE says must be a condition on keys, evaluated on their public
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
