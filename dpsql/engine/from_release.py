@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import PROVED
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dpsql.query.ways import Asked, Chosen, Pick, Way
 
 _READABLE = """
-select r.name::text as name, (r.span - 'levels')::text as span, r.terms ->> 'rows' as rows,
+select r.name::text as name, (r.span - array['levels', 'spread'])::text as span,
+  r.terms ->> 'rows' as rows,
   to_char(r.released_at, 'YYYY-MM-DD HH24:MI:SS') as released_at, r.cells,
   r.noise = 'gaussian' and r.terms ->> 'postprocess' = 'none' as normal
 from dp.stored_release as r
@@ -163,6 +164,7 @@ def _from(
     database: Database,
 ) -> Served | None:
     """Answer from one release, in the way with the least error."""
+    from dpsql.engine.release_errors import standard_errors
     from dpsql.engine.release_levels import Levels
     from dpsql.query.ways import asked_of, ways
 
@@ -179,7 +181,12 @@ def _from(
     if places is None:
         return None
     shown = [frozenset(column) for column in zip(*places, strict=True)] if asked.groups else []
-    found = ways(asked, span, levels.truth(asked.tests), shown)
+    truth = levels.truth(asked.tests)
+    found = ways(asked, span, truth, shown)
+    if found and (errors := standard_errors(asked, readable.name, span, truth, places, database)):
+        served = _sums(found[0], readable, levels, places, database)
+        if served is not None:
+            return replace(served, errors=errors, exact=True)
     best: Served | None = None
     for way in found[: _COMPARED if readable.cells <= _FEW_CELLS else 1]:
         served = _sums(way, readable, levels, places, database)

@@ -229,7 +229,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
             ("jsonb", json.dumps(_domain(admitted.released))),
             ("jsonb", json.dumps(asked)),
             ("jsonb", json.dumps(_sets(admitted.released))),
-            ("jsonb", _span(admitted.released)),
+            ("jsonb", _span(outcome)),
             ("text[]", _protected(admitted.question)),
         ],
     )
@@ -280,12 +280,15 @@ def _protected(question: WorkloadQuestion) -> list[str]:
     return sorted({o.relation.sql for o in question.counted.occurrences if o.relation.private})
 
 
-def _span(released: Released) -> str:
+def _span(outcome: Outcome) -> str:
     from dpsql.query.span import dump
 
+    released, mechanism = outcome.admitted.released, outcome.priced.mechanism
     question = released.question
     attributes = [(level.keys, level.values) for level in released.attributes]
-    return dump(question, [grouping(question, s) for s in question.sets], attributes)
+    spread = None if math.isnan(mechanism.error) else mechanism.spread()
+    kept = None if spread is None else spread.dump()
+    return dump(question, [grouping(question, s) for s in question.sets], attributes, kept)
 
 
 def share(name: str, role: int, services: Services) -> None:

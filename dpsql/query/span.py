@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from dpsql.query.asked import AskedSet, Form, Part, Reads, WorkloadQuestion
 from dpsql.query.ir import Expr
 
 #: What was written in another form answers nothing.
-_FORM = 2
+_FORM = 3
 #: Bytes of levels that are kept of one release: those of keys beyond it answer no conditions.
 MAX_TEXTS = 64 << 20
 
@@ -55,6 +55,8 @@ class Span:
         Those of each key.
     several : bool
         Whether the table has a column that tells queries apart.
+    attributes : tuple of (tuple of int, int)
+        The keys of each attribute of the domain, and its size.
     """
 
     reads: Reads
@@ -63,12 +65,14 @@ class Span:
     columns: tuple[tuple[str, str | None], ...]
     levels: tuple[Level, ...]
     several: bool
+    attributes: tuple[tuple[tuple[int, ...], int], ...]
 
 
 def dump(
     released: WorkloadQuestion,
     groupings: Sequence[int],
     attributes: Sequence[tuple[Sequence[int], Sequence[Sequence[str | None]]]],
+    spread: Mapping[str, Any] | None = None,
 ) -> str:
     """Write what is kept of a release as JSON.
 
@@ -80,6 +84,8 @@ def dump(
         Those of its sets.
     attributes : sequence of (keys, levels)
         The domain: the keys of each attribute, and the texts of its levels for each of them.
+    spread : mapping, optional
+        What standard errors follow from; kept as it is.
     """
     texts: dict[int, list[str | None]] = {}
     alone = {}
@@ -120,12 +126,14 @@ def dump(
                 for key in range(len(released.keys))
             ],
             "levels": kept,
+            "attributes": [(keys, len(levels)) for keys, levels in attributes],
+            "spread": spread,
         }
     )
 
 
 def load(text: str) -> Span | None:
-    """Read what `dump` wrote, but for the texts of levels; ``None`` if it has another form.
+    """Read what `dump` wrote, but for texts of levels and spread; ``None`` if it has another form.
 
     Its expressions are compared with others, and never run.
     """
@@ -155,6 +163,7 @@ def load(text: str) -> Span | None:
         tuple((low, high) for low, high in raw["columns"]),
         tuple(Level(*size) for size in raw["sizes"]),
         raw["several"],
+        tuple((tuple(keys), size) for keys, size in raw["attributes"]),
     )
 
 

@@ -34,6 +34,7 @@ from dpsql.workload.mechanism import (
 from dpsql.workload.opt_kron import opt_kron
 from dpsql.workload.optimal_bases import round_columns
 from dpsql.workload.residual_bases import Integers
+from dpsql.workload.spread import Form, Spread
 from dpsql.workload.workload import Product, Workload
 
 #: Bits of the entries of a strategy that was found by optimisation.
@@ -108,6 +109,18 @@ class KroneckerMechanism(Mechanism):
         places = {i: axis for axis, i in enumerate(attributes_of(self.mask))}
         own = {places[i]: matrix for i, matrix in self._matrices.items()}
         return noisy(exact_product(own, table), noise)
+
+    def spread(self) -> Spread:
+        """See `Mechanism.spread`."""
+        forms = tuple(
+            Form("total")
+            if not self.mask >> i & 1
+            else Form("cells")
+            if inverse is None
+            else Form("matrix", inverse)
+            for i, inverse in enumerate(self._inverses)
+        )
+        return Spread(forms, {self.mask: self._variance})
 
     def estimate(self, measured: Sequence[Floats]) -> Floats:
         """RECONSTRUCT: the least squares estimate of the marginal that was measured."""

@@ -169,6 +169,35 @@ def test_the_way_with_the_least_error_answers(exact: Any) -> None:
     assert told(exact, whole)[1] is None
 
 
+@pytest.mark.parametrize("mechanism", ["identity", "opt_0", "residual_planner", "opt_kron"])
+def test_errors_of_sums_are_exact(exact: Any, mechanism: str) -> None:
+    """Those of differences are as the table of another release of the same strategy has them."""
+    both = f"{PREFIXES} union all {PREFIXES.replace('prefix', 'all_ranges')}"
+    release(exact, "both", both, epsilon=1, delta=1e-6, mechanism=mechanism)
+    expected = exact.execute(
+        "select standard_error from dpv.both where query = 2 and s_state = 'open' and p_low = 2"
+        " and p_high = 4"
+    ).fetchone()[0]
+    # the ranges of the table out of sight, the same number is a difference of prefixes
+    exact.execute(
+        "delete from dpv.both where query = 2;"
+        "update dp.stored_release set span = jsonb_set(span, '{sets}', (select jsonb_agg(s) from"
+        " jsonb_array_elements(span -> 'sets') as s where s ->> 'query' = '0'))"
+    )
+    text = "select dp_count(*) from sale where s_state = 'open' and s_pieces between 2 and 4"
+    found, said = told(exact, text)
+    assert found == plain(exact, text)
+    assert "made of 2 of its numbers" in str(said)
+    assert f"standard error at most {expected:.3g}" in str(said)
+    exact.execute("update dp.stored_release set span = span - 'spread'")
+    said = told(exact, text)[1]
+    bound = exact.execute(
+        "select sum(standard_error) from dpv.both where s_state = 'open' and p_low in (1, 4)"
+    ).fetchone()[0]
+    assert f"standard error at most {bound:.3g}" in str(said)
+    assert bound > expected
+
+
 def test_a_domain_that_changed_is_looked_at(exact: Any, sales: Any) -> None:
     release(exact, "prefixes", PREFIXES, **GAUSSIAN)
     by = "select s_pieces, dp_count(*) from sale group by 1"
@@ -258,6 +287,11 @@ def test_intervals_follow_the_standard_error(sales: Any) -> None:
         ).fetchone()
         assert row["dp_count_high"] - row["dp_count"] == half
         assert row["dp_count_covers"] == "all error"
+        found, said = told(alice, INTERVAL.format(1, 3))
+        assert "made of 2 of its numbers" in str(said)
+        told_error = float(str(said).split("standard error at most ")[1].split(";")[0])
+        half = told_error * math.sqrt(2 * math.log(2 / 0.05)) + 0.5
+        assert all(n - low == high - n == pytest.approx(half, abs=1) for _, n, low, high in found)
         assert spent(sales) == before
         alice.execute("select dp.drop_release('wide')")
 
