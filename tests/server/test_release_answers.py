@@ -23,8 +23,9 @@ def sales(server: Any) -> Iterator[Any]:
     database = declare(server.create_database())
     # as a collation that differs from the database's in the order of letters, or is another name
     database.sql(
-        'create table public.shelf (h_id int primary key, h_name text collate "C" not null);'
-        "insert into public.shelf values (1, 'a'), (2, 'B'), (3, 'c');"
+        'create table public.shelf (h_id int primary key, h_name text collate "C" not null,'
+        " h_width numeric not null);"
+        "insert into public.shelf values (1, 'a', 1.0), (2, 'B', 1.00), (3, 'c', 2.5);"
         "alter table public.shelf owner to owner1;"
         "create table public.item (i_shelf int not null references public.shelf, i_state"
         " public.state not null); alter table public.item owner to owner1;"
@@ -32,7 +33,7 @@ def sales(server: Any) -> Iterator[Any]:
     )
     database.sql(
         "select dp.protect('public.item'), dp.declare_public('public.shelf'),"
-        " dp.set_root_cap('public.sale', 1e6, 1)",
+        " dp.set_root_cap('public.sale', 1e6, 1), dp.set_root_cap('public.item', 1e6, 1)",
         user="owner1",
     )
     yield database
@@ -252,6 +253,23 @@ def test_texts_of_another_collation_are_not_ordered(exact: Any) -> None:
     found, said = told(exact, text)
     assert said is not None
     assert sorted(found) == sorted(plain(exact, text))
+
+
+def test_equal_numbers_of_unlike_texts_are_one_level(exact: Any) -> None:
+    widths = "from item join shelf on i_shelf = h_id"
+    release(exact, "widths", f"select h_width, dp_count(*) {widths} group by 1", **GAUSSIAN)
+    for condition, answered in (
+        ("h_width <= 1", True),
+        ("h_width in (1.000, 3)", True),
+        ("h_width between 0.5 and 1.00 and h_width is not null", True),
+        ("h_width::text = '1.00'", False),
+        ("h_width::text like '1.0%'", False),
+        ("(h_width * 1)::text = '1.0'", False),
+    ):
+        text = f"select dp_count(*) {widths} where {condition}"
+        found, said = told(exact, text)
+        assert (said is not None) == answered, condition
+        assert found == plain(exact, text)
 
 
 def test_volatile_conditions_are_refused_as_ever(exact: Any) -> None:
