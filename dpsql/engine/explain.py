@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.expected import bound_is_set, expected, shown_error
+from dpsql.engine.explain_released import released
 from dpsql.engine.from_release import serve
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.prepare import prepare
@@ -14,6 +15,7 @@ from dpsql.engine.price import AggregateQuote, Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.truncated import Truncated
 from dpsql.engine.undeclared import describe_threshold, remedy
+from dpsql.errors import NotAnswerable
 from dpsql.relation import show_name
 
 if TYPE_CHECKING:
@@ -29,7 +31,13 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
 
     The counting SQL is shown to owners of all private relations only.
     """
-    prepared = prepare(text, None, services)
+    try:
+        prepared = prepare(text, None, services)
+    except NotAnswerable:
+        rows = released(text, role, services)
+        if rows is None:
+            raise
+        return rows
     question = prepared.question
     groups = confirmed_groups(prepared, services)
     quote = price(

@@ -63,11 +63,13 @@ def finish(
     for j, n in enumerate(question.vectors):
         query, values = question.aggregates[n], payload.values[n]
         type_ = "numeric" if query.weights else "bigint"
-        columns = _columns(j, query, values, payload.scales[n], confidence, question.most[j])
+        halves = _halves(payload, n, query, confidence)
+        columns = _columns(j, query, values, halves, question.most[j])
         if means:
             # ends around a sum and a count that hold both as often as is asked
             surer = 1 - (1 - confidence) / 2
-            more = _columns(j, query, values, payload.scales[n], surer, question.most[j])
+            halves = _halves(payload, n, query, surer)
+            more = _columns(j, query, values, halves, question.most[j])
             columns |= {f"p{j}": more[f"l{j}"], f"q{j}": more[f"h{j}"]}
         columns = {name: column for name, column in columns.items() if name in used}
         if query.cells and query.rank is None:
@@ -99,16 +101,12 @@ def _columns(
     j: int,
     query: JoinQuery,
     values: list[int | None],
-    scale: str | None,
-    confidence: Fraction,
+    halves: Sequence[int | None],
     most: int | None,
 ) -> dict[str, list[int | str | None]]:
-    low: list[int | None] = [None] * len(values)
-    high: list[int | None] = [None] * len(values)
-    if scale is not None:
-        half = _half(query, Fraction(scale), confidence)
-        low = [None if v is None else v - half for v in values]
-        high = [None if v is None else v + half for v in values]
+    ends = list(zip(values, halves, strict=True))
+    low = [None if v is None or half is None else v - half for v, half in ends]
+    high = [None if v is None or half is None else v + half for v, half in ends]
     if query.weights:
         return {
             name: [None if v is None else decimal(v, query.digits) for v in column]
@@ -120,6 +118,20 @@ def _columns(
         name: [None if v is None else max(least, min(v, most)) for v in column]
         for name, column in ((f"a{j}", values), (f"l{j}", low), (f"h{j}", high))
     }
+
+
+def _halves(
+    payload: Payload, n: int, query: JoinQuery, confidence: Fraction
+) -> Sequence[int | None]:
+    """Return half the width of the interval around each number; groups may have many cells."""
+    scale = payload.scales[n]
+    if scale is not None:
+        return [_half(query, Fraction(scale), confidence)] * len(payload.values[n])
+    if payload.errors is None:
+        return [None] * len(payload.values[n])
+    from dpsql.core.mechanisms.interval import gaussian
+
+    return [gaussian(error, float(confidence)) for error in payload.errors]
 
 
 def _half(query: JoinQuery, scale: Fraction, confidence: Fraction) -> int:

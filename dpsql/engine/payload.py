@@ -20,6 +20,8 @@ class Payload:
         Perturbed counts, and sums in steps of their last decimal, per aggregate.
     scales : list, length p
         Public noise scale as an exact fraction text, ``None`` when it is secret.
+    errors : list of float, length d, optional
+        Standard errors of the only aggregate, whose noise is Gaussian: of an answer from a release.
     """
 
     groups: list[Key]
@@ -28,6 +30,7 @@ class Payload:
     mechanism: str
     method: str
     label: str
+    errors: list[float] | None = None
 
     def dump(self) -> str:
         """Write as JSON."""

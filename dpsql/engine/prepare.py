@@ -19,6 +19,7 @@ from dpsql.model import JoinQuery, Question
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
+    from dpsql.query.asked import Reads
 
 MAX_PLANS = 256
 #: OIDs below are PostgreSQL's own.
@@ -31,6 +32,8 @@ class Prepared:
     """A question with what its validity hangs on.
 
     ``relations`` holds the OIDs of everything that it names: relations, types, collations.
+    ``reads`` finds releases that answer it; ``collated``: texts are not all compared by the
+    database's own collation.
     """
 
     text: str
@@ -38,6 +41,8 @@ class Prepared:
     relations: tuple[int, ...]
     fingerprint: str
     named: tuple[int, ...] = ()
+    reads: Reads | None = None
+    collated: bool = False
 
 
 def prepare(
@@ -60,19 +65,21 @@ def prepare(
         if allowed and services.catalog.fingerprint(known.relations) == known.fingerprint:
             return known
         del services.plans[key]
-    from dpsql.query.pipeline import analyse
+    from dpsql.query.pipeline import analyse_with_reads
 
     analysis = services.catalog.analyze(text, parameters)
     try:
-        question = analyse(analysis, services.catalog, use_keys=use_keys)
+        question, reads = analyse_with_reads(analysis, services.catalog, use_keys=use_keys)
     except NotAnswerable as error:
         error.query = str(analysis["sql"])
         raise
-    if set(analysis["collations"]) - {0, DEFAULT_COLLATION}:
+    collated = bool(set(analysis["collations"]) - {0, DEFAULT_COLLATION})
+    if collated:
         check_collations(question.aggregates, services)
     named, relations = names_of(analysis, services)
     fingerprint = services.catalog.fingerprint(relations)
-    prepared = Prepared(str(analysis["sql"]), question, relations, fingerprint, named)
+    read = str(analysis["sql"])
+    prepared = Prepared(read, question, relations, fingerprint, named, reads, collated)
     if services.catalog.immutable(analysis["functions"]) and not analysis["sqlvalue"]:
         while len(services.plans) >= MAX_PLANS:
             services.plans.pop(next(iter(services.plans)))

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.bounding import PROVED
-from dpsql.engine.release import Outcome, release
+from dpsql.engine.release import Outcome, cuts_off, release
 from dpsql.engine.release_comments import comment
 from dpsql.engine.release_table import check_name, columns, create, fill, grouping, table_name
 from dpsql.engine.release_terms import Terms
@@ -71,7 +71,7 @@ def publish(
         columns(released.question)
 
     outcome = release(text, terms, role, settings, services, in_snapshot, ready)
-    if not all(outcome.admitted.question.reads.whole):
+    if not outcome.admitted.question.reads.whole:
         services.note("rows outside of the declared domains are not counted")
     written = _written(name, outcome, terms, role, services)
     outcome.progress.end()
@@ -206,7 +206,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
         "mechanism": terms.mechanism,
         "postprocess": terms.postprocess,
         "weights": terms.weights,
-        "rows": admitted.rows if admitted.question.counted.unit is not None else None,
+        "rows": admitted.rows if cuts_off(admitted.question) else None,
     }
     database.execute(
         _STORE,
@@ -229,7 +229,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
             ("jsonb", json.dumps(_domain(admitted.released))),
             ("jsonb", json.dumps(asked)),
             ("jsonb", json.dumps(_sets(admitted.released))),
-            ("jsonb", _span(admitted.released)),
+            ("jsonb", _span(outcome)),
             ("text[]", _protected(admitted.question)),
         ],
     )
@@ -285,11 +285,25 @@ def _protected(question: WorkloadQuestion) -> list[str]:
     return sorted({o.relation.sql for o in question.counted.occurrences if o.relation.private})
 
 
-def _span(released: Released) -> str:
-    from dpsql.query.span import dump, span_of
+def _span(outcome: Outcome) -> str:
+    from dpsql.query.span import dump
 
+    released, mechanism = outcome.admitted.released, outcome.priced.mechanism
     question = released.question
-    return dump(span_of(question, tuple(grouping(question, s) for s in question.sets)))
+    texts: dict[int, list[str | None]] = {}
+    attributes = []
+    for level in released.attributes:
+        for part in level.lookups:
+            for n, key in enumerate(part.keys):
+                ordered = level.sorted.get(key) or dict.fromkeys(value[n] for value in part.values)
+                texts[key] = list(ordered)
+        # classes are not what questions name
+        attributes.append(
+            ((), len(level.values)) if level.parts else (level.keys, len(level.values))
+        )
+    spread = None if math.isnan(mechanism.error) else mechanism.spread()
+    kept = None if spread is None else spread.dump()
+    return dump(question, [grouping(question, s) for s in question.sets], texts, attributes, kept)
 
 
 def share(name: str, role: int, services: Services) -> None:

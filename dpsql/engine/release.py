@@ -80,10 +80,15 @@ def admit(text: str, terms: Terms, settings: Settings, services: Services) -> Ad
     return Admitted(str(analysis["sql"]), released, relations, fingerprint, told, rows)
 
 
+def cuts_off(question: WorkloadQuestion) -> bool:
+    """Tell whether a privacy unit can have more results than count."""
+    query = question.counted
+    return query.unit is not None and not query.determined_by(frozenset({query.unit}))
+
+
 def _rows_of_a_unit(question: WorkloadQuestion, settings: Settings) -> int:
     """Bound what one neighbour more or less changes: rows, or results of a privacy unit."""
-    query = question.counted
-    if query.unit is None or query.determined_by(frozenset({query.unit})):
+    if not cuts_off(question):
         return 1
     chosen = int(settings.max_rows_contributed)
     if not chosen:

@@ -67,14 +67,21 @@ class AskedSet:
 class Reads:
     """What rows a statement counts, and by which keys: relations by OID, in the order of FROM.
 
-    ``whole`` says of each key of a release whether every row has one of its levels: not where they
-    are a declared domain, outside of which there may be rows.
+    ``declared`` names for each key the declared lists of values that it depends on, outside of
+    which there may be rows; ``None``: every row has one of its levels.  ``own`` has for each
+    query of a release the conditions that not all of its queries have.
     """
 
     relations: tuple[int, ...]
     conditions: frozenset[Expr]
     keys: tuple[Expr, ...]
-    whole: tuple[bool, ...] = ()
+    declared: tuple[str | None, ...]
+    own: tuple[frozenset[Expr], ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row has a level of each key."""
+        return not any(self.declared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,11 @@ class Scope:
 
 
 def _how_to_declare(schema: str, shown: str) -> str:
+    if schema == "dpv":
+        return (
+            "It has released numbers, which cost nothing: query it without dp_count, or join it"
+            " to the answer of a question in a sub-query."
+        )
     if schema in _NEVER_DECLARED:
         return "Catalogues and temporary tables cannot be joined privately: leave it out."
     name = literal(shown)

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpsql.errors import UnreadableRelation, UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
+from dpsql.query.asked import Reads
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
 from dpsql.query.disjoint import blocks
@@ -21,6 +22,7 @@ from dpsql.query.ir import TRUE, Expr, conjuncts
 from dpsql.query.measures import Measure
 from dpsql.query.output import separate
 from dpsql.query.parse import parse
+from dpsql.query.reads import question_reads
 from dpsql.query.screen import aggregate_names, screen
 from dpsql.query.units import attribute_units, require_shared_groups
 
@@ -51,6 +53,13 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
     NotAnswerable
         Names the construct and its position in ``analysis["sql"]``.  No private row was read.
     """
+    return analyse_with_reads(analysis, catalog, use_keys=use_keys)[0]
+
+
+def analyse_with_reads(
+    analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = True
+) -> tuple[Question, Reads | None]:
+    """Do as `analyse`, and return beside the question what finds releases that answer it."""
     with shallow():
         return _analyse(analysis, catalog, use_keys)
 
@@ -78,7 +87,9 @@ def shallow() -> Iterator[None]:
         raise UnsupportedConstruct("the statement is nested too deeply") from None
 
 
-def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Question:
+def _analyse(
+    analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool
+) -> tuple[Question, Reads | None]:
     query = parse(str(analysis["sql"]))
     flattener = Flattener(catalog)
     scope = flattener.top(query)
@@ -111,7 +122,8 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
         require_shared_groups(base)
         selecting = measured(Measure(units=base.unit is not None))
     counted = list(graphs)
-    return Question(
+    reads = question_reads(query, block.relations, block.conjuncts, output.keys)
+    question = Question(
         canonical=canonical(counted, domains.group_domains),
         aggregates=tuple(e.query for e in counted),
         group_keys=tuple(
@@ -132,6 +144,7 @@ def _analyse(analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool) -> Q
             sorted({r.shown for i, r in enumerate(block.relations) if i not in base.alive})
         ),
     )
+    return question, reads
 
 
 def _most(measure: Measure, graph: Graph, catalog: Catalog) -> int | None:

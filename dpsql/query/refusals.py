@@ -80,7 +80,8 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     ),
     "grouping_sets": (
         "GROUPING SETS, ROLLUP, CUBE, GROUPING() and GROUP BY DISTINCT are not supported",
-        "Use one GROUP BY a, b per query.",
+        "Use one GROUP BY a, b per query, or SELECT dp.release('name', $$ ... $$), which measures"
+        " all sets at once: its table is read for nothing.",
     ),
     "row_lock": ("FOR UPDATE and FOR SHARE are not supported", "Leave the locking clause out."),
     "distinct_on": ("DISTINCT ON is not supported", "Use GROUP BY."),

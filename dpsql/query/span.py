@@ -1,203 +1,180 @@
-"""Which questions lie in the span of a release: sums of its published cells.
+"""What is kept of a release to find the questions that it answers, and its form in the catalogue.
 
-A question over the same block counts, for each of its groups, the rows with some levels of the
-release's keys.  If one grouping set of the release tells these keys apart, the answer is a sum of
-cells, which are published: a function of released values (PRIVACY.md section 2 (b)), free.
+`dpsql.query.ways` says how a question is answered from it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpsql.query.aggregates import is_aggregate
-from dpsql.query.asked import AskedSet, Form, Part, Predicate, Reads, WorkloadQuestion
-from dpsql.query.catalog import Catalog
-from dpsql.query.expressions import Builder
-from dpsql.query.flatten import Flattener
-from dpsql.query.ir import Expr, column, map_columns, render
-from dpsql.query.normalise import normalise
-from dpsql.query.parse import parse
-from dpsql.query.pipeline import shallow
+from dpsql.query.asked import AskedSet, Form, Part, Reads, WorkloadQuestion
+from dpsql.query.ir import Expr
+
+#: What was written in another form answers nothing.
+_FORM = 3
+#: Bytes of levels that are kept of one release: those of keys beyond it answer no conditions.
+MAX_TEXTS = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """How a question is answered from a release.
+class Level:
+    """How many levels a key has, NULL included, which is the last; ``null`` says whether it is one.
 
-    Attributes
-    ----------
-    grouping, query : int, int or None
-        The grouping set whose cells are added up, and whose query it is where there are several.
-    keys : tuple of int
-        For each group key of the question the group column of the released table.
-    conditions : tuple of str
-        SQL over the released table, called ``r0``; all must be true.
-    pinned : tuple of (int, tuple of str)
-        Group columns that equal one of some constants, each of which must be in the table.
+    ``alone``: they do not depend on other keys, so that every combination of them with those has a
+    cell.
     """
 
-    grouping: int
-    query: int | None
-    keys: tuple[int, ...]
-    conditions: tuple[str, ...]
-    pinned: tuple[tuple[int, tuple[str, ...]], ...]
+    number: int
+    null: bool
+    alone: bool
 
-
-def reads_of(analysis: Mapping[str, Any], catalog: Catalog) -> Reads | None:
-    """Return what rows a question counts, ``None`` where it counts anything but plain rows."""
-    with shallow():
-        query = parse(str(analysis["sql"]))
-        flattener = Flattener(catalog)
-        scope = flattener.top(query)
-        builder = Builder(catalog, scope.lookup)
-        for part in (*(t.expression for t in query.targets), query.having):
-            for node in part.walk() if part is not None else ():
-                plain = node.value == ("public", "dp_count") and not node.args
-                if is_aggregate(node) and not (plain and not node.flags - {"star"}):
-                    return None
-        return Reads(
-            tuple(r.oid for r in flattener.block.relations),
-            frozenset(normalise(c) for c in flattener.block.conjuncts),
-            tuple(dict.fromkeys(builder.build(node) for node in query.group)),
-        )
+    @property
+    def known(self) -> int:
+        """How many are not NULL."""
+        return self.number - self.null
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is kept of a release to find the questions that it answers.
+    """A release, as questions see it.
 
-    ``columns`` names the group columns of its table, a ranged one by its lower end.
+    Attributes
+    ----------
+    reads : Reads
+        What rows it counts, normalised.
+    sets : tuple of AskedSet
+        Its grouping sets; what they have in WHERE is in ``reads.own``.
+    groupings : tuple of int
+        The value of the table's column ``grouping`` for each set.
+    columns : tuple of (str, str or None)
+        Names of its group columns: of one for ranges both ends.
+    levels : tuple of Level
+        Those of each key.
+    several : bool
+        Whether the table has a column that tells queries apart.
+    attributes : tuple of (tuple of int, int)
+        The keys of each attribute of the domain, and its size; see `dump`.
     """
 
     reads: Reads
     sets: tuple[AskedSet, ...]
-    columns: tuple[str, ...]
     groupings: tuple[int, ...]
+    columns: tuple[tuple[str, str | None], ...]
+    levels: tuple[Level, ...]
     several: bool
+    attributes: tuple[tuple[tuple[int, ...], int], ...]
 
 
-def within(question: Reads, released: Span) -> Sum | None:
-    """Find the grouping set with the fewest keys that answers a question, if there is one."""
-    own = released.reads
-    if question.relations != own.relations or not own.conditions <= question.conditions:
-        return None
-    extra = sorted(question.conditions - own.conditions, key=repr)
-    places = {key: n for n, key in enumerate(own.keys)}
-    needed = set()
-    for key in question.keys:
-        if key not in places:
-            return None
-        needed.add(places[key])
-    for condition in extra:
-        columns = {e for e in condition.walk() if e.kind == "col"}
-        if not columns or not columns <= set(places):
-            return None
-        needed.update(places[c] for c in columns)
-    pinned = dict(p for c in extra if (p := _pinned(c, places)) is not None)
-    # rows outside of a declared domain are in no cell: their key must be asked for or pinned
-    asked_for = {places[key] for key in question.keys}
-    for n, every in enumerate(own.whole):
-        if not every and n not in asked_for and n not in pinned:
-            return None
-    fitting = [s for s in released.sets if _answers(s, needed)]
-    if not fitting:
-        return None
-    asked = min(fitting, key=lambda s: len(s.parts))
-    shown = {
-        asked.parts[place].key: n for n, place in enumerate(asked.shown) if isinstance(place, int)
-    }
+def dump(
+    released: WorkloadQuestion,
+    groupings: Sequence[int],
+    texts: Mapping[int, Sequence[str | None]],
+    attributes: Sequence[tuple[Sequence[int], int]],
+    spread: Mapping[str, Any] | None = None,
+) -> str:
+    """Write what is kept of a release as JSON.
 
-    def level(col: Expr) -> Expr:
-        name = released.columns[shown[places[col]]]
-        return column(0, name, col.type, col.type, not_null=False)
-
-    return Sum(
-        released.groupings[released.sets.index(asked)],
-        asked.query if released.several else None,
-        tuple(shown[places[key]] for key in question.keys),
-        tuple(render(map_columns(c, level)) for c in extra),
-        tuple((shown[n], values) for n, values in pinned.items()),
-    )
-
-
-def _pinned(condition: Expr, places: Mapping[Expr, int]) -> tuple[int, tuple[str, ...]] | None:
-    """Read a condition that a key equals a constant, or one of several."""
-    listed = condition.kind == "in" and not condition.data
-    if not listed and not (condition.kind == "op" and condition.data == "="):
-        return None
-    key, *values = condition.args
-    if key not in places or not all(v.kind == "const" and v.data is not None for v in values):
-        return None
-    return places[key], tuple(render(v) for v in values)
-
-
-def _answers(asked: AskedSet, needed: set[int]) -> bool:
-    """Whether a set counts all rows, level by level, by all these keys."""
-    levels = {p.key for p in asked.parts if p.form.kind == "levels"}
-    return not asked.where and len(levels) == len(asked.parts) and needed <= levels
-
-
-def span_of(released: WorkloadQuestion, groupings: tuple[int, ...]) -> Span:
-    """Return what is kept of a release; ``groupings`` are those of its sets."""
-    columns = tuple(
-        f"{column.name}_low" if ranged else column.name
-        for column, ranged in zip(released.columns, released.ranged, strict=True)
-    )
-    several = any(s.query for s in released.sets)
-    return Span(released.reads, released.sets, columns, groupings, several)
-
-
-def dump(span: Span) -> str:
-    """Write a span as JSON."""
+    Parameters
+    ----------
+    released : WorkloadQuestion
+        What was asked.
+    groupings : sequence of int
+        Those of its sets.
+    texts : mapping of int to sequence of str
+        The values of each key that some query counts, in the order of its type.
+    attributes : sequence of (keys, size)
+        The domain.  Of an attribute whose levels are classes of values no key is named.
+    spread : mapping, optional
+        What standard errors follow from; kept as it is.
+    """
+    alone = {keys[0] for keys, _ in attributes if len(keys) == 1}
+    room = MAX_TEXTS
+    kept: list[Sequence[str | None] | None] = []
+    for key in range(len(released.keys)):
+        room -= sum(len(text.encode()) + 4 for text in texts[key] if text is not None)
+        kept.append(texts[key] if room >= 0 else None)
+    reads = released.reads
     return json.dumps(
         {
-            "relations": span.reads.relations,
-            "conditions": sorted((_tree(c) for c in span.reads.conditions), key=repr),
-            "keys": [_tree(key) for key in span.reads.keys],
-            "whole": span.reads.whole,
+            "form": _FORM,
+            "relations": reads.relations,
+            "conditions": _trees(reads.conditions),
+            "keys": [_tree(key) for key in reads.keys],
+            "declared": reads.declared,
+            "own": [_trees(conditions) for conditions in reads.own],
             "sets": [
                 {
                     "query": s.query,
                     "parts": [[p.key, p.form.kind, p.form.width] for p in s.parts],
                     "shown": s.shown,
-                    "where": bool(s.where),
                 }
-                for s in span.sets
+                for s in released.sets
             ],
-            "columns": span.columns,
-            "groupings": span.groupings,
-            "several": span.several,
+            "groupings": groupings,
+            "columns": [
+                (f"{c.name}_low", f"{c.name}_high") if ranged else (c.name, None)
+                for c, ranged in zip(released.columns, released.ranged, strict=True)
+            ],
+            "several": any(s.query for s in released.sets),
+            "sizes": [
+                (len(texts[key]), None in texts[key], key in alone)
+                for key in range(len(released.keys))
+            ],
+            "levels": kept,
+            "attributes": attributes,
+            "spread": spread,
         }
     )
 
 
-def load(text: str) -> Span:
-    """Read what `dump` wrote.  Its expressions are compared with others, and never run."""
+def load(text: str) -> Span | None:
+    """Read what `dump` wrote, but for texts of levels and spread; ``None`` if it has another form.
+
+    Its expressions are compared with others, and never run.
+    """
     raw = json.loads(text)
+    if raw.get("form") != _FORM:
+        return None
     reads = Reads(
         tuple(raw["relations"]),
-        frozenset(_expression(c) for c in raw["conditions"]),
-        tuple(_expression(key) for key in raw["keys"]),
-        tuple(raw["whole"]),
+        _expressions(raw["conditions"]),
+        tuple(map(_expression, raw["keys"])),
+        tuple(raw["declared"]),
+        tuple(map(_expressions, raw["own"])),
     )
     sets = tuple(
         AskedSet(
             s["query"],
             tuple(Part(key, Form(kind, width)) for key, kind, width in s["parts"]),
             tuple(s["shown"]),
-            (Predicate(()),) if s["where"] else (),
+            (),
         )
         for s in raw["sets"]
     )
-    columns, groupings = tuple(raw["columns"]), tuple(raw["groupings"])
-    return Span(reads, sets, columns, groupings, raw["several"])
+    return Span(
+        reads,
+        sets,
+        tuple(raw["groupings"]),
+        tuple((low, high) for low, high in raw["columns"]),
+        tuple(Level(*size) for size in raw["sizes"]),
+        raw["several"],
+        tuple((tuple(keys), size) for keys, size in raw["attributes"]),
+    )
+
+
+def _trees(expressions: frozenset[Expr]) -> list[list[object]]:
+    return sorted((_tree(e) for e in expressions), key=repr)
 
 
 def _tree(e: Expr) -> list[object]:
     return [e.kind, e.type, [_tree(a) for a in e.args], e.data]
+
+
+def _expressions(trees: Any) -> frozenset[Expr]:
+    return frozenset(map(_expression, trees))
 
 
 def _expression(tree: Any) -> Expr:

@@ -36,6 +36,7 @@ from dpsql.query.grouping_sets import parse_workload
 from dpsql.query.ir import Expr, column, map_columns, render
 from dpsql.query.normalise import normalise
 from dpsql.query.pipeline import graph_of, output_columns, shallow
+from dpsql.query.reads import declared
 from dpsql.query.screen import aggregate_names, screen
 from dpsql.query.syntax import Node, Select
 from dpsql.relation import Relation, base
@@ -169,8 +170,12 @@ class _Reader:
             reads=Reads(
                 tuple(r.oid for r in relations),
                 frozenset(map(normalise, common)),
-                tuple(self.keys),
-                tuple(not _is_declared(key, relations) for key in self.keys),
+                tuple(map(normalise, self.keys)),
+                tuple(declared(key, relations) for key in self.keys),
+                tuple(
+                    frozenset(normalise(c) for c in q.conditions if c not in common)
+                    for q in queries
+                ),
             ),
         )
 
@@ -413,16 +418,6 @@ def _declared(relations: Sequence[Relation], used: Sequence[Expr]) -> list[str]:
         f" {[d for d in r.domains if (i, d.column) in columns]}"
         for i, r in enumerate(relations)
     ]
-
-
-def _is_declared(key: Expr, relations: Sequence[Relation]) -> bool:
-    """Whether a key reads a column that has a declared list of values."""
-    return any(
-        domain.listed and domain.column == name
-        for occurrence, name in key.columns()
-        if relations[occurrence].private
-        for domain in relations[occurrence].domains
-    )
 
 
 def _disjuncts(e: Expr) -> list[Expr]:

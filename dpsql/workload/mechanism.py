@@ -22,6 +22,7 @@ from dpsql.workload.marginals import attributes_of
 from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total
 from dpsql.workload.residual_bases import Integers
 from dpsql.workload.residual_planner import largest_of, round_up
+from dpsql.workload.spread import Spread
 from dpsql.workload.workload import Product, Workload
 
 _EXACT_FLOAT = 1 << 53
@@ -152,6 +153,10 @@ class Mechanism(ABC):
     def residuals(self, measured: Sequence[Floats]) -> Residuals:
         """Return the estimated residuals, where `plain_marginals`."""
         raise NotImplementedError
+
+    def spread(self) -> Spread | None:
+        """Return what the variance of any query follows from, where that is kept."""
+        return None
 
     @abstractmethod
     def vector(self, measured: Sequence[Floats]) -> Floats:

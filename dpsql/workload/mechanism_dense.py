@@ -36,6 +36,7 @@ from dpsql.workload.mechanism_kronecker import integers, spread_evenly
 from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
 from dpsql.workload.residual_bases import Integers
+from dpsql.workload.spread import Form, Spread
 from dpsql.workload.stepwise import Tick, matmul
 from dpsql.workload.workload import Product, Workload
 
@@ -103,6 +104,11 @@ class DenseMechanism(Mechanism):
         """See `Mechanism.measure`."""
         del k
         return noisy(exact_product({0: self._matrix}, table.ravel()), noise)
+
+    def spread(self) -> Spread:
+        """See `Mechanism.spread`."""
+        forms = tuple(Form("total") for _ in self.workload.domain.sizes)
+        return Spread(forms, {self._mask: self._variance}, self._inverse)
 
     def vector(self, measured: Sequence[Floats]) -> Floats:
         """See `Mechanism.vector`."""

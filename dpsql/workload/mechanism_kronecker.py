@@ -35,6 +35,7 @@ from dpsql.workload.mechanism import (
 from dpsql.workload.opt_kron import opt_kron
 from dpsql.workload.optimal_bases import round_columns
 from dpsql.workload.residual_bases import Integers, subtraction
+from dpsql.workload.spread import Form, Spread
 from dpsql.workload.workload import Product, Workload
 
 #: Bits of the entries of a strategy that was found by optimisation.
@@ -112,6 +113,18 @@ class KroneckerMechanism(Mechanism):
         own = {places[i]: matrix for i, matrix in self.matrices.items()}
         return noisy(exact_product(own, table, self.tick), noise)
 
+    def spread(self) -> Spread:
+        """See `Mechanism.spread`."""
+        forms = tuple(
+            Form("total")
+            if not self.mask >> i & 1
+            else Form("cells")
+            if inverse is None
+            else Form("matrix", inverse)
+            for i, inverse in enumerate(self._inverses)
+        )
+        return Spread(forms, {self.mask: self._variance})
+
     def estimate(self, measured: Sequence[Floats]) -> Floats:
         """RECONSTRUCT: the least squares estimate of the marginal that was measured."""
         (values,) = measured
@@ -125,7 +138,7 @@ class KroneckerMechanism(Mechanism):
     @property
     def plain_marginals(self) -> bool:
         """See `Mechanism.plain_marginals`."""
-        return not self._matrices
+        return not self.matrices
 
     def residuals(self, measured: Sequence[Floats]) -> Residuals:
         """See `Mechanism.residuals`."""

@@ -45,6 +45,7 @@ from dpsql.workload.opt_marginals import marginal_approximation, opt_m
 from dpsql.workload.optimal_bases import optimal_bases
 from dpsql.workload.residual_bases import Basis, Integers, Subtraction, along, subtraction
 from dpsql.workload.residual_planner import measure, noise_shape, privacy
+from dpsql.workload.spread import Form, Spread
 from dpsql.workload.workload import Product, Workload
 
 #: Levels of an attribute up to which a basis is optimised for prefixes and ranges.
@@ -90,6 +91,8 @@ def require_few_residuals(masks: Iterable[int]) -> None:
 class Residual(Mechanism):
     """Answers from estimated residuals and their variances."""
 
+    _variances: dict[int, float]
+
     @property
     def identity(self) -> str:
         """See `Mechanism.identity`."""
@@ -134,6 +137,16 @@ class Residual(Mechanism):
             yield Answers(values, np.sqrt(over_all(spread, mask, len(queries)) * scale))
             if last[mask] == k:
                 del known[mask]
+
+    def spread(self) -> Spread:
+        """See `Mechanism.spread`."""
+        forms = tuple(
+            Form("subtraction")
+            if isinstance(basis, Subtraction)
+            else Form("matrix", *basis.covariance())
+            for basis in self.bases
+        )
+        return Spread(forms, dict(self._variances))
 
     @property
     def plain_residuals(self) -> bool:
@@ -209,7 +222,7 @@ class PlannedResiduals(Residual):
             Of the budget's loss, 1 together.
         """
         measurements = []
-        self._variances: dict[int, float] = {}
+        self._variances = {}
         for b, share in shares.items():
             scale = math.prod(self.bases[i].scale for i in attributes_of(b))
             norm = privacy(self.bases, b) * scale**2

@@ -1,0 +1,53 @@
+"""Explain a statement over tables of the schema dpv: their numbers are paid for already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpsql.relation import show_name
+
+if TYPE_CHECKING:
+    from dpsql.engine.request import Role
+    from dpsql.engine.services import Services
+
+_RELEASES = """
+select r.name::text as name, r.mechanism, r.noise,
+  to_char(r.released_at, 'YYYY-MM-DD HH24:MI:SS') as released_at, r.terms ->> 'rows' as rows
+from unnest($1::oid[]) as o(oid) join dp.stored_release as r
+  on to_regclass(format('dpv.%I', r.name)) = o.oid
+where has_table_privilege($2::oid, o.oid, 'select')
+order by r.name
+"""
+
+
+def released(text: str, role: Role, services: Services) -> list[tuple[str, str]] | None:
+    """Explain a statement that reads nothing but releases; ``None`` for any other.
+
+    Such a statement is PostgreSQL's own: it needs no private aggregate and costs nothing.
+    """
+    from dpsql.query.aggregates import NAMES
+
+    analysis = services.catalog.analyze(text)
+    functions = (services.catalog.function(int(oid)) for oid in analysis["functions"])
+    if any(f is not None and f.schema == "public" and f.name in NAMES for f in functions):
+        return None
+    oids = sorted({int(relation["oid"]) for relation in analysis["relations"]})
+    rows = services.database.execute(_RELEASES, [("oid[]", oids), ("oid", role.oid)])
+    if not oids or len(rows) < len(oids):
+        return None
+    found = []
+    for name, mechanism, noise, when, most in rows:
+        told = (
+            f"{show_name('dpv', str(name))} of {when}, measured by {mechanism} with {noise} noise"
+        )
+        if most is not None:
+            told += f"; of each privacy unit at most {most} rows count"
+        found.append(("release", told))
+    return [
+        *found,
+        ("guarantee", "reads released numbers only, which were charged when they were measured"),
+        ("cost epsilon", "0"),
+        ("cost delta", "0"),
+        ("cost rho", "0"),
+        ("expected error", "the column standard_error says it of every single value"),
+    ]

@@ -1,0 +1,191 @@
+"""Add up the cells of a released table that answer a question, for all of its groups at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.engine.release_table import table_name
+from dpsql.relation import quote_identifier, show_name
+
+if TYPE_CHECKING:
+    from dpsql.engine.release_levels import Levels
+    from dpsql.ports import Database
+    from dpsql.query.span import Span
+    from dpsql.query.ways import Chosen, Pick, Way
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A release that the role may read.
+
+    ``rows``: of a privacy unit so many count.  ``normal``: the noise of its numbers is a sum of
+    Gaussian noise, so that their standard errors tell how far off they may be.
+    """
+
+    name: str
+    span: Span
+    rows: str | None
+    released_at: str
+    cells: int
+    normal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a release says: a number for each group, and how far it may be off.
+
+    ``error`` is the largest standard error, infinite where nothing is known of it; ``exact`` says
+    whether ``errors`` are the standard errors themselves, and no bounds of them.
+    """
+
+    readable: Readable
+    values: list[int]
+    errors: list[float]
+    exact: bool
+    cells: int
+
+    @property
+    def error(self) -> float:
+        """The largest standard error of a group."""
+        return max(self.errors, default=0.0)
+
+    @property
+    def told(self) -> str:
+        """Say it to the asker."""
+        source = self.readable
+        shown = show_name("dpv", source.name)
+        told = f"answered from the release {shown} of {source.released_at} at no cost"
+        if source.rows:
+            told += f"; of each privacy unit at most {source.rows} rows count"
+        if self.cells > 1:
+            told += f"; made of {self.cells} of its numbers"
+        if math.isfinite(self.error):
+            told += f"; standard error at most {self.error:.3g}"
+        return told
+
+
+def sums(
+    way: Way,
+    readable: Readable,
+    levels: Levels,
+    places: Sequence[tuple[int, ...]],
+    database: Database,
+) -> Served | None:
+    """Add up the cells of all groups; ``None`` where the table lacks one of them."""
+    span = readable.span
+    grouped = {c.group: c for c in way.chosen if c.group is not None}
+    order = [grouped[i] for i in range(len(grouped))]
+    found: dict[tuple[int, ...], tuple[object, ...]] = {}
+    if all(c.picks is None or c.picks for c in way.chosen):
+        sql, arrays = _statement(way, readable, levels, order, database)
+        for *group, value, error, number in database.execute(sql, arrays):
+            found[tuple(int(str(g)) for g in group)] = (value, error, number)
+    values, errors = [], []
+    most = 0
+    for place in places:
+        value, error, number = found.get(place, ("0", 0.0, 0))
+        cells = int(str(number))
+        if way.counted and cells != _expected(way, span, place):
+            return None
+        most = max(most, cells)
+        values.append(int(str(value)))
+        errors.append(math.inf if error is None else float(str(error)))
+    return Served(readable, values, errors, most <= 1, most)
+
+
+def _expected(way: Way, span: Span, place: tuple[int, ...]) -> int:
+    """Count the cells that a group is made of."""
+    number = 1
+    for c in way.chosen:
+        if c.picks is None:
+            number *= span.levels[c.key].number
+        elif c.group is None:
+            number *= len(c.picks)
+        else:
+            number *= sum(p.group == place[c.group] for p in c.picks)
+    return number
+
+
+def _statement(
+    way: Way, readable: Readable, levels: Levels, order: Sequence[Chosen], database: Database
+) -> tuple[str, list[tuple[str, object]]]:
+    """Write the statement that adds up the cells of each group."""
+    span = readable.span
+    table = table_name(readable.name)
+    types = _column_types(table, database)
+    inner = ["r.value", "r.standard_error AS e"]
+    joins: list[str] = []
+    signs: list[str] = []
+    numbers: dict[int, int] = {}
+    arrays: list[tuple[str, object]] = []
+    for c in way.chosen:
+        low, high = span.columns[c.place]
+        if any(c.key in test.keys for test in way.spanning):
+            type_ = span.reads.keys[c.key].type
+            inner.append(f'CAST(r.{quote_identifier(low)} AS {type_}) AS "k{c.key}"')
+        if c.picks is None:
+            continue
+        n = numbers[c.key] = len(joins)
+        ends = [("low", low), *([("high", high)] if c.ranged and high is not None else [])]
+        inner += [f"{_same(f'r.{quote_identifier(x)}')} AS {end}{n}" for end, x in ends]
+        listed = [f"{_same(f'CAST(u.{end} AS {types[x]})')} AS {end}" for end, x in ends]
+        k = len(arrays)
+        joins.append(
+            f"JOIN (SELECT {', '.join(listed)}, u.sign, u.g FROM unnest(${k + 1}::text[],"
+            f" ${k + 2}::text[], ${k + 3}::int4[], ${k + 4}::int4[]) AS u(low, high, sign, g))"
+            f" AS p{n} ON {' AND '.join(f'p{n}.{end} = r0.{end}{n}' for end, _ in ends)}"
+        )
+        arrays += _arrays(c.picks, levels.texts(c.key))
+        signs.append(f"p{n}.sign")
+    tests = [f'r."grouping" = {span.groupings[way.place]}']
+    if span.several:
+        tests.append(f"r.query = {span.sets[way.place].query + 1}")
+    sign = " * ".join(signs) or "1"
+    by = ", ".join(f"p{numbers[c.key]}.g" for c in order)
+    where = " AND ".join(f"({test.sql})" for test in way.spanning)
+    sql = (
+        f"SELECT {by + ', ' if by else ''}coalesce(round(sum(r0.value * {sign})), 0)::numeric::text"
+        f" AS n, CASE WHEN count(r0.e) = count(*) THEN coalesce(sum(r0.e), 0) END AS e, count(*)"
+        f" AS cells FROM (SELECT {', '.join(inner)} FROM {table} AS r WHERE {' AND '.join(tests)})"
+        f" AS r0 {' '.join(joins)}{' WHERE ' + where if where else ''}"
+        f"{' GROUP BY ' + by if by else ''}"
+    )
+    return _named(sql, by), arrays
+
+
+def _named(sql: str, by: str) -> str:
+    """Give the group columns names of their own."""
+    if not by:
+        return sql
+    listed = by.split(", ")
+    named = ", ".join(f"{name} AS g{i}" for i, name in enumerate(listed))
+    return sql.replace(f"SELECT {by}, ", f"SELECT {named}, ", 1)
+
+
+def _same(value: str) -> str:
+    from dpsql.engine.release_levels import same_text
+
+    return same_text(value, "text")
+
+
+def _arrays(picks: Sequence[Pick], texts: Sequence[str | None]) -> list[tuple[str, object]]:
+    return [
+        ("text[]", [texts[p.low] for p in picks]),
+        ("text[]", [texts[p.high] for p in picks]),
+        ("int4[]", [p.sign for p in picks]),
+        ("int4[]", [p.group for p in picks]),
+    ]
+
+
+def _column_types(table: str, database: Database) -> dict[str, str]:
+    """Return the types of a table's columns by name."""
+    rows = database.execute(
+        "select a.attname::text as name, format_type(a.atttypid, a.atttypmod) as type"
+        " from pg_attribute as a where a.attrelid = to_regclass($1) and a.attnum > 0"
+        " and not a.attisdropped",
+        [("text", table)],
+    )
+    return {str(name): str(type_) for name, type_ in rows}

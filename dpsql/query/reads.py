@@ -1,0 +1,51 @@
+"""What rows a statement counts, and by which keys: what questions and releases are compared by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from dpsql.query.aggregates import is_aggregate
+from dpsql.query.asked import Reads
+from dpsql.query.ir import Expr
+from dpsql.query.syntax import Node, Select
+from dpsql.relation import Relation
+
+
+def question_reads(
+    query: Select, relations: Sequence[Relation], conjuncts: Iterable[Expr], keys: Iterable[Expr]
+) -> Reads | None:
+    """Return what a question reads, ``None`` where it counts anything but plain rows.
+
+    Nothing is normalised yet: only a question that a release may answer needs it.
+    """
+    for part in (*(t.expression for t in query.targets), query.having):
+        for node in part.walk() if part is not None else ():
+            if is_aggregate(node) and not _counts_rows(node):
+                return None
+    own = tuple(keys)
+    return Reads(
+        tuple(r.oid for r in relations),
+        frozenset(conjuncts),
+        own,
+        tuple(declared(key, relations) for key in own),
+    )
+
+
+def _counts_rows(node: Node) -> bool:
+    return node.value == ("public", "dp_count") and not node.args and not node.flags - {"star"}
+
+
+def declared(key: Expr, relations: Sequence[Relation]) -> str | None:
+    """Name the declared lists of values of the columns that a key reads: equal for equal lists.
+
+    ``None`` where there are none: then every row has one of the levels of the key.
+    """
+    found = sorted(
+        (name, repr(domain.values), domain.includes_null)
+        for occurrence, name in key.columns()
+        if relations[occurrence].private
+        for domain in relations[occurrence].domains
+        if domain.listed and domain.column == name
+    )
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:32] if found else None
