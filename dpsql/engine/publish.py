@@ -73,7 +73,7 @@ def publish(
     outcome = release(text, terms, role, settings, services, in_snapshot, ready)
     if not outcome.admitted.question.reads.whole:
         services.note("rows outside of the declared domains are not counted")
-    written = _written(name, outcome, terms, role, services)
+    written = _written(name, outcome, role, services)
     outcome.progress.end()
     return written
 
@@ -119,7 +119,7 @@ def refresh(
         )
     ]
     services.database.execute("select dp.drop_release($1) is null as done", [("text", name)])
-    written = _written(name, outcome, terms, role, services)
+    written = _written(name, outcome, role, services)
     if readers:
         calls = " ".join(
             f"SELECT dp.share_release({literal(name)}, {literal(reader)});" for reader in readers
@@ -187,7 +187,7 @@ def _require_free(name: str, services: Services) -> None:
         )
 
 
-def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Services) -> str:
+def _written(name: str, outcome: Outcome, role: Role, services: Services) -> str:
     """Write the table and the entry; both belong to the caller's transaction.
 
     Where that is rolled back the charge stays and what was measured is kept: releasing the same
@@ -195,17 +195,17 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
     """
     admitted, priced = outcome.admitted, outcome.priced
     create(name, admitted.released, services)
-    cells = fill(name, outcome, services)
+    cells, error = fill(name, outcome, services)
     comment(name, outcome, services)
     database = services.database
     database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(role.name)}")
     database.execute(f"ANALYZE {table_name(name)}")
     asked = {
-        "epsilon": terms.epsilon,
-        "delta": terms.delta,
-        "mechanism": terms.mechanism,
-        "postprocess": terms.postprocess,
-        "weights": terms.weights,
+        "epsilon": outcome.terms.epsilon,
+        "delta": outcome.terms.delta,
+        "mechanism": outcome.terms.mechanism,
+        "postprocess": outcome.terms.postprocess,
+        "weights": outcome.terms.weights,
         "rows": admitted.rows if cuts_off(admitted.question) else None,
     }
     database.execute(
@@ -225,7 +225,7 @@ def _written(name: str, outcome: Outcome, terms: Terms, role: Role, services: Se
             ("text", role.name),
             ("oid", role.oid),
             ("int8", cells),
-            ("float8", None if math.isnan(priced.mechanism.error) else priced.mechanism.rmse),
+            ("float8", None if math.isnan(error) else error),
             ("jsonb", json.dumps(_domain(admitted.released))),
             ("jsonb", json.dumps(asked)),
             ("jsonb", json.dumps(_sets(admitted.released))),

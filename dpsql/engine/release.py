@@ -108,8 +108,13 @@ class Outcome:
     priced: Priced
     measured: list[Floats]
     spend: int
-    postprocess: str
+    terms: Terms
     progress: Progress
+
+    @property
+    def postprocess(self) -> str:
+        """What is made of the numbers that were measured."""
+        return self.terms.postprocess
 
 
 def release(
@@ -146,6 +151,7 @@ def release(
         Nothing is spent unless it is `ReleaseFailed` or says so.
     """
     settings = terms.settings(own)
+    settled = terms.settled(settings)
     admitted = admit(text, terms, settings, services)
     ready(admitted.released)
     progress = Progress.of(services.database, Command.RELEASE, admitted.question.counted)
@@ -167,7 +173,7 @@ def release(
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)
-        return Outcome(admitted, priced, measured, opened.spend, terms.postprocess, progress)
+        return Outcome(admitted, priced, measured, opened.spend, settled, progress)
     try:
         progress.phase(Phase.MEASURING)
         measured = in_snapshot(lambda: measure(admitted, priced, services, progress))
@@ -184,7 +190,7 @@ def release(
             "The release was charged and is published; the ledger went away meanwhile.",
             "Keep the table: releasing the same again is charged again.",
         )
-    return Outcome(admitted, priced, measured, opened.spend, terms.postprocess, progress)
+    return Outcome(admitted, priced, measured, opened.spend, settled, progress)
 
 
 def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) -> Charge:

@@ -110,8 +110,8 @@ def several(question: WorkloadQuestion) -> bool:
     return any(s.query for s in question.sets)
 
 
-def fill(name: str, outcome: Outcome, services: Services) -> int:
-    """Write all rows; returns how many."""
+def fill(name: str, outcome: Outcome, services: Services) -> tuple[int, float]:
+    """Write all rows; returns how many, and the root mean square of their standard errors."""
     import numpy as np
 
     released = outcome.admitted.released
@@ -123,7 +123,7 @@ def fill(name: str, outcome: Outcome, services: Services) -> int:
     total = sum(math.prod(rows) for rows in wanted.values())
     fitted = outcome.postprocess != "none"
     outcome.progress.phase(Phase.POSTPROCESSING if fitted else Phase.PUBLISHING, total)
-    written = 0
+    written, squared = 0, 0.0
     answers = _answers(outcome, services.database.tick)
     for asked, axes, (value, error) in zip(question.sets, released.axes, answers, strict=True):
         rows = wanted.pop(_identity(asked), None)
@@ -133,10 +133,11 @@ def fill(name: str, outcome: Outcome, services: Services) -> int:
             outcome.progress.phase(Phase.PUBLISHING, total)
         values = np.broadcast_to(value, rows)
         errors = np.broadcast_to(error, rows)
+        squared += float((errors**2).sum())
         _insert(name, question, asked, axes, np.array(values), np.array(errors), services)
         written += values.size
         services.database.tick()
-    return written
+    return written, math.sqrt(squared / written)
 
 
 def _identity(asked: AskedSet) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpsql.engine.request import Settings, exact
 from dpsql.errors import InvalidParameter
+from dpsql.ledger.amounts import amount_text
 from dpsql.workload.names import MECHANISMS
 
 POSTPROCESS = ("none", "non_negative", "integral", "pgm")
@@ -82,3 +83,9 @@ class Terms:
                     hint="Only their ratios matter: divide all of them by the same number.",
                 )
         return found
+
+    def settled(self, settings: Settings) -> Terms:
+        """Return the terms with the budget that holds in place of one that is not said."""
+        return replace(
+            self, epsilon=amount_text(settings.epsilon), delta=amount_text(settings.delta)
+        )

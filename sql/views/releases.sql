@@ -33,7 +33,7 @@ comment on column dp.releases.epsilon is 'what it cost, rounded up; dp.ledger ha
 comment on column dp.releases.delta is 'what it cost, rounded up';
 comment on column dp.releases.rho is 'its price under zCDP composition, rounded up';
 comment on column dp.releases.expected_error is
-    'root mean squared error of a number, weights included, before post-processing; NULL where it depends on the data';
+    'root mean squared error of a number before post-processing, expected; NULL where it depends on the data';
 comment on column dp.releases.cells is 'rows of the table';
 comment on column dp.releases.domain is 'for each attribute its keys, the number of its levels and, if they are few, the levels; told_apart: so many classes of them the queries tell apart';
 comment on column dp.releases.queries is
