@@ -6,7 +6,10 @@ Every candidate is a function of workload and budget alone, so comparing them re
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
+
+import numpy as np
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.kronecker import Kronecker
@@ -31,7 +34,7 @@ QUICK = 512
 #: Beginnings of every optimisation are drawn from this seed: a strategy is a function of its input.
 SEED = 1
 #: What numerical libraries raise where an optimisation breaks down; a cancel is none of these.
-_BREAKDOWNS = (ArithmeticError, ValueError, RuntimeError)
+_BREAKDOWNS = (ArithmeticError, ValueError, RuntimeError, MemoryError)
 
 
 class SelectionFailed(InvalidParameter):
@@ -50,6 +53,14 @@ def make(
     """
     if all(product.nothing for product in workload.products):
         raise InvalidParameter("every query of the workload is 0 on the whole domain")
+    scaled, largest = workload.scaled()
+    found = _select(name, scaled, budget, tick)
+    found.workload, found.error = workload, found.error * largest * largest
+    return found
+
+
+def _select(name: str, workload: Workload, budget: Budget, tick: Callable[[], None]) -> Mechanism:
+    """Select the strategy of one mechanism, for weights of at most 1."""
     if name == "identity":
         return identity(workload, budget)
     if name == "workload":
@@ -152,7 +163,10 @@ def _selected(name: str, workload: Workload, budget: Budget, tick: Callable[[], 
         f"the optimisation of {name} failed", hint="Use mechanism => 'auto', or another one."
     )
     try:
-        mechanism = make(name, workload, budget, tick)
+        # what leaves floating point is seen in the error, and is nothing for a server's log
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            mechanism = make(name, workload, budget, tick)
     except _BREAKDOWNS:
         raise failed from None
     if name in DATA_INDEPENDENT and not math.isfinite(mechanism.error):

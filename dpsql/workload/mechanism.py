@@ -27,6 +27,8 @@ from dpsql.workload.workload import Product, Workload
 
 _EXACT_FLOAT = 1 << 53
 _INT64 = 1 << 63
+#: Variances below this count as this.
+LEAST_VARIANCE = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,10 @@ def variance(order: Order, parameter: Fraction) -> float:
     if order == 2:
         return float(parameter)
     decay = math.exp(-1 / float(parameter))
-    return 2 * decay / (1 - decay) ** 2 if decay < 1 - 1e-8 else 2 * float(parameter) ** 2
+    if decay >= 1 - 1e-8:
+        return 2 * float(parameter) ** 2
+    # that of an epsilon of 700 and more leaves floating point, and is divided by
+    return max(2 * decay / (1 - decay) ** 2, LEAST_VARIANCE)
 
 
 def noise_for(budget: Budget, norm: Fraction, share: Fraction) -> tuple[Fraction, Fraction]:

@@ -17,7 +17,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.eigen_design import eigen_design, eigen_queries
 from dpsql.workload.eigen_reductions import separated
 from dpsql.workload.kronecker import Kronecker
-from dpsql.workload.matrix import MOST_ENTRIES, Dense, Floats, Total, invert
+from dpsql.workload.matrix import MOST_ENTRIES, Dense, Floats, Total
 from dpsql.workload.mechanism import (
     Answers,
     Budget,
@@ -32,7 +32,12 @@ from dpsql.workload.mechanism import (
     over_all,
     variance,
 )
-from dpsql.workload.mechanism_kronecker import integers, spread_evenly
+from dpsql.workload.mechanism_kronecker import (
+    integers,
+    inverse_of,
+    spread_evenly,
+    unsupported,
+)
 from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
 from dpsql.workload.residual_bases import Integers
@@ -49,6 +54,8 @@ SEPARATED = 1024
 LEAST = 1e-7
 #: Bits of the entries.
 BITS = 20
+#: What single cells get, of ``2**BITS``, where the strategy alone would not determine all.
+LEAST_CELLS = 1 << 10
 
 
 class DenseMechanism(Mechanism):
@@ -85,9 +92,14 @@ class DenseMechanism(Mechanism):
                 )
         order = budget.order
         self._matrix = integers(Dense(matrix), order, BITS, tick)
+        self._inverse, gram, full = inverse_of(self._matrix, tick)
+        if not full:  # rounding lost what hardly counts
+            cells = LEAST_CELLS * np.eye(self._matrix.shape[1], dtype=np.int64)
+            self._matrix = np.concatenate([self._matrix, cells])
+            self._inverse, gram, full = inverse_of(self._matrix, tick)
+            if not full:
+                raise unsupported()
         exact = self._matrix.astype(np.float64)
-        gram = matmul(exact.T, exact, tick)
-        self._inverse = invert(gram, tick)
         self._pseudo = matmul(self._inverse, exact.T, tick)
         norm = largest_column(self._matrix, order)
         parameter, loss = noise_for(budget, Fraction(norm), Fraction(1))

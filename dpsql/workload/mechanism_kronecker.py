@@ -7,7 +7,7 @@ answers to all products come from one estimate of the data vector, so that they 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +16,16 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.grem import Residuals
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.marginals import attributes_of, shape
-from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total, invert
+from dpsql.workload.matrix import (
+    AllRange,
+    Floats,
+    Identity,
+    Order,
+    Prefix,
+    QueryMatrix,
+    Total,
+    invert,
+)
 from dpsql.workload.mechanism import (
     Answers,
     Budget,
@@ -36,6 +45,7 @@ from dpsql.workload.opt_kron import opt_kron
 from dpsql.workload.optimal_bases import round_columns
 from dpsql.workload.residual_bases import Integers, subtraction
 from dpsql.workload.spread import Form, Spread
+from dpsql.workload.stepwise import Tick, matmul
 from dpsql.workload.workload import Product, Workload
 
 #: Bits of the entries of a strategy that was found by optimisation.
@@ -46,6 +56,8 @@ MOST_BITS = 36
 #: best of many grids is taken.
 FEW_ROWS = 16
 FEW_BITS = 9
+#: Part of a query's largest entry that rounding may leave outside of what is measured.
+LOST = 1e-7
 #: Cells of the largest data vector that is held (PRIVACY.md says nothing of it: memory only).
 MOST_CELLS = 1 << 25
 #: Levels of an attribute that is asked for otherwise than level by level.
@@ -77,10 +89,14 @@ class KroneckerMechanism(Mechanism):
         #: What is measured of each attribute; cells where there is none.
         self.matrices: dict[int, Integers] = {}
         self._inverses: list[Floats | None] = []
+        spans = [span for product in workload.products for span in product.spans()]
         norm, rows = 1, 1
         bits = _shared_bits([0 if is_whole(f) else f.shape[1] for f in strategy.factors])
         for i, factor in enumerate(strategy.factors):
+            asked = [span.factors[i] for span in spans]
             if not self.mask >> i & 1:
+                if any(map(detailed, asked)):
+                    raise unsupported()
                 self._inverses.append(None)
                 continue
             if isinstance(factor, Identity):
@@ -88,8 +104,12 @@ class KroneckerMechanism(Mechanism):
                 rows *= factor.n
                 continue
             matrix = integers(factor, budget.order, bits[i])
-            exact = matrix.astype(np.float64)
-            inverse = invert(exact.T @ exact)
+            inverse, gram, full = inverse_of(matrix)
+            if not full and not is_whole(factor):  # rounding lost what hardly counts
+                matrix = np.concatenate([matrix, np.eye(matrix.shape[1], dtype=np.int64)])
+                inverse, gram, full = inverse_of(matrix)
+            if not full:
+                require_support(inverse, gram, asked)
             self.matrices[i] = matrix
             self._inverses.append(inverse)
             norm *= largest_column(matrix, budget.order)
@@ -222,6 +242,50 @@ def _solve(matrix: Integers, inverse: Floats, values: Floats, axis: int) -> Floa
     else:
         moved = np.tensordot(inverse @ transposed, values, axes=(1, axis))
     return np.moveaxis(moved, 0, axis)
+
+
+def inverse_of(matrix: Integers, tick: Tick = lambda: None) -> tuple[Floats, Floats, bool]:
+    """Invert the Gram matrix of integers: returns both, and whether it has full rank."""
+    exact = matrix.astype(np.float64)
+    gram = matmul(exact.T, exact, tick)
+    inverse = invert(gram, tick)
+    # the trace of a projection is its rank
+    return inverse, gram, float(np.vdot(inverse, gram)) > len(gram) - 0.5
+
+
+def unsupported() -> InvalidParameter:
+    """Say that a query is no linear combination of what is measured."""
+    return InvalidParameter(
+        "the strategy does not support the workload",
+        detail="A query of the workload is no linear combination of the strategy's.",
+    )
+
+
+def require_support(inverse: Floats, gram: Floats, asked: Iterable[QueryMatrix]) -> None:
+    """Refuse queries about an attribute that are outside of what is measured of it.
+
+    Each is compared with its own length, whatever it counts for.
+
+    Parameters
+    ----------
+    inverse, gram : array, shape (n, n)
+        The Gram matrix of what is measured, of less than full rank, and its pseudo-inverse.
+    asked : iterable of QueryMatrix
+        What must be a linear combination of it.
+
+    Raises
+    ------
+    InvalidParameter
+        When one is not.
+    """
+    lost = np.eye(len(gram)) - inverse @ gram
+    for factor in set(asked):
+        if isinstance(factor, Identity | Prefix | AllRange):  # of full rank
+            raise unsupported()
+        queries = factor.dense()
+        outside = np.abs(queries @ lost).max(axis=1)
+        if (outside > LOST * np.abs(queries).max(axis=1)).any():
+            raise unsupported()
 
 
 def require_levels(levels: int) -> None:

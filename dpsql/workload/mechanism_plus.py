@@ -100,9 +100,11 @@ class UnionMechanism(Mechanism):
         self._axes = attributes_of(self.mask)
         self._weights = [1 / variance(budget.order, m.parameter) for m in self.measurements]
         self._joint = normal_inverse([self._grams(part) for part in self.parts], self._weights)
-        terms = terms_about(workload, self._axes)
-        self._joint.require_support(terms)
-        self.error = self._joint.error(terms)
+        for product in workload.products:  # each by itself, however little it counts
+            if not product.nothing:
+                alone = Workload(workload.domain, (replace(product, weight=1.0),))
+                self._joint.require_support(terms_about(alone, self._axes))
+        self.error = self._joint.error(terms_about(workload, self._axes))
 
     def _grams(self, part: KroneckerMechanism) -> list[Floats]:
         sizes = self.workload.domain.sizes

@@ -54,6 +54,8 @@ MOST_OPTIMISED = 512
 MOST_RESIDUALS = 1 << 16
 #: Attributes of a domain that OPT_M looks at all sets of.
 MOST_ATTRIBUTES = 14
+#: Part of the budget that a marginal gets at least, or it is not measured.
+LEAST_SHARE = 1e-7
 #: Beginnings of OPT_M times sets of attributes, about.
 RESTART_WORK = 1 << 17
 
@@ -86,6 +88,15 @@ def require_few_residuals(masks: Iterable[int]) -> None:
             detail=f"At most {MOST_RESIDUALS} residuals are planned.",
             hint="Use mechanism => 'identity', or grouping sets of fewer keys.",
         )
+
+
+def covering(shares: Mapping[int, float], masks: Iterable[int]) -> dict[int, float]:
+    """Add a least share for marginals that are asked for and that no other one holds."""
+    kept = dict(shares)
+    for mask in sorted(masks, key=int.bit_count, reverse=True):
+        if not any(mask & ~a == 0 for a in kept):
+            kept[mask] = LEAST_SHARE
+    return kept
 
 
 class Residual(Mechanism):
@@ -275,6 +286,7 @@ class ResidualMechanism(PlannedResiduals):
             for below, value in self._coefficients(mask, product).items():
                 coefficients[below] = coefficients.get(below, 0.0) + value
         prices = {b: float(privacy(self.bases, b)) for b in coefficients}
+        # weights are within `MOST_RATIO`: what is 0 is asked by nobody, as the total of differences
         needed = {b: v for b, v in coefficients.items() if v > 0 and prices[b] > 0}
         root = math.fsum(math.sqrt(v * prices[b]) for b, v in needed.items())
         self._buy({b: math.sqrt(v * prices[b]) / root for b, v in needed.items()})
@@ -364,7 +376,7 @@ class MarginalMechanism(WeightedMarginals):
         theta = opt_m(sizes, weights, budget.order, seed=seed, restarts=restarts, tick=tick).theta
         # a marginal that gets next to nothing is not worth its noise
         shares = theta if budget.order == 1 else theta**2
-        kept = {a: float(x) for a, x in enumerate(shares) if x > 1e-7}
+        kept = covering({a: float(x) for a, x in enumerate(shares) if x > LEAST_SHARE}, self.masks)
         total = math.fsum(kept.values())
         measurements = []
         for a, share in kept.items():

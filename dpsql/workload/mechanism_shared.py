@@ -21,12 +21,13 @@ from dpsql.workload.mechanism import (
     detailed,
     exact_product,
     largest_column,
+    mask_of_product,
     noise_for,
     noisy,
     row_products,
 )
 from dpsql.workload.mechanism_kronecker import BITS, MOST_BITS, integers, require_cells
-from dpsql.workload.mechanism_residuals import MOST_OPTIMISED, WeightedMarginals
+from dpsql.workload.mechanism_residuals import MOST_OPTIMISED, WeightedMarginals, covering
 from dpsql.workload.opt_shared import SharedStrategy, opt_shared
 from dpsql.workload.residual_bases import Basis, Integers, Subtraction, along
 from dpsql.workload.workload import Workload
@@ -127,7 +128,8 @@ class SharedMechanism(WeightedMarginals):
     def __init__(self, workload: Workload, budget: Budget, strategy: SharedStrategy) -> None:
         order, sizes = budget.order, workload.domain.sizes
         real = {i for i, matrix in enumerate(strategy.matrices) if matrix is not None}
-        together = max(len(real & set(attributes_of(a))) for a in strategy.theta)
+        asked = [*strategy.theta, *map(mask_of_product, workload.products)]
+        together = max(len(real & set(attributes_of(a))) for a in asked)
         bits = min(BITS, MOST_BITS // max(together, 1))
         self.matrices = {
             i: integers(Dense(matrix), order, bits)
@@ -136,14 +138,16 @@ class SharedMechanism(WeightedMarginals):
         }
         self._prepare(workload, budget, self._bases(sizes, self.matrices))
         measurements = []
-        for a, share in strategy.theta.items():
+        shares = covering({a: x**order for a, x in strategy.theta.items()}, self.masks)
+        whole = math.fsum(shares.values())
+        for a, share in shares.items():
             inside = attributes_of(a)
             rows = math.prod(self.bases[i].rows for i in inside)
             require_cells(max(rows, cells(sizes, a)))
             norm = math.prod(
                 largest_column(self.matrices[i], order) for i in inside if i in self.matrices
             )
-            part = Fraction(share**order * (1 - 1e-12))
+            part = Fraction(share / whole * (1 - 1e-12))
             parameter, loss = noise_for(budget, Fraction(norm), part)
             measurements.append(Measurement(a, rows, parameter, loss))
         self.measurements = tuple(measurements)

@@ -9,7 +9,7 @@ turn each is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,7 +18,6 @@ import numpy as np
 from dpsql.errors import InvalidParameter
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import (
-    RANK_TOLERANCE,
     Dense,
     Floats,
     Identity,
@@ -100,6 +99,9 @@ def opt_kron(
     together = np.repeat(
         np.arange(len(workload.products)), [4 if p.either else 1 for p in workload.products]
     )
+    # decided by the queries: what a Gram matrix adds up may be far below the rest of it, and asked
+    spans = [span for product in workload.products for span in product.spans()]
+    single = [single_query(span.factors[i] for span in spans) for i in range(len(sizes))]
     best: KroneckerStrategy | None = None
     for turn in range(restarts if len(terms) > 1 else 1):
         # the traces of (A_i^T A_i)^+ and the terms' Gram matrices; those of Identity at first
@@ -113,7 +115,7 @@ def opt_kron(
             for i in range(len(sizes)):
                 others = coefficients * np.delete(traces, i, axis=1).prod(axis=1)
                 gram = _weighted(others, [term.factors[i] for term in terms])
-                factors[i] = best_factor(gram, order, seed=seed, tick=tick)
+                factors[i] = best_factor(gram, order, single[i], seed=seed, tick=tick)
                 inverse = factors[i].inverse
                 traces[:, i] = [float(np.einsum("ij,ji->", inverse, t.factors[i])) for t in terms]
             found = float(coefficients @ traces.prod(axis=1))
@@ -129,12 +131,17 @@ def opt_kron(
 
 
 def best_factor(
-    gram: Floats, order: Order, *, seed: int, tick: Callable[[], None] = lambda: None
+    gram: Floats,
+    order: Order,
+    single: Floats | None = None,
+    *,
+    seed: int,
+    tick: Callable[[], None] = lambda: None,
 ) -> Factor:
     """Choose among a single query, Identity and OPT_0, or a tree where OPT_0 would take minutes.
 
-    A Gram matrix of rank 1 is that of one query, asked for several times perhaps; no strategy is
-    better than that query itself, which a p-Identity strategy is not.
+    Where all ask for multiples of one query no strategy is better than that query itself, which a
+    p-Identity strategy is not.
 
     Parameters
     ----------
@@ -142,14 +149,15 @@ def best_factor(
         Symmetric, positive semi-definite, not 0.
     order : int
         1 for Laplace, 2 for Gaussian noise.
+    single : array, shape (n,), optional
+        What `single_query` says of the queries that the Gram matrix comes from.
     seed : int
         Of OPT_0.
     tick : callable
         Called now and then; may raise to cancel.
     """
-    single = _single_query(gram)
     if single is not None:
-        return single
+        return _asked_itself(single, gram)
     identity = _identity(gram)
     n = len(gram)
     many = n > MOST_OPTIMISED
@@ -192,17 +200,43 @@ def _tree_of(n: int, order: Order) -> tuple[Floats, Floats]:
     return matrix, invert(matrix.T @ matrix)
 
 
-def _single_query(gram: Floats) -> Factor | None:
-    """Return the one query that a Gram matrix of rank 1 comes from, as long as may be."""
-    place = int(np.argmax(np.diagonal(gram)))
-    largest = float(gram[place, place])
-    query = gram[place] / largest
-    if np.abs(gram - largest * np.outer(query, query)).max() > RANK_TOLERANCE * largest:
-        return None
-    norm = float(query @ query)
-    inverse = np.outer(query, query) / norm**2
+def single_query(matrices: Iterable[QueryMatrix]) -> Floats | None:
+    """Find the one query, of largest entry 1, that all queries are multiples of, if there is one.
+
+    Exactly: a query that counts for little beside the others is still asked for, and no Gram matrix
+    in floating point tells one that is small from rounding.
+
+    Returns
+    -------
+    array, shape (n,), or None
+        None where there are several, or all are 0.
+    """
+    found: Floats | None = None
+    place = 0
+    for matrix in matrices:
+        rows, levels = matrix.shape
+        if levels == 1:
+            return np.ones(1)
+        if rows > 1 and (isinstance(matrix, Identity) or matrix.bounds() is not None):
+            return None
+        # a Gram matrix of one form has the same rows, up to sums; its queries can be millions
+        dense = matrix.dense() if isinstance(matrix, Dense) or rows <= levels else matrix.gram()
+        if found is None:
+            first = dense[int(np.argmax(np.abs(dense).max(axis=1)))]
+            place = int(np.argmax(np.abs(first)))
+            if first[place] == 0:
+                continue
+            found = np.asarray(first / first[place])
+        if (dense != dense[:, place : place + 1] * found).any():
+            return None
+    return found
+
+
+def _asked_itself(query: Floats, gram: Floats) -> Factor:
+    """Return the strategy that is one query."""
+    inverse = np.outer(query, query) / float(query @ query) ** 2
     matrix = Total(len(query)) if (query == 1).all() else Dense(query[None, :])
-    return Factor(matrix, inverse, largest)
+    return Factor(matrix, inverse, float(np.vdot(inverse, gram)))
 
 
 def _identity(gram: Floats) -> Factor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,11 @@ from dpsql.workload.stepwise import Tick, matmul
 
 #: A query counts as unsupported when more than this part of its square lies outside the strategy.
 SUPPORT_TOLERANCE = 1e-6
+#: How much larger the largest weight of a workload may be than the smallest: squares of weights are
+#: what strategies are optimised for.
+MOST_RATIO = 1e6
+#: Weights between one over this and this: no square or sum of squares leaves floating point.
+MOST_WEIGHT = 1e100
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Product:
     queries : Kronecker
         One matrix per attribute.
     weight : float
-        Multiplies every query; finite and not 0.
+        Multiplies every query; its magnitude is at most `MOST_WEIGHT` and at least one over that.
     either : tuple of int
         Places of attributes of whose predicates *one* at least is to hold (HDMM, appendix A); those
         of all other attributes hold too.  Entries of these attributes' matrices must be 0 or 1.
@@ -51,6 +56,12 @@ class Product:
     def __post_init__(self) -> None:
         if not math.isfinite(self.weight) or self.weight == 0:
             raise InvalidParameter("the weight of a product of queries must be finite and not 0")
+        if not 1 / MOST_WEIGHT <= abs(self.weight) <= MOST_WEIGHT:
+            raise InvalidParameter(
+                "the weight of a product of queries is out of range",
+                detail=f"It is {self.weight:g}; weights are from {1 / MOST_WEIGHT:g} to "
+                f"{MOST_WEIGHT:g}.",
+            )
         if len(set(self.either)) != len(self.either) or not set(self.either) <= set(
             range(len(self.queries.factors))
         ):
@@ -71,6 +82,25 @@ class Product:
         if any(z for i, z in enumerate(zero) if i not in self.either):
             return True
         return bool(self.either) and all(zero[i] for i in self.either)
+
+    def spans(self) -> tuple[Kronecker, ...]:
+        """List products without disjunctions whose queries together span these.
+
+        Empty where no query asks for anything.
+        """
+        if self.nothing:
+            return ()
+        plus, minus = self.parts()
+        if minus is None:
+            return (plus,)
+        live = [i for i in self.either if self.queries.factors[i].dense().any()]
+        if len(live) == 1:  # no other predicate ever holds
+            factors = list(plus.factors)
+            factors[live[0]] = self.queries.factors[live[0]]
+            return (Kronecker(tuple(factors)),)
+        if all(minus.factors[i].dense().any() for i in self.either):
+            return plus, minus
+        return (plus,)  # one predicate always holds
 
     def parts(self) -> tuple[Kronecker, Kronecker | None]:
         """Write the queries (without weight) as a product minus, for disjunctions, another one.
@@ -112,7 +142,7 @@ class Workload:
     Raises
     ------
     InvalidParameter
-        When a product does not fit the domain.
+        When a product does not fit the domain, or weights differ by more than `MOST_RATIO`.
     """
 
     domain: Domain
@@ -128,11 +158,25 @@ class Workload:
                     detail=f"Its factors have {product.queries.columns} levels,"
                     f" the domain has {self.domain.sizes}.",
                 )
+        weights = [abs(product.weight) for product in self.products]
+        if max(weights) > MOST_RATIO * min(weights) * (1 + 1e-9):
+            raise InvalidParameter(
+                "the weights of queries differ too much",
+                detail=f"The largest is {max(weights) / min(weights):g} times the smallest; at most"
+                f" {MOST_RATIO:g} times is possible.",
+                hint="Release queries that hardly count by themselves, with a small budget.",
+            )
 
     @classmethod
     def of(cls, domain: Domain, *factors: Sequence[QueryMatrix]) -> Workload:
         """Unite conjunctive products of weight 1, each given by its factors."""
         return cls(domain, tuple(Product(Kronecker(tuple(f))) for f in factors))
+
+    def scaled(self) -> tuple[Workload, float]:
+        """Return the workload with a largest weight of 1, and by what it was divided."""
+        largest = max(abs(product.weight) for product in self.products)
+        products = tuple(replace(p, weight=p.weight / largest) for p in self.products)
+        return Workload(self.domain, products), largest
 
     @property
     def queries(self) -> int:

@@ -28,6 +28,10 @@ WORKLOADS = {
     "only one cell": asked.marginals((1,), 0, 1),
     "asked twice": asked.marginals((3, 2), 3, 3, 1),
     "weights": asked.marginals((3, 2), 3, 1, 0, weights=(0.5, 3.0, 7.0)),
+    "weights far apart": asked.marginals((3, 2), 3, 1, 2, weights=(1e-6, 1.0, 1e-3)),
+    "weights, huge": asked.workload((4, 3), [Prefix(4), Total(3)], [Total(4), Identity(3)], weights=(1e99, 1e93)),
+    "weights, tiny": asked.workload((4, 3), [Prefix(4), Identity(3)], [Identity(4), Total(3)], weights=(1e-96, 1e-99)),
+    "one that hardly counts": asked.workload((3, 4, 3), [Identity(3), Dense(np.eye(4)[[2]]), Dense(np.eye(3)[[1]])], [Total(3), Prefix(4), Prefix(3)], weights=(1e-6, 1.0)),
     "prefix": asked.workload((6, 2), [Prefix(6), Identity(2)], [Prefix(6), Total(2)]),
     "all ranges": asked.workload((5,), [AllRange(5)]),
     "width": asked.workload((2, 6), [Identity(2), Width(6, 3)], [Total(2), Identity(6)]),
@@ -86,9 +90,9 @@ def test_answers_errors_and_loss(name: str, what: str, order: int) -> None:
     mechanism = found(name, what, order)
     workload = mechanism.workload
     table = table_for(mechanism)
-    np.testing.assert_allclose(
-        asked.answers(mechanism, table), asked.truth(workload, table), atol=1e-6
-    )
+    # to rounding, of what next to no budget went to, too
+    slack = 1e-6 * (1 + asked.errors(mechanism)) + 1e-8 * table.sum()
+    assert (abs(asked.answers(mechanism, table) - asked.truth(workload, table)) <= slack).all()
     effect, spread = asked.response(mechanism)
     covariance = (effect * spread) @ effect.T
     # an estimate is unbiased for every table only if it answers exactly without noise, as above

@@ -8,9 +8,18 @@ import pytest
 from dpsql.errors import InvalidParameter
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
-from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Stacked, Total, Width
+from dpsql.workload.matrix import (
+    AllRange,
+    Dense,
+    Identity,
+    Permuted,
+    Prefix,
+    Stacked,
+    Total,
+    Width,
+)
 from dpsql.workload.opt_hdmm import opt_hdmm
-from dpsql.workload.opt_kron import best_factor, opt_kron
+from dpsql.workload.opt_kron import best_factor, opt_kron, single_query
 from dpsql.workload.opt_plus import by_attributes, opt_plus
 from dpsql.workload.svd_bound import svd_bound, workload_bound
 from dpsql.workload.workload import Product, Workload
@@ -62,15 +71,29 @@ def test_cps_prefix_marginals_are_the_published_ones():
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_a_single_query_is_asked_itself(order):
-    assert best_factor(9 * np.ones((4, 4)), order, seed=1).queries == Total(4)
+    many = [Total(4), Dense(3 * np.ones((2, 4)))]
+    assert best_factor(9 * np.ones((4, 4)), order, single_query(many), seed=1).queries == Total(4)
     query = np.array([[0.0, 2.0, -1.0]])
-    found = best_factor(query.T @ query, order, seed=1)
+    found = best_factor(query.T @ query, order, single_query([Dense(query)]), seed=1)
     assert found.error == pytest.approx(4)
     np.testing.assert_allclose(found.queries.dense(), query / 2)
     np.testing.assert_allclose(found.inverse, np.linalg.pinv(query.T @ query / 4), atol=1e-12)
     two = np.eye(3)
     two[2, 2] = 0
     assert best_factor(two, order, seed=1).queries.shape[0] > 1
+
+
+def test_queries_are_one_only_if_all_are_multiples_of_it():
+    one = np.array([[0.0, 2.0, -1.0]])
+    assert single_query([Dense(one), Dense(np.concatenate([-3 * one, 0 * one]))]) is not None
+    for other in (Identity(3), Prefix(3), AllRange(3), Width(3, 2), Total(3), Dense(-one[:, ::-1])):
+        assert single_query([Dense(one), other]) is None
+        assert (single_query([other]) is None) == (other.shape[0] > 1)
+    almost = np.array([[0.0, 2.0, -1.0 + 1e-12]])
+    assert single_query([Dense(one), Dense(1e-9 * almost)]) is None
+    assert single_query([Dense(0 * one)]) is None
+    assert single_query([Identity(1), Prefix(1)]) is not None
+    assert single_query([Permuted(AllRange(3), (2, 0, 1))]) is None
 
 
 @pytest.mark.parametrize("order", [1, 2])
