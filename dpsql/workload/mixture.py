@@ -37,6 +37,8 @@ Singles = npt.NDArray[np.float32]
 
 #: Levels of all attributes together: differences of pairs take 2 bytes times their square.
 MAX_LEVELS = 20_000
+#: Noise below a standard deviation of 0.1 counts as that: its precision can leave single floats.
+MOST_PRECISION = 100.0
 
 _CHUNK = 1 << 23
 
@@ -222,7 +224,7 @@ class Targets:
         for mask in self._used(residuals, work):
             attributes = attributes_of(mask)
             centred = recon(residuals.values[mask], mask, mask, residuals.bases) / self.total
-            precision = residuals.precisions[mask] * self.total**2
+            precision = min(residuals.precisions[mask], MOST_PRECISION) * self.total**2
             self.freedom += math.prod(self.sizes[i] - 1 for i in attributes)
             self.cells += cells(self.sizes, mask)
             if len(attributes) == 1:

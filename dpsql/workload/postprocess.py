@@ -45,7 +45,8 @@ def project_simplex(table: Floats, total: float) -> Floats:
         return np.zeros(table.shape)
     values = np.sort(table, axis=None)[::-1]
     excess = (np.cumsum(values) - total) / np.arange(1, values.size + 1)
-    last = int(np.flatnonzero(values > excess)[-1])
+    above = np.flatnonzero(values > excess)
+    last = int(above[-1]) if above.size else 0  # the total is lost in the entries' rounding
     return np.asarray(np.maximum(table - excess[last], 0.0))
 
 

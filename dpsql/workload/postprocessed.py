@@ -1,9 +1,10 @@
 """Answers without negative counts, or of whole ones, that agree with each other.
 
-Functions of noisy measurements alone, hence free (PRIVACY.md section 2 (b)).  Small domains: the
-nearest data vector on the simplex.  Large ones, and measurements that leave something out: a
-mixture fitted to the residuals, of which all tables are marginals; or, on request, a graphical
-model (`dpsql.workload.pgm`).
+Functions of noisy measurements alone, hence free (PRIVACY.md section 2 (b)).  Small domains: a
+data vector without negative entries (`dpsql.workload.nonnegative`).  Large ones of which only
+marginals were measured, and measurements that leave something out: a mixture fitted to the
+residuals, of which all tables are marginals; or, on request, a graphical model
+(`dpsql.workload.pgm`).
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import numpy as np
 from dpsql.errors import InvalidParameter
 from dpsql.workload.matrix import Floats
 from dpsql.workload.mbi_loaded import require_mbi
-from dpsql.workload.mechanism import Mechanism, answers_of, mask_of_product, over_all
+from dpsql.workload.mechanism import Mechanism, mask_of_product, over_all
 from dpsql.workload.mechanism_residuals import require_few_residuals
 from dpsql.workload.mixture import MAX_LEVELS, fit_mixture
 from dpsql.workload.mixture_rows import count_rows, sample_rows
+from dpsql.workload.nonnegative import Asked, nonnegative, whole
 from dpsql.workload.pgm import fit_model, require_model
-from dpsql.workload.postprocess import project_simplex, round_to_total
 
 #: Cells of the largest domain whose data vector is estimated.
 MOST_CELLS = 1 << 23
+#: Cells up to which it always is, but for those below.
+FEW_CELLS = 1 << 16
 #: Whose estimates are fitted by a mixture whatever the domain: they leave something out.
 FITTED = ("aim", "aim_pgm", "pairs")
 
@@ -87,11 +90,11 @@ def postprocessed(
         yield from _from_marginals(mechanism, graphical.marginal, tick)
         return
     if _by_vector(mechanism):
-        vector = mechanism.vector(measured)
-        vector = project_simplex(vector, float(vector.sum()))
+        asked = Asked(mechanism.workload)
+        table = nonnegative(asked, asked.reduced(mechanism.vector(measured)), tick)
         if integral:
-            vector = round_to_total(vector).astype(np.float64)
-        yield from answers_of(vector, mechanism.workload)
+            table = whole(asked, table, tick).astype(np.float64)
+        yield from asked.answers(table)
         return
     mixture = fit_mixture(mechanism.residuals(measured), tick=tick)
     if not integral:
@@ -145,14 +148,15 @@ def _require_model(mechanism: Mechanism) -> None:
 
 
 def _by_vector(mechanism: Mechanism) -> bool:
-    """Whether the data vector itself is estimated: not where only marginals of it were measured.
+    """Whether a data vector is estimated: not of a large domain of which marginals were measured.
 
-    Of a vector that hardly anything is known of the nearest one without negative entries is far
-    from the data (measured: three-way marginals off by 0.49 that were off by 0.17 before).
+    There a mixture says more of rows that hardly anything is known of.
     """
     if mechanism.name in FITTED or mechanism.workload.domain.cells > MOST_CELLS:
         return False
     if not mechanism.plain_residuals or any(p.either for p in mechanism.workload.products):
+        return True
+    if mechanism.workload.domain.cells <= FEW_CELLS:
         return True
     asked = reduce(or_, map(mask_of_product, mechanism.workload.products))
     return any(m.mask == asked for m in mechanism.measurements)
