@@ -225,7 +225,7 @@ def test_an_unknown_mechanism_is_named() -> None:
 
 def _wrong_inverse(monkeypatch: pytest.MonkeyPatch) -> None:
     right = mechanism_kronecker.invert
-    monkeypatch.setattr(mechanism_kronecker, "invert", lambda gram: right(gram) * 1.01)
+    monkeypatch.setattr(mechanism_kronecker, "invert", lambda *given: right(*given) * 1.01)
 
 
 def _no_cross_terms(monkeypatch: pytest.MonkeyPatch) -> None:
