@@ -22,6 +22,7 @@ from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
 from dpsql.errors import InvalidParameter, LedgerUnavailable, NotAnswerable
 from dpsql.ledger.model import Charge, Hit
+from dpsql.relation import base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from dpsql.query.asked import WorkloadQuestion
     from dpsql.workload.matrix import Floats
 
+_TEXTS = ("text", "character varying", "character", "bpchar", "name", "varchar", "char")
 #: Which relations are protected or public, and since when they are as they are.
 _POLICIES = """
 select string_agg(concat_ws(' ', p.relation::oid, p.kind, p.root,
@@ -68,6 +70,7 @@ def admit(text: str, terms: Terms, settings: Settings, services: Services) -> Ad
         raise
     if set(analysis["collations"]) - {0, DEFAULT_COLLATION}:
         check_collations([question.counted], services)
+        _require_own_collation(question)
     _, relations = names_of(analysis, services)
     fingerprint = services.catalog.fingerprint(relations)
     policies = services.database.execute(
@@ -84,6 +87,22 @@ def cuts_off(question: WorkloadQuestion) -> bool:
     """Tell whether a privacy unit can have more results than count."""
     query = question.counted
     return query.unit is not None and not query.determined_by(frozenset({query.unit}))
+
+
+def _require_own_collation(question: WorkloadQuestion) -> None:
+    """Refuse what depends on an order of texts that levels, which are constants, do not have."""
+    asked = {p.key for s in question.sets for p in s.parts if p.form.kind != "levels"}
+    read = {k for s in question.sets for p in s.where for c in p.either for k in c.keys}
+    for n in sorted(asked | read):
+        key = question.keys[n]
+        if base(key.type_name) in _TEXTS:
+            raise NotAnswerable(
+                f"the release looks at {key.name} in an order of texts of its own",
+                detail="A relation of the statement has texts with a collation that is not the"
+                " database's; prefixes, ranges and conditions of one query of several would"
+                " count by the database's.",
+                hint="Group by it level by level, and put conditions into a release of their own.",
+            )
 
 
 def _rows_of_a_unit(question: WorkloadQuestion, settings: Settings) -> int:

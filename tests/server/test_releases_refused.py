@@ -316,3 +316,27 @@ def test_forms_stand_in_releases_only(sales: Any) -> None:
             error = refused(alice, f"select dp.{form}")
             assert "in the statement of a release only" in say(error)
             assert "dp.release(" in say(error)
+
+
+def test_texts_in_an_order_of_their_own_are_not_compared(sales: Any) -> None:
+    """Levels are constants, which the database's collation orders: other rows would be counted."""
+    sales.sql("""create table ordered (a text collate "C", b int);
+        insert into ordered values ('a', 1), ('B', 2);
+        alter table ordered owner to owner1""")
+    with sales.connect("owner1") as owner:
+        owner.execute("select dp.protect('ordered'), dp.set_domain('ordered', 'b', 1, 2)")
+        owner.execute("select dp.set_domain('ordered', 'a', array['a', 'B'])")
+    union = "select b, dp_count(*) from ordered{} group by b"
+    with sales.connect("alice") as alice:
+        for text in (
+            "select dp.prefix(a), dp_count(*) from ordered group by 1",
+            union.format(" where a < 'b'") + " union all " + union.format(""),
+        ):
+            told = say(refused(alice, f"select dp.release('o', $q${text}$q$, 1)"))
+            assert "an order of texts of its own" in told
+            assert "level by level" in told
+        levels = release(
+            alice, "o", "select a, dp_count(*) from ordered where a < 'b' group by a", epsilon=100
+        )
+        assert [round(r["value"]) for r in sorted(levels, key=lambda r: r["a"])] == [1, 1]
+        alice.execute("select dp.drop_release('o')")
