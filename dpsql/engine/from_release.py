@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.payload import Payload
+from dpsql.engine.release_meaning import meaning
 from dpsql.engine.release_sums import Readable, Served, sums
+from dpsql.engine.release_table import table_name
 from dpsql.model import Key
 
 if TYPE_CHECKING:
@@ -29,12 +31,15 @@ _READABLE = """
 select r.name::text as name, (r.span - array['levels', 'spread'])::text as span,
   r.terms ->> 'rows' as rows,
   to_char(r.released_at, 'YYYY-MM-DD HH24:MI:SS') as released_at, r.cells,
-  r.noise = 'gaussian' and r.terms ->> 'postprocess' = 'none' as normal
+  r.noise = 'gaussian' and r.terms ->> 'postprocess' = 'none' as normal,
+  nullif(r.terms ->> 'postprocess', 'none') as postprocess
 from dp.stored_release as r
 where r.relations @> $1::oid[] and r.incarnation = (select i.token from dp.ledger_incarnation as i)
   and coalesce(has_table_privilege($2::oid, to_regclass(format('dpv.%I', r.name)), 'select'), false)
-order by r.released_at desc
+order by r.terms ->> 'postprocess' = 'none' desc, r.released_at desc
 """
+#: A release that was dropped, or whose reader lost it, since the list was read.
+_GONE = ("42P01", "42501")
 #: Ways whose errors are compared, in releases of at most so many cells; in larger ones the first.
 _COMPARED = 8
 _FEW_CELLS = 1_000_000
@@ -46,7 +51,7 @@ def serve(
     """Answer a question from a release, and say so; ``None`` where none can.
 
     Of all releases and all ways the one with the least standard error answers, as far as it is
-    known; of equals that of the latest release.  With ``dp.fresh`` none does.
+    known; of equals one that is not post-processed, the latest.  With ``dp.fresh`` none does.
     """
     question, reads = prepared.question, prepared.reads
     if settings.fresh or reads is None or question.group_domains is None:
@@ -60,7 +65,7 @@ def serve(
     for readable in _readable(reads, role, settings, services.database):
         if question.wants_interval and not readable.normal:
             continue
-        found = _from(readable, reads, groups, prepared, services.database)
+        found = _from_one(readable, reads, groups, prepared, services.database)
         if found is None or (question.wants_interval and not _tells_interval(found)):
             continue
         if best is None or found.error < best.error:
@@ -93,15 +98,32 @@ def _readable(reads: Reads, role: Role, settings: Settings, database: Database) 
     from dpsql.query.span import load
 
     found = []
-    for name, text, most, when, cells, normal in rows:
+    for name, text, most, when, cells, normal, way in rows:
         # units are cut off as the release did it: only if the session asks for the same
         if most is not None and int(str(most)) != settings.max_rows_contributed:
             continue
         span = load(str(text))
-        if span is not None:
-            limit = None if most is None else str(most)
-            found.append(Readable(str(name), span, limit, str(when), int(str(cells)), bool(normal)))
+        if span is not None and span.meaning == meaning(span.reads, database):
+            limit, way = (None if value is None else str(value) for value in (most, way))
+            size = int(str(cells))
+            found.append(Readable(str(name), span, limit, str(when), size, bool(normal), way))
     return found
+
+
+def _from_one(
+    readable: Readable,
+    reads: Reads,
+    groups: Sequence[Key],
+    prepared: Prepared,
+    database: Database,
+) -> Served | None:
+    """Answer from one release, if it still is there when its table is read."""
+    try:
+        return _from(readable, reads, groups, prepared, database)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) in _GONE:
+            return None
+        raise
 
 
 def _from(
@@ -121,6 +143,11 @@ def _from(
     # the levels have lost the collation of their column, which an order of texts follows
     if asked is None or (prepared.collated and asked.tests):
         return None
+    # a release cuts units off before rows are looked at by their keys, a question afterwards
+    if readable.rows is not None and asked.tests:
+        return None
+    if asked.groups and not groups:
+        return None
     levels = Levels(readable.name, span, database)
     keys = {*asked.groups, *(n for test in asked.tests for n in test.keys)}
     if not levels.are_kept(keys) or not levels.hold(asked):
@@ -131,7 +158,9 @@ def _from(
     shown = [frozenset(column) for column in zip(*places, strict=True)] if asked.groups else []
     truth = levels.truth(asked.tests)
     found = ways(asked, span, truth, shown)
-    if found and (errors := standard_errors(asked, readable.name, span, truth, places, database)):
+    if not found or not _is_seen(readable.name, database):
+        return None
+    if errors := standard_errors(asked, readable.name, span, truth, places, database):
         served = sums(found[0], readable, levels, places, database)
         if served is not None:
             return replace(served, errors=errors, exact=True)
@@ -141,6 +170,12 @@ def _from(
         if served is not None and (best is None or served.error < best.error):
             best = served
     return best
+
+
+def _is_seen(name: str, database: Database) -> bool:
+    """Whether the snapshot has the table's rows: not of one that was replaced after it."""
+    found = database.execute(f"SELECT EXISTS (SELECT FROM {table_name(name)}) AS seen")
+    return bool(found[0][0])
 
 
 def _places(asked: Asked, groups: Sequence[Key], levels: Levels) -> list[tuple[int, ...]] | None:

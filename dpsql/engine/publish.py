@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.release import Outcome, cuts_off, release
 from dpsql.engine.release_comments import comment
+from dpsql.engine.release_meaning import meaning
 from dpsql.engine.release_table import check_name, columns, create, fill, grouping, table_name
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
@@ -229,7 +230,7 @@ def _written(name: str, outcome: Outcome, role: Role, services: Services) -> str
             ("jsonb", json.dumps(_domain(admitted.released))),
             ("jsonb", json.dumps(asked)),
             ("jsonb", json.dumps(_sets(admitted.released))),
-            ("jsonb", _span(outcome)),
+            ("jsonb", _span(outcome, services)),
             ("text[]", _protected(admitted.question)),
         ],
     )
@@ -285,7 +286,7 @@ def _protected(question: WorkloadQuestion) -> list[str]:
     return sorted({o.relation.sql for o in question.counted.occurrences if o.relation.private})
 
 
-def _span(outcome: Outcome) -> str:
+def _span(outcome: Outcome, services: Services) -> str:
     from dpsql.query.span import dump
 
     released, mechanism = outcome.admitted.released, outcome.priced.mechanism
@@ -303,7 +304,9 @@ def _span(outcome: Outcome) -> str:
         )
     spread = None if math.isnan(mechanism.error) else mechanism.spread()
     kept = None if spread is None else spread.dump()
-    return dump(question, [grouping(question, s) for s in question.sets], texts, attributes, kept)
+    groupings = [grouping(question, s) for s in question.sets]
+    columns = meaning(question.reads, services.database)
+    return dump(question, groupings, texts, attributes, columns, kept)
 
 
 def share(name: str, role: int, services: Services) -> None:

@@ -20,6 +20,14 @@ _FORMS = {
 }
 
 
+#: What post-processing makes of noisy counts.
+_MADE = {
+    "non_negative": "numbers that are not negative and agree with each other",
+    "integral": "whole numbers that are not negative and agree with each other",
+    "pgm": "numbers of a graphical model, which are not negative and agree with each other",
+}
+
+
 def comment(name: str, outcome: Outcome, services: Services) -> None:
     """Say of a released table how it was made, and of its columns what is in them."""
     table = table_name(name)
@@ -62,8 +70,10 @@ def _of_columns(outcome: Outcome) -> dict[str | None, str]:
             found[names[0]] = _of_key(question, n)
     found["value"] = "noisy count: it can be negative or a fraction"
     found["standard_error"] = "standard deviation of the noise in value, exactly"
+    if outcome.priced.mechanism.name == "aim_pgm":
+        found["value"] = f"count, in {_MADE['pgm']}"
     if after != "none":
-        found["value"] = f"noisy count, made {after.replace('_', '-')}"
+        found["value"] = f"count, post-processed to {_MADE[after]}"
         found["standard_error"] = "standard deviation of the noise before that"
     if math.isnan(outcome.priced.mechanism.error):
         found["standard_error"] += "; NULL where it is not known"

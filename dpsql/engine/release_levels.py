@@ -19,6 +19,7 @@ _LEVELS = """(select u.v, (u.o - 1)::int4 as o from dp.stored_release as r,
   jsonb_array_elements_text(case jsonb_typeof(r.span #> array['levels', '{key}']) when 'array'
   then r.span #> array['levels', '{key}'] else '[]' end) with ordinality as u(v, o)
   where r.name = $1)"""
+_LAST_DAY = date.max.toordinal()
 _WIDTHS = {"smallint": 15, "integer": 31, "bigint": 63}
 
 
@@ -122,7 +123,7 @@ class Levels:
         type_ = self._type(key)
         if type_ != "date":
             return str(number) if -(2 ** _WIDTHS[type_]) <= number < 2 ** _WIDTHS[type_] else None
-        return date.fromordinal(number).isoformat()
+        return date.fromordinal(number).isoformat() if 0 < number <= _LAST_DAY else None
 
     def _is_true(self, key: int, conditions: Sequence[str], value: str | None) -> bool:
         if value is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ class Readable:
     """A release that the role may read.
 
     ``rows``: of a privacy unit so many count.  ``normal``: the noise of its numbers is a sum of
-    Gaussian noise, so that their standard errors tell how far off they may be.
+    Gaussian noise, so that their standard errors tell how far off they may be.  ``postprocess``:
+    what was made of them.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Readable:
     released_at: str
     cells: int
     normal: bool
+    postprocess: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Served:
             told += f"; made of {self.cells} of its numbers"
         if math.isfinite(self.error):
             told += f"; standard error at most {self.error:.3g}"
+        if source.postprocess:
+            told += f" before they were post-processed ({source.postprocess})"
         return told
 
 
@@ -79,16 +84,20 @@ def sums(
     grouped = {c.group: c for c in way.chosen if c.group is not None}
     order = [grouped[i] for i in range(len(grouped))]
     found: dict[tuple[int, ...], tuple[object, ...]] = {}
-    if all(c.picks is None or c.picks for c in way.chosen):
+    empty = any(c.picks is not None and not c.picks for c in way.chosen)
+    if not empty:
         sql, arrays = _statement(way, readable, levels, order, database)
         for *group, value, error, number in database.execute(sql, arrays):
             found[tuple(int(str(g)) for g in group)] = (value, error, number)
     values, errors = [], []
     most = 0
+    picked = {c.key: Counter(p.group for p in c.picks) for c in way.chosen if c.picks is not None}
     for place in places:
+        if place and place not in found and not empty:
+            return None  # no such combination was released; it may have come up since
         value, error, number = found.get(place, ("0", 0.0, 0))
         cells = int(str(number))
-        if way.counted and cells != _expected(way, span, place):
+        if way.counted and cells != _expected(way, span, place, picked):
             return None
         most = max(most, cells)
         values.append(int(str(value)))
@@ -96,7 +105,9 @@ def sums(
     return Served(readable, values, errors, most <= 1, most)
 
 
-def _expected(way: Way, span: Span, place: tuple[int, ...]) -> int:
+def _expected(
+    way: Way, span: Span, place: tuple[int, ...], picked: Mapping[int, Counter[int]]
+) -> int:
     """Count the cells that a group is made of."""
     number = 1
     for c in way.chosen:
@@ -105,7 +116,7 @@ def _expected(way: Way, span: Span, place: tuple[int, ...]) -> int:
         elif c.group is None:
             number *= len(c.picks)
         else:
-            number *= sum(p.group == place[c.group] for p in c.picks)
+            number *= picked[c.key][place[c.group]]
     return number
 
 

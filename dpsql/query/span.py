@@ -57,6 +57,8 @@ class Span:
         Whether the table has a column that tells queries apart.
     attributes : tuple of (tuple of int, int)
         The keys of each attribute of the domain, and its size; see `dump`.
+    meaning : str
+        Which columns were read (`dpsql.engine.release_meaning`).
     """
 
     reads: Reads
@@ -66,6 +68,7 @@ class Span:
     levels: tuple[Level, ...]
     several: bool
     attributes: tuple[tuple[tuple[int, ...], int], ...]
+    meaning: str
 
 
 def dump(
@@ -73,6 +76,7 @@ def dump(
     groupings: Sequence[int],
     texts: Mapping[int, Sequence[str | None]],
     attributes: Sequence[tuple[Sequence[int], int]],
+    meaning: str,
     spread: Mapping[str, Any] | None = None,
 ) -> str:
     """Write what is kept of a release as JSON.
@@ -87,6 +91,8 @@ def dump(
         The values of each key that some query counts, in the order of its type.
     attributes : sequence of (keys, size)
         The domain.  Of an attribute whose levels are classes of values no key is named.
+    meaning : str
+        Which columns were read.
     spread : mapping, optional
         What standard errors follow from; kept as it is.
     """
@@ -125,6 +131,7 @@ def dump(
             ],
             "levels": kept,
             "attributes": attributes,
+            "meaning": meaning,
             "spread": spread,
         }
     )
@@ -162,6 +169,7 @@ def load(text: str) -> Span | None:
         tuple(Level(*size) for size in raw["sizes"]),
         raw["several"],
         tuple((tuple(keys), size) for keys, size in raw["attributes"]),
+        str(raw["meaning"]),
     )
 
 

@@ -99,6 +99,13 @@ def covering(shares: Mapping[int, float], masks: Iterable[int]) -> dict[int, flo
     return kept
 
 
+def _named(basis: Basis) -> str:
+    """Name what is measured of an attribute; of many levels without writing its matrix down."""
+    if isinstance(basis, Subtraction):
+        return f"subtraction {basis.size}{' whole' if basis.whole else ''}"
+    return digest(basis.lattice(np.eye(basis.size, dtype=np.int64), 0))
+
+
 class Residual(Mechanism):
     """Answers from estimated residuals and their variances."""
 
@@ -107,7 +114,7 @@ class Residual(Mechanism):
     @property
     def identity(self) -> str:
         """See `Mechanism.identity`."""
-        return digest(*(b.lattice(np.eye(b.size, dtype=np.int64), 0) for b in self.bases))
+        return " ".join(map(_named, self.bases))
 
     def _prepare(self, workload: Workload, budget: Budget, bases: Sequence[Basis]) -> None:
         self.workload, self.budget, self.bases = workload, budget, tuple(bases)

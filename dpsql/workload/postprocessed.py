@@ -55,7 +55,14 @@ def require_postprocessing(mechanism: Mechanism, way: str) -> None:
         return
     if _by_vector(mechanism):
         return
-    if not mechanism.plain_residuals or sum(domain.sizes) > MAX_LEVELS:
+    if mechanism.plain_residuals and sum(domain.sizes) > MAX_LEVELS:
+        raise InvalidParameter(
+            "the keys have too many levels for a mixture that would be fitted to what is measured",
+            detail=f"They have {sum(domain.sizes)} together; at most {MAX_LEVELS} are fitted.",
+            hint="Use postprocess => 'none', and greatest(value, 0) where negative values disturb;"
+            " or coarser keys.",
+        )
+    if not mechanism.plain_residuals:
         raise InvalidParameter(
             "the domain is too large to be post-processed as a whole",
             detail=f"It has {domain.cells} cells; at most {MOST_CELLS} are.",

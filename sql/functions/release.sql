@@ -77,7 +77,10 @@ as $$
     select dp.caller_administers()
        and coalesce(bool_and(c.oid is not null and pg_has_role(dp.caller(), c.relowner, 'usage')), false)
       from unnest(found_release.protected) as u(name)
+      -- a relation that took the name later is another one; in a restored database names are all there is
       left join pg_class as c on c.oid = to_regclass(u.name)
+           and (c.oid = any (found_release.relations)
+                or found_release.incarnation is distinct from (select i.token from dp.ledger_incarnation as i))
 $$;
 comment on function dp.owns_release(dp.stored_release) is
     'internal: whether the caller owns the protected relations of a release';

@@ -573,7 +573,7 @@ def test_tables_tell_what_is_in_them(server: Any, sales: Any, alice: Any) -> Non
     alice.execute("select dp.drop_release('r')")
     release(alice, "r", query, postprocess="integral", **terms)
     told = dict(alice.execute(COMMENTS).fetchall())
-    assert "made integral" in told["value"]
+    assert "post-processed to whole numbers" in told["value"]
     assert "before that" in told["standard_error"]
     alice.execute("select dp.refresh_release('r')")
     assert dict(alice.execute(COMMENTS).fetchall()) == told

@@ -1,0 +1,34 @@
+"""What the columns are that a release reads, so that a renamed one is not taken for another.
+
+Names of columns and labels of enums can change places after a release; questions are compared with
+it by name.  Facts of the catalogue, which are public (PRIVACY.md section 2 (c)).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpsql.ports import Database
+    from dpsql.query.asked import Reads
+
+_MEANING = """
+select md5(coalesce(string_agg(x.fact, ',' order by x.fact), '')) as meaning from (
+  select format('%s %s %I %s %s %s', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod,
+                a.attcollation) as fact
+    from pg_attribute as a
+   where a.attrelid = any ($1) and a.attname::text = any ($2) and a.attnum > 0
+  union all
+  select format('%s %s %L %s', e.enumtypid, e.oid, e.enumlabel, e.enumsortorder)
+    from pg_enum as e
+   where e.enumtypid in (select a.atttypid from pg_attribute as a
+                          where a.attrelid = any ($1) and a.attname::text = any ($2))) as x
+"""
+
+
+def meaning(reads: Reads, database: Database) -> str:
+    """Name the columns that are read, with their numbers, types and labels, in one text."""
+    expressions = (*reads.keys, *reads.conditions, *(c for own in reads.own for c in own))
+    names = sorted({name for e in expressions for _, name in e.columns()})
+    arrays = [("oid[]", sorted(set(reads.relations))), ("text[]", names)]
+    return str(database.execute(_MEANING, arrays)[0][0])
