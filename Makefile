@@ -31,7 +31,7 @@ packages: ## Install the Debian packages that are missing
 venv: packages
 	@scripts/bootstrap.sh venv demo test lint
 
-extras: venv # what only some servers have: tests run it
+extras: venv ## Install what only some servers have: mbi, for postprocess => 'pgm' and aim_pgm
 	@scripts/bootstrap.sh venv demo test lint pgm
 
 build: venv ## Build extension and hook into the private PostgreSQL tree

@@ -41,6 +41,8 @@ class Terms:
         """Read the parameters of a call; NULL is what is not said."""
         if weights is not None and None in weights:
             raise InvalidParameter('parameter "weights" must not hold NULL')
+        if weights is not None and any(isinstance(w, list) for w in weights):
+            raise InvalidParameter('parameter "weights" must be an array of one dimension')
         return cls(
             epsilon,
             delta,

@@ -147,6 +147,11 @@ def _choice(name: str, text: str, choices: Sequence[str]) -> str:
     return text.lower()
 
 
+#: Larger numbers are no floating-point numbers.
+_SHOWN = 10**300
+
+
 def _refuse(name: str, what: str, got: object) -> None:
-    shown = f"{float(got):.12g}" if isinstance(got, Fraction) else str(got)
+    large = isinstance(got, Fraction) and abs(got) > _SHOWN
+    shown = f"{float(got):.12g}" if isinstance(got, Fraction) and not large else str(got)[:40]
     raise InvalidParameter(f'parameter "{name}" must be {what}', detail=f"Got {shown}.")

@@ -111,6 +111,11 @@ def not_allowed(
 
 #: What to write in place of functions that many try.
 _INSTEAD = {
+    **dict.fromkeys(
+        ("prefix", "all_ranges", "ranges"),
+        "dp.prefix, dp.all_ranges and dp.ranges are for the statement of dp.release;"
+        " ask WHERE column BETWEEN ... here.",
+    ),
     "age": "Use days, date '2026-01-01' - column, or years, 2026 - extract(year FROM column).",
 }
 

@@ -32,7 +32,8 @@ def require_mbi() -> None:
         raise InvalidParameter(
             "graphical models need the Python library mbi, which the server does not have",
             detail="It is an optional part of dpsql, for Python 3.11 and later.",
-            hint="Let the server's administrator run: pip install 'dpsql[pgm]'",
+            hint="Let the server's administrator run make extras in dpsql's folder, or pip install"
+            " 'mbi>=2,<3' with the Python of the server.",
         )
 
 

@@ -220,7 +220,7 @@ def test_without_mbi_it_is_said_what_to_install(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(InvalidParameter) as refused:
             mbi_loaded.require_mbi()
-        assert "pip install 'dpsql[pgm]'" in (refused.value.hint or "")
+        assert "make extras" in (refused.value.hint or "")
         monkeypatch.undo()
     mbi_loaded.require_mbi()
 
