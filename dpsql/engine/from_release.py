@@ -103,7 +103,7 @@ def _readable(reads: Reads, role: Role, settings: Settings, database: Database) 
         if most is not None and int(str(most)) != settings.max_rows_contributed:
             continue
         span = load(str(text))
-        if span is not None and span.meaning == meaning(span.reads, database):
+        if span is not None:
             limit, way = (None if value is None else str(value) for value in (most, way))
             size = int(str(cells))
             found.append(Readable(str(name), span, limit, str(when), size, bool(normal), way))
@@ -147,6 +147,8 @@ def _from(
     if readable.rows is not None and asked.tests:
         return None
     if asked.groups and not groups:
+        return None
+    if span.meaning != meaning(span.reads, database):
         return None
     levels = Levels(readable.name, span, database)
     keys = {*asked.groups, *(n for test in asked.tests for n in test.keys)}
