@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help packages venv extras up down dsn demo test check lint format unit stat server-test \
+.PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
 	bench core-suite cron-suite build clean
 
 help: ## Show the targets
@@ -71,7 +71,10 @@ stat: extras ## Statistical tests
 server-test: extras ## Tests on a throw-away server
 	$(PYTEST) -m 'server' --server-floor $(SERVER_FLOOR) tests
 
-check: test stat ## Everything but benchmarks and PostgreSQL's own suite
+hunt: extras ## Property tests with other, more examples than make test, which repeats its own
+	$(PYTEST) --hypothesis-profile hunt --hypothesis-seed random -m 'not server and not stat' tests
+
+check: test stat hunt ## Everything but benchmarks and PostgreSQL's own suite
 
 bench: ## make bench NAME=joins runs bench/joins.py on the private cluster
 	@test -f 'bench/$(NAME).py' || { echo 'make bench NAME=one of: $(notdir $(basename $(shell grep -l __main__ bench/*.py)))'; exit 2; }

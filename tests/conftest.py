@@ -24,6 +24,7 @@ ROLES = ("owner1", "alice", "bob", "mallory")
 
 pytest.register_assert_rewrite("tests.server.refusals")
 hypothesis_settings.register_profile("dpsql", deadline=None, print_blob=True)
+hypothesis_settings.register_profile("hunt", deadline=None, print_blob=True, max_examples=500)
 hypothesis_settings.load_profile("dpsql")
 
 

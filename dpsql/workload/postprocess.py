@@ -29,10 +29,11 @@ def clip_and_rescale(table: Floats, total: float) -> Floats:
         Uniform if no cell is positive.
     """
     clipped = np.maximum(table, 0.0)
-    found = clipped.sum()
-    if found <= 0:
+    most = clipped.max(initial=0.0)
+    if most <= 0:
         return np.full(table.shape, max(total, 0.0) / max(table.size, 1))
-    return np.asarray(clipped * (max(total, 0.0) / found))
+    shares = clipped / most  # a total of subnormal cells has no reciprocal
+    return np.asarray(shares * (max(total, 0.0) / shares.sum()))
 
 
 def project_simplex(table: Floats, total: float) -> Floats:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -16,6 +16,8 @@ totals = st.floats(0.01, 1e4)
 
 
 @given(tables, totals)
+@example(np.array([[2.2e-313]]), 1.0)
+@example(np.array([[5e-324, 0.0], [-1.0, 5e-324]]), 1e4)
 def test_clipped_tables_have_the_total(table, total):
     found = clip_and_rescale(table, total)
     assert found.min() >= 0
