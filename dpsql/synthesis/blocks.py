@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsql.errors import InvalidParameter
-from dpsql.synthesis.degrees import draw
+from dpsql.synthesis.degrees import draw, follow
 from dpsql.synthesis.distinct import distinct, repair
 from dpsql.synthesis.records import Links
 from dpsql.synthesis.relationship import End, Relationship
@@ -81,6 +81,8 @@ def _degrees(
     """Return degrees that add up to the blocks, or None where any will do."""
     limit = end.limit(others)
     if end.degrees is None:
+        if end.wanted is not None:
+            return follow(types.of, sums, end.wanted, limit, rng)
         return None if limit >= others else draw(types.of, sums, limit, rng)
     gaps = sums - np.bincount(types.of, weights=end.degrees, minlength=sums.size).astype(np.int64)
     if not gaps.any():

@@ -111,15 +111,75 @@ def draw(of: Integers, sums: Integers, most: int, rng: np.random.Generator) -> I
         excess = np.maximum(degrees - most, 0)
         degrees -= excess
         pending = np.repeat(of, excess)
-    # nearly full: list the free places of the types concerned, and take some
-    left = np.bincount(pending, minlength=sums.size)
+    return _fill(degrees, of, np.bincount(pending, minlength=sums.size), most, rng)
+
+
+def _fill(
+    degrees: Integers, of: Integers, left: Integers, most: int, rng: np.random.Generator
+) -> Integers:
+    """Put what is left of each type on free places of its rows, listed one by one."""
     free = np.where(left[of] > 0, np.minimum(most - degrees, left[of]), 0)
     places = np.repeat(np.arange(of.size), free)
     places = places[rng.permutation(places.size)]
     places = places[np.argsort(of[places], kind="stable")]
     rank = np.arange(places.size) - np.searchsorted(of[places], of[places])
-    degrees += np.bincount(places[rank < left[of[places]]], minlength=of.size)
-    return degrees
+    return degrees + np.bincount(places[rank < left[of[places]]], minlength=of.size)
+
+
+def follow(
+    of: Integers, sums: Integers, wanted: Integers, most: int, rng: np.random.Generator
+) -> Integers:
+    """Spread the links of each type over its rows in proportion to wanted degrees.
+
+    Parameters
+    ----------
+    of : array of int64, shape (n,)
+        Types of the rows.
+    sums : array of int64, shape (k,)
+        Links of each type.
+    wanted : array of int64, shape (n,)
+        At least 0; rows of a type that has links and wants none are alike.
+    most : int
+        Largest degree.
+    rng : Generator
+
+    Returns
+    -------
+    array of int64, shape (n,)
+        Adds up to ``sums`` over each type; rounded without bias, what exceeds ``most`` goes to
+        other rows of the type.
+
+    Raises
+    ------
+    InvalidParameter
+        If a type has more links than its rows can hold.
+    """
+    counts = np.bincount(of, minlength=sums.size)
+    if np.any(sums > counts * most):
+        raise InvalidParameter(f"a type has more links than its rows hold, at most {most} each")
+    if not of.size:
+        return np.zeros(0, dtype=np.int64)
+    shape = np.maximum(wanted, 0).astype(np.float64)
+    totals = np.bincount(of, weights=shape, minlength=sums.size)
+    shape[(totals == 0)[of]] = 1.0
+    totals = np.where(totals == 0, counts, totals)
+    mixed = rng.permutation(of.size)
+    order = mixed[np.argsort(of[mixed], kind="stable")]
+    kinds = of[order]
+    begins = np.cumsum(counts) - counts
+    running = np.cumsum(shape[order])
+    before = np.concatenate([[0.0], running])[begins]
+    share = np.clip((running - before[kinds]) / totals[kinds], 0.0, 1.0)
+    last = (begins + counts - 1)[counts > 0]
+    share[last] = 1.0  # not by rounding
+    moved = np.floor(share * sums[kinds] + rng.random(sums.size)[kinds]).astype(np.int64)
+    degrees = np.empty(of.size, dtype=np.int64)
+    degrees[order] = np.diff(moved, prepend=0)
+    degrees[order[begins[counts > 0]]] = moved[begins[counts > 0]]
+    excess = np.maximum(degrees - most, 0)
+    degrees -= excess
+    left = np.bincount(of, weights=excess, minlength=sums.size).astype(np.int64)
+    return _fill(degrees, of, left, most, rng) if left.any() else degrees
 
 
 def realise(

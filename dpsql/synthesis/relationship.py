@@ -22,11 +22,15 @@ class End:
         How many links each row has, exactly.
     most : int, optional
         No row has more links: 1 for a child of a foreign key, ``d_max`` of a protected parent.
+    wanted : array of shape (count,), optional
+        Degrees to follow in proportion among rows of a type, whose sum is what is learnt; of no
+        effect where there are ``degrees``.
     """
 
     count: int
     degrees: Integers | None = None
     most: int | None = None
+    wanted: Integers | None = None
 
     def limit(self, others: int) -> int:
         """Bound the links of any row, where the other end has so many rows."""
@@ -62,6 +66,8 @@ class Relationship:
         sides = (("left", self.left, self.right.count), ("right", self.right, self.left.count))
         for name, end, others in sides:
             limit = end.limit(others)
+            if end.wanted is not None and end.wanted.shape != (end.count,):
+                raise InvalidParameter(f"the {name} end has not one wanted degree a row")
             if end.count < 0 or limit < 0:
                 raise InvalidParameter(f"the {name} end has fewer than 0 rows or links a row")
             if end.degrees is None:
@@ -100,6 +106,7 @@ def one_to_many(
     without: int = 0,
     degrees: Integers | None = None,
     most: int | None = None,
+    wanted: Integers | None = None,
 ) -> Relationship:
     """Describe a foreign key: every child has one parent, but for ``without`` of them.
 
@@ -113,9 +120,11 @@ def one_to_many(
         Children of each parent.
     most : int, optional
         ``d_max`` of a parent.
+    wanted : array of int64, shape (parents,), optional
+        How children should be spread over parents of a type.
     """
     ones = None if without else np.ones(children, dtype=np.int64)
-    return Relationship(End(parents, degrees, most), End(children, ones, 1), children - without)
+    return Relationship(End(parents, degrees, most, wanted), End(children, ones, 1), children - without)
 
 
 def many_to_many(

@@ -1,0 +1,85 @@
+"""Degrees that follow a law and fit the links of types."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpsql.errors import InvalidParameter
+from dpsql.synthesis.degree_law import draw_degrees, edges
+from dpsql.synthesis.degrees import follow
+
+
+@st.composite
+def typed(draw):
+    types = draw(st.integers(1, 4))
+    of = np.array(draw(st.lists(st.integers(0, types - 1), max_size=20)), dtype=np.int64)
+    most = draw(st.integers(1, 6))
+    counts = np.bincount(of, minlength=types)
+    sums = np.array([draw(st.integers(0, int(c) * most)) for c in counts], dtype=np.int64)
+    wanted = np.array(
+        draw(st.lists(st.integers(0, 9), min_size=of.size, max_size=of.size)), dtype=np.int64
+    )
+    return of, sums, wanted, most
+
+
+@given(typed(), st.integers(0, 5))
+def test_degrees_add_up_to_the_links_of_each_type(given_types, seed):
+    of, sums, wanted, most = given_types
+    found = follow(of, sums, wanted, most, np.random.default_rng(seed))
+    assert found.min(initial=0) >= 0
+    assert found.max(initial=0) <= most
+    np.testing.assert_array_equal(np.bincount(of, weights=found, minlength=sums.size), sums)
+
+
+@given(typed())
+def test_degrees_that_fit_are_kept(given_types):
+    of, _, wanted, _ = given_types
+    sums = np.bincount(of, weights=wanted, minlength=4).astype(np.int64)
+    found = follow(of, sums, wanted, 9, np.random.default_rng(1))
+    linked = sums[of] > 0
+    np.testing.assert_array_equal(found[linked], wanted[linked])
+
+
+def test_more_links_than_rows_hold_are_refused():
+    with pytest.raises(InvalidParameter, match="more links than its rows hold"):
+        follow(np.zeros(2, int), np.array([5]), np.ones(2, int), 2, np.random.default_rng(1))
+
+
+@given(st.integers(1, 10_000))
+def test_bins_begin_at_one_and_reach_the_bound(most):
+    found = edges(most)
+    assert found[0] == 1
+    assert found[-1] <= most
+    assert most < max(found[-1] + 1, found[-1] * 5 // 4) or found[-1] == most
+    assert all(a < b for a, b in zip(found, found[1:], strict=False))
+    assert len(found) <= 16 + 30
+
+
+def test_a_histogram_without_noise_comes_back():
+    starts = edges(3)
+    found = draw_degrees(np.array([5.0, 0.0, 2.0]), starts, 3, 10, np.random.default_rng(2))
+    np.testing.assert_array_equal(np.bincount(found, minlength=4), [3, 5, 0, 2])
+
+
+def test_more_parents_with_children_than_parents_leave_none_without():
+    found = draw_degrees(np.array([30.0]), edges(1), 1, 10, np.random.default_rng(2))
+    assert (found == 1).all()
+
+
+def test_degrees_of_a_bin_are_spread_over_it():
+    starts = edges(100)
+    histogram = np.zeros(len(starts))
+    histogram[-1] = 1000.0
+    found = draw_degrees(histogram, starts, 100, 1000, np.random.default_rng(3))
+    assert found.min() == starts[-1]
+    assert found.max() == 100
+
+
+def test_no_parents_have_no_degrees():
+    assert draw_degrees(np.array([3.0]), edges(1), 1, 0, np.random.default_rng(1)).size == 0
+
+
+def test_a_bound_below_one_is_refused():
+    with pytest.raises(InvalidParameter, match="allows no link"):
+        edges(0)
