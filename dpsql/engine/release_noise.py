@@ -27,12 +27,27 @@ _MOST_DRAWS = 1 << 40
 _MOST_TERMS = 16
 
 
-def reserve(epsilon: Fraction) -> Fraction:
-    """Bound what noise from tables can add to delta, before a mechanism is known."""
+def reserve(epsilon: Fraction, parts: int = 1) -> Fraction:
+    """Bound what noise from tables can add to delta, before mechanisms are known.
+
+    ``parts`` of them share the budget.
+    """
     from dpsql.core.composition import delta_of_distance
+
+    return delta_of_distance(epsilon, parts * _most_distance())
+
+
+def together(rho: Fraction, parts: int) -> Zcdp:
+    """Price mechanisms with Gaussian noise that together cost ``rho``, whatever they draw."""
+    from dpsql.core.composition import Zcdp, zcdp_with_distance
+
+    return zcdp_with_distance(Zcdp(rho, Fraction(0)), parts * _most_distance())
+
+
+def _most_distance() -> Fraction:
     from dpsql.core.wide import SUM_DISTANCE, TABLE_DISTANCE
 
-    return delta_of_distance(epsilon, _MOST_DRAWS * _MOST_TERMS * (TABLE_DISTANCE + SUM_DISTANCE))
+    return _MOST_DRAWS * _MOST_TERMS * (TABLE_DISTANCE + SUM_DISTANCE)
 
 
 def most_epsilon(delta: Fraction) -> int:

@@ -43,21 +43,33 @@ class Priced:
 
 def budgets(settings: Settings, rows: int, database: Any) -> list[Budget]:
     """Return what noise may cost: Gaussian where delta allows it, and Laplace."""
-    from dpsql.engine.release_noise import reserve
     from dpsql.workload.mechanism import Budget
 
     found = []
-    if settings.delta > 0:
-        kept = settings.delta - reserve(settings.epsilon)
-        if kept > 0:
-            text = database.execute(
-                "select dp.zcdp_rho($1, $2)::text as rho",
-                [("numeric", _decimal(settings.epsilon)), ("numeric", _decimal(kept))],
-            )[0][0]
-            if Fraction(text) > 0:
-                found.append(Budget(2, Fraction(text), rows))
+    rho = rho_of_settings(settings, database)
+    if rho > 0:
+        found.append(Budget(2, rho, rows))
     found.append(Budget(1, settings.epsilon, rows))
     return found
+
+
+def rho_of_settings(settings: Settings, database: Any, parts: int = 1) -> Fraction:
+    """Return the rho that epsilon and delta allow, 0 if none, after what noise from tables takes.
+
+    ``parts`` mechanisms share it.
+    """
+    from dpsql.engine.release_noise import reserve
+
+    if not settings.delta > 0:
+        return Fraction(0)
+    kept = settings.delta - reserve(settings.epsilon, parts)
+    if kept <= 0:
+        return Fraction(0)
+    text = database.execute(
+        "select dp.zcdp_rho($1, $2)::text as rho",
+        [("numeric", _decimal(settings.epsilon)), ("numeric", _decimal(kept))],
+    )[0][0]
+    return Fraction(text)
 
 
 def _decimal(value: Fraction) -> str:

@@ -276,7 +276,7 @@ def tabulation_sql(
     attributes = tuple(dict.fromkeys(counted.groups))
     answer = f"SELECT * FROM ({writer.answer(attributes)}) AS w"
     if over_units:
-        answer = _bounded(answer, query, rows)
+        answer = bounded(answer, query, rows)
     codes = []
     for i, level in enumerate(levels):
         code = ""
@@ -291,15 +291,15 @@ def tabulation_sql(
         for i in word:
             text = f"({text} * {len(levels[i].values)} + c.c{i})"
         columns.append(text)
-    inside = " AND ".join(f"c.c{i} IS NOT NULL" for i in range(len(levels)))
-    found = f"(SELECT {listed} FROM ({answer}) AS f OFFSET 0) AS c WHERE {inside} AND c.n > 0"
+    inside = "".join(f"c.c{i} IS NOT NULL AND " for i in range(len(levels)))
+    found = f"(SELECT {listed} FROM ({answer}) AS f OFFSET 0) AS c WHERE {inside}c.n > 0"
     if grouped:
         named = ", ".join(f"{text} AS w{i}" for i, text in enumerate(columns))
         places = ", ".join(str(i + 1) for i in range(len(columns)))
         found = f"(SELECT {named}, sum(c.n)::bigint AS n FROM {found} GROUP BY {places}) AS c"
         columns = [f"c.w{i}" for i in range(len(columns))]
     return (
-        f"{writer.head()}SELECT dp.pack({memory_limit}::bigint, {', '.join(columns)}, c.n)"
+        f"{writer.head()}SELECT dp.pack({memory_limit}::bigint, {', '.join([*columns, 'c.n'])})"
         f" FROM {found}"
     )
 
@@ -307,11 +307,11 @@ def tabulation_sql(
 def _looked_up(part: Lookup, query: JoinQuery) -> str:
     known = dict(zip(map(_name, part.values), part.codes, strict=True))
     lookup = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
-    text = " || ".join(_text(f"f.a{query.groups[k]}") for k in part.keys)
+    text = " || ".join(text_of(f"f.a{query.groups[k]}") for k in part.keys)
     return f"(CAST({literal(lookup)} AS pg_catalog.jsonb) -> ({text}))::bigint"
 
 
-def _text(column: str) -> str:
+def text_of(column: str) -> str:
     """Write a value so that NULL is a text of its own, and no two lists of texts meet.
 
     What is too long for a level is cut short, or several together could be longer than PostgreSQL
@@ -328,7 +328,7 @@ def _name(value: Key) -> str:
     return "".join("n" if part is None else f"v{len(part)}:{part}" for part in value)
 
 
-def _bounded(answer: str, query: JoinQuery, rows: int) -> str:
+def bounded(answer: str, query: JoinQuery, rows: int) -> str:
     """Keep at most ``rows`` results of each unit: the first in an order by a hash of their keys.
 
     The unit's own key takes part: else all units would keep the same keys, and others be empty.
@@ -337,8 +337,8 @@ def _bounded(answer: str, query: JoinQuery, rows: int) -> str:
     """
     unit = f"w.a{query.unit}"
     keys = [f"w.a{a}" for a in dict.fromkeys(query.groups)]
-    texts = " || ".join(_text(key) for key in keys)
-    order = f"ORDER BY pg_catalog.hashtextextended({_text(unit)} || {texts}, 0), {texts}"
+    texts = " || ".join(text_of(key) for key in keys)
+    order = f"ORDER BY pg_catalog.hashtextextended({text_of(unit)} || {texts}, 0), {texts}"
     before = f"sum(w.n) OVER (PARTITION BY {unit} {order} ROWS UNBOUNDED PRECEDING) - w.n"
     kept = f"LEAST(w.n, GREATEST(0, {rows} - ({before})))::bigint"
     columns = ", ".join(f"{key} AS {key[2:]}" for key in keys)

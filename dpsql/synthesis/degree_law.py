@@ -70,4 +70,4 @@ def draw_degrees(
     bins = rng.permutation(np.minimum(bins, len(starts)))
     low = np.array([0, *starts])[bins]
     width = np.concatenate([[1], ends - np.array(starts)])[bins]
-    return (low + (rng.random(parents) * width).astype(np.int64)).astype(np.int64)
+    return np.asarray(low + (rng.random(parents) * width).astype(np.int64), dtype=np.int64)

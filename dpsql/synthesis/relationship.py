@@ -124,7 +124,9 @@ def one_to_many(
         How children should be spread over parents of a type.
     """
     ones = None if without else np.ones(children, dtype=np.int64)
-    return Relationship(End(parents, degrees, most, wanted), End(children, ones, 1), children - without)
+    return Relationship(
+        End(parents, degrees, most, wanted), End(children, ones, 1), children - without
+    )
 
 
 def many_to_many(

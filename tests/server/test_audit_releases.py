@@ -53,8 +53,8 @@ noise.draw = draw
 #: Of a unit all rows count, whatever the bound says.
 NOT_BOUNDED = """
 import dpsql.statistics.tabulation as tabulation
-right = tabulation._bounded
-tabulation._bounded = lambda answer, query, rows: right(answer, query, 1000)
+right = tabulation.bounded
+tabulation.bounded = lambda answer, query, rows: right(answer, query, 1000)
 """
 
 

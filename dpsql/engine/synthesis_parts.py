@@ -1,0 +1,340 @@
+"""What a synthesis measures: tables, degrees and links, with their bounds and parts of the budget.
+
+Public facts only: what is measured is decided before any protected row is read, and costs what
+all parts together cost, under zero-concentrated differential privacy (PRIVACY.md section 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.engine.prepare import prepare
+from dpsql.engine.release import Admitted, admit
+from dpsql.engine.release_terms import Terms
+from dpsql.engine.request import Settings
+from dpsql.engine.synthesis_ask import MOST_ATTRIBUTES, Ask, Learned, Path, Statement, paths
+from dpsql.errors import InternalError, InvalidParameter, NotAnswerable
+from dpsql.relation import show_name
+from dpsql.synthesis.schema import Plan, Planned
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+    from dpsql.model import JoinQuery, Key
+    from dpsql.statistics.tabulation import Levels
+
+#: What parts weigh against each other when the budget is split.
+_TABLE, _LINK, _DEGREE, _COUNT = Fraction(4), Fraction(4), Fraction(1), Fraction(1, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An attribute of a statement: the columns that make it, and the texts of its levels."""
+
+    columns: tuple[tuple[Path, int], ...]
+    values: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """An admitted statement: the query, its levels, and the results of a unit that count."""
+
+    ask: Ask
+    query: JoinQuery
+    levels: tuple[Levels, ...]
+    axes: tuple[Axis, ...]
+    rows: int
+    relations: tuple[int, ...]
+    fingerprint: str
+    policies: str
+    roots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """The rows of one table: by what is learnt of them, or only how many there are."""
+
+    place: int
+    counted: Counted
+    share: Fraction = Fraction(0)
+
+    @property
+    def weight(self) -> Fraction:
+        """What it weighs."""
+        return _TABLE if self.counted.axes else _COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class DegreePart:
+    """How many children the parents of one reference have."""
+
+    place: int
+    reference: int
+    query: JoinQuery
+    bound: int
+    most: int
+    whole: bool
+    relations: tuple[int, ...]
+    fingerprint: str
+    roots: tuple[int, ...]
+    share: Fraction = Fraction(0)
+
+    @property
+    def weight(self) -> Fraction:
+        """What it weighs."""
+        return _DEGREE
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPart:
+    """The marginals across one reference; ``left`` axes are the parent's."""
+
+    place: int
+    reference: int
+    counted: Counted
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    share: Fraction = Fraction(0)
+
+    @property
+    def weight(self) -> Fraction:
+        """What it weighs."""
+        return _LINK
+
+
+Part = TablePart | DegreePart | LinkPart
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """``d_max``: how many rows of each table a privacy unit may have, by OID; and the default."""
+
+    rows: Mapping[int, int]
+    default: int
+
+    def of(self, planned: Planned) -> int:
+        """Return the bound of a table, 0 if there is none."""
+        return self.rows.get(planned.table.oid, self.default)
+
+
+class Parts:
+    """Admits every statement of a synthesis.
+
+    Parameters
+    ----------
+    plan : Plan
+    learnt : sequence
+        For each table what is learnt of it.
+    bounds : Bounds
+    settings, services : Settings, Services
+        Of the session.
+    through : mapping
+        For (table, reference): whether children belong to the unit of their parent by it.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        learnt: Sequence[tuple[Learned, ...]],
+        bounds: Bounds,
+        settings: Settings,
+        services: Services,
+        through: Mapping[tuple[int, int], bool],
+    ) -> None:
+        self.plan, self.learnt, self.bounds = plan, learnt, bounds
+        self.settings, self.services, self.through = settings, services, through
+        self.count = _count_name(services)
+        self.notes: list[str] = []
+
+    def all(self) -> list[Part]:
+        """Return the parts in the order in which they are measured."""
+        found: list[Part] = []
+        for place, planned in enumerate(self.plan.tables):
+            if planned.table.public:
+                continue
+            found.append(self.table(place))
+            for k in range(len(planned.references)):
+                found += self.link(place, k)
+        whole = sum((p.weight for p in found), Fraction(0))
+        return [replace(p, share=p.weight / whole) for p in found]
+
+    def table(self, place: int) -> TablePart:
+        """Admit the statement that counts a table."""
+        columns = [((), k) for k in range(len(self.learnt[place]))]
+        ask = Statement(self.plan, place, self.learnt, self.count).by(columns)
+        return TablePart(place, self._counted(ask, place))
+
+    def link(self, place: int, k: int) -> list[Part]:
+        """Admit what is asked of a reference; where nothing can be, links are random."""
+        if any(i.place == k and i.what.value == "parent" for i in self.learnt[place]):
+            return []
+        found: list[Part] = []
+        try:
+            found.append(self._degrees(place, k))
+        except NotAnswerable as error:
+            self._random(place, k, "the number of children of each parent", error)
+        reference = self.plan.tables[place].references[k]
+        if reference.parent == place:
+            self.notes.append(
+                f"{self._name(place, k)} refers to its own table: which row to is drawn at random"
+            )
+            return found
+        for near in (False, True):
+            try:
+                part = self._across(place, k, near=near)
+            except NotAnswerable as error:
+                if near:
+                    self._random(place, k, "what rows on both sides have in common", error)
+            else:
+                if part is not None:
+                    found.append(part)
+                break
+        return found
+
+    def _across(self, place: int, k: int, *, near: bool) -> LinkPart | None:
+        parent = self.plan.tables[place].references[k].parent
+        right = self._columns(place, k, near=near, room=MOST_ATTRIBUTES // 2)
+        left = [
+            ((k, *path), i)
+            for path, i in self._columns(parent, None, near=near, room=MOST_ATTRIBUTES // 2)
+        ]
+        if not left or not right:
+            return None
+        ask = Statement(self.plan, place, self.learnt, self.count).by([*left, *right])
+        counted = self._counted(ask, place)
+        ends = [axis.columns[0][0][:1] == (k,) for axis in counted.axes]
+        one = tuple(i for i, end in enumerate(ends) if end)
+        other = tuple(i for i, end in enumerate(ends) if not end)
+        return LinkPart(place, k, counted, one, other)
+
+    def _columns(
+        self, place: int, before: int | None, *, near: bool, room: int
+    ) -> list[tuple[Path, int]]:
+        found: list[tuple[Path, int]] = []
+        for path in paths(self.plan, place, before):
+            table = place
+            for step in path:
+                table = self.plan.tables[table].references[step].parent
+            if near and path:
+                break
+            columns = [
+                (path, i)
+                for i, item in enumerate(self.learnt[table])
+                if not (item.what.value == "missing" and not path and item.place == before)
+            ]
+            found += columns[: room - len(found)]
+        return found
+
+    def _degrees(self, place: int, k: int) -> DegreePart:
+        planned = self.plan.tables[place]
+        text = Statement(self.plan, place, self.learnt, self.count).children(k)
+        prepared = prepare(text, None, self.services)
+        (query,) = prepared.question.aggregates
+        whole = self.through.get((place, k), False)
+        most = bound = 1
+        if query.unit is not None:
+            children = self._bound(place)
+            most = children
+            bound = self._unit_parents(planned.references[k].parent) if whole else children
+        else:
+            most = self._bound(place, required=False) or 100
+        if planned.references[k].unique:
+            most = 1
+        return DegreePart(
+            place,
+            k,
+            query,
+            bound,
+            most,
+            whole,
+            prepared.relations,
+            prepared.fingerprint,
+            prepared.question.roots,
+        )
+
+    def _unit_parents(self, place: int) -> int:
+        """Bound the rows of a parent's table that a unit has, of which degrees are counted."""
+        part = self.table(place)
+        return part.counted.rows if cuts_off_query(part.counted.query) else 1
+
+    def _counted(self, ask: Ask, place: int) -> Counted:
+        services = self.services
+        bound = self._bound(place, required=False)
+        settings = replace(self.settings, max_rows_contributed=Fraction(bound))
+        if not ask.columns:
+            prepared = prepare(ask.text, None, services)
+            (query,) = prepared.question.aggregates
+            rows = 1
+            if cuts_off_query(query):
+                rows = self._bound(place)
+            relations, fingerprint = prepared.relations, prepared.fingerprint
+            roots = prepared.question.roots
+            return Counted(ask, query, (), (), rows, relations, fingerprint, "", roots)
+        try:
+            admitted = admit(ask.text, Terms(), settings, services)
+        except InvalidParameter:
+            if not bound:
+                self._bound(place)  # says it in the words of a synthesis
+            raise
+        return Counted(
+            ask,
+            admitted.question.counted,
+            admitted.released.attributes,
+            _axes(ask, admitted),
+            admitted.rows,
+            admitted.relations,
+            admitted.fingerprint,
+            admitted.policies,
+            admitted.question.roots,
+        )
+
+    def _bound(self, place: int, *, required: bool = True) -> int:
+        planned = self.plan.tables[place]
+        found = self.bounds.of(planned)
+        if found or not required:
+            return found
+        name = planned.table.name
+        raise InvalidParameter(
+            f"a privacy unit can have any number of rows in"
+            f" {show_name(planned.table.schema, name)}",
+            detail="Noise must hide all of them, so that their number has to be bounded.",
+            hint=f"Give d_max => '{{\"{name}\": 10}}', for example: of each unit as many rows are"
+            " learnt from.",
+        )
+
+    def _name(self, place: int, k: int) -> str:
+        planned = self.plan.tables[place]
+        columns = ", ".join(planned.references[k].key.columns)
+        return f"{show_name(planned.table.schema, planned.table.name)} ({columns})"
+
+    def _random(self, place: int, k: int, what: str, error: NotAnswerable) -> None:
+        self.notes.append(f"{what} by {self._name(place, k)} is not learnt: {error.message}")
+
+
+def cuts_off_query(query: JoinQuery) -> bool:
+    """Tell whether a privacy unit can have more results than one."""
+    return query.unit is not None and not query.determined_by(frozenset({query.unit}))
+
+
+def _axes(ask: Ask, admitted: Admitted) -> tuple[Axis, ...]:
+    """Tell which columns each attribute of the domain is made of, in the order of its keys."""
+    columns: dict[int, tuple[Path, int]] = {}
+    for asked, column in zip(admitted.question.sets, ask.columns, strict=True):
+        (part,) = asked.parts
+        columns[part.key] = column
+    found = []
+    for levels in admitted.released.attributes:
+        if levels.parts or any(key not in columns for key in levels.keys):
+            raise InternalError("levels of a synthesis are not those of its columns")
+        found.append(Axis(tuple(columns[key] for key in levels.keys), levels.values))
+    return tuple(found)
+
+
+def _count_name(services: Services) -> str:
+    found = services.database.execute(
+        "select quote_ident(n.nspname) as name from pg_extension as e"
+        " join pg_namespace as n on n.oid = e.extnamespace where e.extname = 'dpsql'"
+    )
+    return f"{found[0][0]}.dp_count"

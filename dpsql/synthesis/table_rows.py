@@ -1,0 +1,142 @@
+"""The rows of one synthetic table: which mechanism measures it, and what is sampled from that.
+
+Any mechanism whose measurements are residuals of marginals yields a distribution: a mixture of
+products (`dpsql.workload.mixture`) or a graphical model (`dpsql.workload.pgm`) is fitted to them.
+Post-processing of public values (PRIVACY.md section 2 (b)); a seeded generator protects nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.errors import InvalidParameter
+from dpsql.workload.candidates import make
+from dpsql.workload.domain import Domain
+from dpsql.workload.kronecker import Kronecker
+from dpsql.workload.marginals import Floats, attributes_of, cells, k_way
+from dpsql.workload.matrix import Identity, Total
+from dpsql.workload.mechanism import Budget, Mechanism
+from dpsql.workload.mixture import fit_mixture
+from dpsql.workload.mixture_rows import sample_rows
+from dpsql.workload.residual_bases import Integers
+from dpsql.workload.workload import Product, Workload
+
+#: Mechanisms that tables are measured by.
+METHODS = ("aim", "pairs", "residual_planner")
+#: Cells of the marginals that a table's mechanism is asked for, and how many marginals.
+MOST_CELLS = 20_000_000
+MOST_MARGINALS = 3_000
+
+
+def table_mechanism(
+    sizes: Sequence[int],
+    method: str,
+    rho: Fraction,
+    rows: int,
+    tick: Callable[[], None] = lambda: None,
+) -> Mechanism:
+    """Select what measures a table: all marginals of three attributes, or of two if they are many.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Levels of the attributes, one of which has several.
+    method : str
+        One of `METHODS`.
+    rho : Fraction
+        Zero-concentrated budget.
+    rows : int
+        By how many rows neighbours differ at most.
+    tick : callable
+        May raise to cancel.
+
+    Raises
+    ------
+    InvalidParameter
+        If the method is none, or cannot measure so many attributes or levels.
+    """
+    if method not in METHODS:
+        raise InvalidParameter(
+            f'parameter "method" must be one of {", ".join(METHODS)}', detail=f"Got {method}."
+        )
+    refused: InvalidParameter | None = None
+    for k in (3, 2, 1):
+        if k > len(sizes) and k > 1:
+            continue
+        masks = k_way(len(sizes), k)
+        if k > 1 and len(masks) > MOST_MARGINALS:
+            continue
+        if k > 1 and sum(cells(sizes, mask) for mask in masks) > MOST_CELLS:
+            continue
+        try:
+            return make(method, _workload(sizes, masks), Budget(2, rho, rows), tick)
+        except InvalidParameter as error:
+            refused = error
+    raise refused or InvalidParameter("a table has no attributes to measure")
+
+
+def _workload(sizes: Sequence[int], masks: Sequence[int]) -> Workload:
+    names = tuple(f"a{i}" for i in range(len(sizes)))
+    products = tuple(
+        Product(
+            Kronecker(
+                tuple(Identity(n) if mask >> i & 1 else Total(n) for i, n in enumerate(sizes))
+            )
+        )
+        for mask in masks
+    )
+    return Workload(Domain(names, tuple(sizes)), products)
+
+
+def table_rows(
+    mechanism: Mechanism,
+    measured: Sequence[Floats],
+    number: int | None,
+    seed: int,
+    tick: Callable[[], None] = lambda: None,
+) -> Integers:
+    """Sample rows from what was measured.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        Of `table_mechanism`.
+    measured : sequence of array
+        By it.
+    number : int, optional
+        How many rows; by default the noisy number of them, at least 0.
+    seed : int
+        Equal seeds give equal rows.
+    tick : callable
+        May raise to cancel.
+
+    Returns
+    -------
+    array of int32, shape (rows, attributes)
+        Levels, in random order.
+    """
+    model = fit_mixture(mechanism.residuals(measured), seed=seed, tick=tick)
+    wanted = max(0, round(model.total) if number is None else number)
+    rows = sample_rows(replace(model, total=float(wanted)), seed=seed, tick=tick)
+    order = np.random.default_rng([seed, 1]).permutation(len(rows))
+    tick()
+    return np.asarray(rows.astype(np.int32)[order])
+
+
+def noisy_total(mechanism: Mechanism, measured: Sequence[Floats]) -> float:
+    """Return the noisy number of rows."""
+    return float(mechanism.residuals(measured).values[0])
+
+
+def several(sizes: Sequence[int]) -> bool:
+    """Whether any attribute has more than one level: else a table is its number of rows."""
+    return any(n > 1 for n in sizes)
+
+
+def names_of(mask: int) -> tuple[int, ...]:
+    """List the attributes of a marginal."""
+    return attributes_of(mask)
