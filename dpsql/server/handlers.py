@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import InternalError, InvalidParameter, PermissionDenied
+from dpsql.errors import InternalError, InvalidParameter, NotAnswerable, PermissionDenied
 from dpsql.server import settings as read_settings
 from dpsql.server.session import Session
 
@@ -233,6 +233,28 @@ def plan_release(
     services = session.services(plpy)
     _, settings = read_settings.read(services.database)  # type: ignore[arg-type]
     return _as_texts(plan(_text(query), Terms.of(*terms), settings, services))
+
+
+def synthesis_step(plpy: Any, session: Session, *, job: int | None) -> bool:
+    """``dp.synthesis_step``: the next part of a synthesis, with the caller's rights."""
+    from dpsql.engine.synthesis_write import step
+    from dpsql.server.spi import sqlstate
+
+    services = session.services(plpy)
+    number = int(_text(job, "job"))
+    try:
+        return step(number, services, session.syntheses)
+    except plpy.SPIError as error:
+        state = sqlstate(error)
+        if state[:2] in ("PD", "40", "57"):
+            raise
+        # nothing but noisy numbers and public facts was read
+        raise NotAnswerable(
+            "the synthetic tables could not be written",
+            detail=f"{error}.",
+            hint=f"What was measured is kept: dp.synthesis_step({number}) goes on once the cause is"
+            " gone.",
+        ) from None
 
 
 def _text(query: Any, parameter: str = "query") -> Any:

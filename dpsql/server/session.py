@@ -33,6 +33,8 @@ class Session:
     charged: bool = False
     pending: Callable[[], None] | None = None
     database: SpiDatabase | None = None
+    # what one synthesis writes, which follows from its catalogue entry and is looked up by that
+    syntheses: dict[str, Any] = field(default_factory=dict)
 
     def services(self, plpy: Any) -> Services:
         """Wire the ports for one call."""

@@ -160,6 +160,26 @@ grant execute on function
     dp.drop_release(text)
 to dp_executor;
 
+-- Syntheses: written with the caller's rights; what these read and change is the caller's own.
+grant select on dp.syntheses to dp_analyst, dp_owner;
+grant execute on function
+    dp.synthesis_step(bigint),
+    dp.drop_synthesis(name),
+    dp.made_synthesis(oid, name, uuid),
+    dp.owns_synthesis(oid[], text[], uuid),
+    dp.own_synthesis(bigint),
+    dp.synthesis_tables(bigint),
+    dp.synthesis_begun(bigint, jsonb, boolean, integer[], name[]),
+    dp.synthesis_wrote(bigint, integer, bigint, bigint, bigint),
+    dp.synthesis_moved(bigint, text, integer, text[]),
+    dp.synthetic_tables(name),
+    dp.forget_syntheses(name, bigint),
+    dp.integers(bytea), dp.bigints(bytea), dp.floats(bytea),
+    dp.note(text)
+to dp_analyst, dp_owner;
+grant insert, select on dp.synthesis to dp_executor;
+grant execute on function dp.synthetic_tables(name) to dp_executor;
+
 -- What dp.run calls in the executor's name.
 grant execute on function
     dp.analyze(text),

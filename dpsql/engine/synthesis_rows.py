@@ -1,0 +1,266 @@
+"""Writes a batch of rows of a synthetic table by one statement, from arrays of numbers.
+
+Rows that a CHECK constraint would refuse are found before, by one statement too, and get the
+attributes of other rows of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsql.engine.synthesis_tables import TableDetails
+from dpsql.errors import NotAnswerable
+from dpsql.query.ir import literal
+from dpsql.relation import quote_identifier
+from dpsql.synthesis.assembling import Assembled
+from dpsql.synthesis.schema import Planned, Use
+from dpsql.synthesis.values import MISSING, Kind, Numbers
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+    from dpsql.workload.residual_bases import Integers
+
+#: Values of one statement, and rows.
+_VALUES = 1_000_000
+_ROWS = 50_000
+#: Rounds in which rows that a CHECK refuses get the attributes of others: first those of one other
+#: row together, then of one row each.
+_TOGETHER = 20
+_APART = 40
+_NUMBER = "dpsql row"
+
+
+def batch_rows(columns: int) -> int:
+    """Return how many rows a batch has."""
+    return max(1000, min(_ROWS, _VALUES // max(columns, 1)))
+
+
+def write(
+    place: int,
+    planned: Planned,
+    table: Assembled,
+    details: TableDetails,
+    start: int,
+    seed: int,
+    services: Services,
+) -> int:
+    """Write the batch that begins at a row.
+
+    Returns
+    -------
+    int
+        How many rows it has.
+
+    Raises
+    ------
+    NotAnswerable
+        When no row of the batch has attributes that satisfy a CHECK constraint.
+    """
+    stop = min(table.rows, start + batch_rows(len(table.columns)))
+    rows = np.arange(start, stop, dtype=np.int64)
+    numbers = {name: source.at(rows) for name, source in table.columns.items()}
+    kinds = {name: source.kind for name, source in table.columns.items()}
+    batch = _Batch(planned, details, kinds, services)
+    if details.checks:
+        rng = np.random.default_rng([seed, place, start, 3])
+        batch.satisfy(numbers, table.free, rng)
+    batch.insert(numbers, rows.size)
+    return int(rows.size)
+
+
+class _Batch:
+    """The statements of one table."""
+
+    def __init__(
+        self, planned: Planned, details: TableDetails, kinds: Mapping[str, Kind], services: Services
+    ) -> None:
+        self.planned = planned
+        self.details = details
+        self.kinds = kinds
+        self.services = services
+        self.uses = dict(planned.uses)
+
+    def insert(self, numbers: Mapping[str, Numbers], rows: int) -> None:
+        """Insert the rows."""
+        written = [name for name, use in self.planned.uses if name in numbers or use is Use.MISSING]
+        source, parameters = self._source(numbers, rows)
+        shown = ", ".join(
+            _value(self.kinds[name], f"r.{_column(n)}", f"l.{_column(n)}")
+            if name in numbers
+            else "NULL"
+            for name in written
+            for n in [_place(name, numbers)]
+        )
+        listed = ", ".join(quote_identifier(name) for name in written)
+        if not written:
+            insert = f"INSERT INTO {self.details.name} SELECT FROM generate_series(1, $1)"
+            self.services.database.execute(insert, [("int4", rows)])
+            return
+        self.services.database.execute(
+            f"WITH l AS MATERIALIZED ({self._levels(numbers)})"
+            f" INSERT INTO {self.details.name} ({listed}) OVERRIDING SYSTEM VALUE"
+            f" SELECT {shown} FROM l, {source}",
+            parameters,
+        )
+
+    def _source(
+        self, numbers: Mapping[str, Numbers], rows: int
+    ) -> tuple[str, list[tuple[str, object]]]:
+        """Return the FROM item of the numbers, and the parameters: numbers, then levels."""
+        calls, parameters = [], []
+        levels: list[tuple[str, object]] = []
+        for n, (name, array) in enumerate(numbers.items(), 1):
+            function, sent = _sent(self.kinds[name], array)
+            calls.append(f"dp.{function}(${n})")
+            parameters.append(("bytea", sent.tobytes()))
+            if self.kinds[name].form == "listed":
+                levels.append(("text[]", list(self.kinds[name].levels)))
+        names = ", ".join(_column(n) for n in range(len(numbers)))
+        if not numbers:
+            every = list(range(1, rows + 1))
+            return f"unnest(${1}) AS r({_quoted_number()})", [("int4[]", every)]
+        source = f"unnest({', '.join(calls)}) WITH ORDINALITY AS r({names}, {_quoted_number()})"
+        return source, [*parameters, *levels]
+
+    def _levels(self, numbers: Mapping[str, Numbers]) -> str:
+        """Return the query that has the levels of every column as arrays, once."""
+        shown = []
+        for n, name in enumerate(numbers):
+            kind = self.kinds[name]
+            if kind.form == "listed":
+                parameter = len(numbers) + len(shown) + 1
+                shown.append(f"CAST(${parameter} AS {kind.type_name}[]) AS {_column(n)}")
+        return f"SELECT {', '.join(shown) or 'NULL'}"
+
+    def satisfy(
+        self, numbers: dict[str, Numbers], free: tuple[str, ...], rng: np.random.Generator
+    ) -> None:
+        """Change rows in place until none breaks a CHECK constraint."""
+        total = next(iter(numbers.values())).size if numbers else 0
+        failed = self._failing(numbers)
+        if not failed:
+            return
+        broken = np.array(sorted(failed), dtype=np.int64)
+        good = np.setdiff1d(np.arange(total), broken)
+        for turn in range(_TOGETHER + _APART):
+            pool = good if good.size else np.arange(total)
+            if not free or (turn < _TOGETHER and not good.size):
+                continue
+            changed = {name: array[broken] for name, array in numbers.items()}
+            donors = rng.choice(pool, broken.size)
+            for name in free:
+                if turn >= _TOGETHER:
+                    donors = rng.choice(np.arange(total), broken.size)
+                changed[name] = numbers[name][donors]
+            still = self._failing(changed)
+            mended = np.ones(broken.size, dtype=bool)
+            mended[list(still)] = False
+            for name in free:
+                numbers[name][broken[mended]] = changed[name][mended]
+            good = np.concatenate([good, broken[mended]])
+            failed = {int(broken[n]): which for n, which in still.items()}
+            broken = broken[~mended]
+            if not broken.size:
+                return
+        name = self.details.checks[failed[int(broken[0])]][0]
+        table = self.planned.table
+        raise NotAnswerable(
+            f'no synthetic row of {table.name} satisfies the constraint "{name}"',
+            detail="Rows are generated without knowledge of it, and none of the levels that were"
+            " drawn in this batch can stand in for others.",
+            hint="Declare domains whose levels satisfy it, or drop the constraint on a copy.",
+        )
+
+    def _failing(self, numbers: Mapping[str, Numbers]) -> dict[int, int]:
+        """Return the rows that break a CHECK constraint, and the first that each breaks."""
+        rows = next(iter(numbers.values())).size if numbers else 0
+        if not rows:
+            return {}
+        source, parameters = self._source(numbers, rows)
+        inner = [f"r.{_quoted_number()}"]
+        for n, name in enumerate(self.details.types):
+            if name in self.details.generated:
+                continue
+            inner.append(f"{self._typed(name, numbers)} AS {quote_identifier(name)}")
+            del n
+        label = quote_identifier(self.planned.table.name)
+        query = f"SELECT {', '.join(inner)} FROM l, {source}"
+        if self.details.generated:
+            made = ", ".join(
+                f"CAST(({self.details.expressions[name]}) AS {self.details.types[name]})"
+                f" AS {quote_identifier(name)}"
+                for name in self.details.generated
+            )
+            query = f"SELECT {label}.*, {made} FROM ({query}) AS {label}"
+        cases = " ".join(
+            f"WHEN NOT coalesce(({expression}), true) THEN {n}"
+            for n, (_, expression) in enumerate(self.details.checks)
+        )
+        found = self.services.database.execute(
+            f"WITH l AS MATERIALIZED ({self._levels(numbers)})"
+            f" SELECT * FROM (SELECT {label}.{_quoted_number()} AS row, CASE {cases} END AS broken"
+            f" FROM ({query}) AS {label}) AS f WHERE f.broken IS NOT NULL",
+            parameters,
+        )
+        return {int(str(row)) - 1: int(str(which)) for row, which in found}
+
+    def _typed(self, name: str, numbers: Mapping[str, Numbers]) -> str:
+        if name in numbers:
+            n = _column(_place(name, numbers))
+            value = _value(self.kinds[name], f"r.{n}", f"l.{n}")
+        elif self.uses.get(name) is Use.DEFAULT:
+            value = self.details.expressions.get(name, "NULL")
+        else:
+            value = "NULL"
+        return f"CAST({value} AS {self.details.types[name]})"
+
+
+def _place(name: str, numbers: Mapping[str, Numbers]) -> int:
+    return list(numbers).index(name) if name in numbers else -1
+
+
+def _column(n: int) -> str:
+    return f"c{n}"
+
+
+def _quoted_number() -> str:
+    return quote_identifier(_NUMBER)
+
+
+def _sent(kind: Kind, array: Numbers) -> tuple[str, Integers | Numbers]:
+    """Return the function that reads the bytes of an array, and the array to be sent."""
+    if array.dtype.kind == "f":
+        return "floats", array.astype(np.float64)
+    if kind.form == "listed":
+        return "integers", np.where(array == MISSING, 0, array + 1).astype(np.int32)
+    return "bigints", array.astype(np.int64)
+
+
+def _value(kind: Kind, number: str, levels: str) -> str:
+    """Write the value of a number as SQL."""
+    if kind.form == "listed":
+        return f"{levels}[{number}]"
+    if kind.form == "numeric":
+        return f"({number} * {literal('1e-' + str(kind.scale))}::numeric)"
+    if kind.form == "text":
+        return f"({literal(kind.text)} || {number})"
+    if kind.form == "uuid":
+        return f"md5({literal(kind.text)} || {number})::uuid"
+    if kind.form == "bytes":
+        return f"decode(lpad(to_hex({number}), 16, '0'), 'hex')"
+    if kind.form == "date":
+        return f"(date '2000-01-01' + {number}::integer)"
+    if kind.form == "time":
+        return f"(time '00:00' + {number} * interval '1 microsecond')"
+    if kind.form in ("timestamp", "timestamptz"):
+        unit = "second" if kind.scale == 6 else "microsecond"
+        first = (
+            "timestamptz '2000-01-01 00:00:00+00'"
+            if kind.form == "timestamptz"
+            else "timestamp '2000-01-01'"
+        )
+        return f"({first} + {number} * interval '1 {unit}')"
+    return number

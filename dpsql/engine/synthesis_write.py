@@ -1,0 +1,267 @@
+"""Writes the tables of a synthesis, in parts that each are one transaction of the caller's.
+
+What was measured and how far the tables are is in ``dp.synthesis`` and ``dp.synthesis_table``;
+everything else follows from it (PRIVACY.md section 2: post-processing), so that whoever calls
+`step` again after a crash goes on where the last commit was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from dpsql.engine.synthesis_rows import write
+from dpsql.engine.synthesis_tables import (
+    TableDetails,
+    details_of,
+    public_rows,
+    read_details,
+    referenced,
+)
+from dpsql.engine.synthesis_target import make_schema, require_target
+from dpsql.errors import NotAnswerable, PermissionDenied
+from dpsql.synthesis.assembling import Assembled, assemble
+from dpsql.synthesis.keys import NoKey
+from dpsql.synthesis.schema import Plan
+from dpsql.synthesis.stored import plan_of
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+
+_JOB = """
+select s.target::text as target, s.state, s.settings::text as settings, s.plan::text as plan,
+  s.payload, s.seed, s.details::text as details, s.statements, s.epsilon::text as epsilon,
+  s.delta::text as delta, s.id, s.role_name::text as role_name,
+  (select r.oid from pg_roles as r where r.rolname = current_user) = dp.caller() as undisguised,
+  s.role_name = current_user as same
+  from dp.own_synthesis($1) as s
+"""
+
+
+@dataclass(slots=True)
+class Job:
+    """A synthesis as the catalogue has it."""
+
+    number: int
+    target: str
+    state: str
+    settings: dict[str, Any]
+    plan: Plan
+    payload: bytes
+    seed: int
+    details: list[TableDetails]
+    statements: int
+    epsilon: str
+    delta: str
+
+
+@dataclass(slots=True)
+class Kept:
+    """What one session keeps of the synthesis that it writes, so that it is generated once."""
+
+    identity: bytes
+    tables: list[Assembled]
+
+
+def step(job: int, services: Services, kept: MutableMapping[str, Kept], tell: bool = True) -> bool:
+    """Do the next part of a synthesis: make its tables, write a batch, make a key or an index.
+
+    Parameters
+    ----------
+    job : int
+        Its number in ``dp.synthesis``.
+    services : Services
+        With a database that has the caller's rights.
+    kept : mapping
+        The session's; one synthesis is kept.
+    tell : bool
+        Show notes to the caller.
+
+    Returns
+    -------
+    bool
+        Whether anything is left.
+    """
+    found = _read(job, services)
+    if found.state == "done":
+        return False
+    if found.state == "measured":
+        begin(found, services)
+        return True
+    if found.state == "writing":
+        _write_next(found, services, kept, tell)
+        return True
+    return _finish_next(found, services, kept)
+
+
+def _read(job: int, services: Services) -> Job:
+    row = services.database.execute(_JOB, [("int8", job)])[0]
+    if not row[-2] or not row[-1]:
+        raise PermissionDenied(
+            f"must be the role {row[11]} to go on with its synthesis",
+            detail="The tables belong to the role that began, and are written with its rights.",
+            hint=f"SET ROLE {row[11]};",
+        )
+    details = json.loads(str(row[6])) if row[6] is not None else []
+    return Job(
+        number=int(str(row[10])),
+        target=str(row[0]),
+        state=str(row[1]),
+        settings=json.loads(str(row[2])),
+        plan=plan_of(str(row[3])),
+        payload=bytes(row[4]),  # type: ignore[call-overload]
+        seed=int(str(row[5])),
+        details=[details_of(raw) for raw in details],
+        statements=int(str(row[7])),
+        epsilon=str(row[8]),
+        delta=str(row[9]),
+    )
+
+
+def begin(job: Job, services: Services) -> None:
+    """Make the schema and the empty tables; without keys and indexes."""
+    database = services.database
+    replace = bool(job.settings.get("replace"))
+    old = require_target(job.target, job.plan, replace, services)
+    made_before = database.execute(
+        "select coalesce(bool_or(t.made_schema), false) as made from dp.synthetic_tables($1) as t",
+        [("name", job.target)],
+    )[0][0]
+    if old:
+        database.execute(f"DROP TABLE {', '.join(old)}")
+    made = make_schema(job.target, services) or bool(made_before)
+    database.execute(
+        "select dp.forget_syntheses($1, $2) as forgotten",
+        [("name", job.target), ("int8", job.number)],
+    )
+    remark = f"synthetic, epsilon {job.epsilon}, delta {job.delta}"
+    details, notes = read_details(job.plan, job.target, remark, services)
+    for table, planned in zip(details, job.plan.tables, strict=True):
+        if not planned.table.public:
+            for statement in table.first:
+                database.execute(statement)
+    places = [n for n, p in enumerate(job.plan.tables) if not p.table.public]
+    database.execute(
+        "select dp.synthesis_begun($1, $2, $3, $4, $5) is null as done",
+        [
+            ("int8", job.number),
+            ("jsonb", json.dumps([table.as_json() for table in details])),
+            ("bool", made),
+            ("int4[]", places),
+            ("name[]", [job.plan.tables[n].table.name for n in places]),
+        ],
+    )
+    _move(job, "writing", 0, notes, services)
+    for note in notes:
+        services.note(note)
+
+
+def _move(job: Job, state: str, statements: int, notes: list[str], services: Services) -> None:
+    services.database.execute(
+        "select dp.synthesis_moved($1, $2, $3, $4) is null as done",
+        [("int8", job.number), ("text", state), ("int4", statements), ("text[]", notes)],
+    )
+
+
+def tables_of(
+    job: Job, services: Services, kept: MutableMapping[str, Kept], tell: bool
+) -> list[Assembled]:
+    """Return what is written, which is generated once a session.
+
+    Raises
+    ------
+    NotAnswerable
+        When a key cannot be made up.
+    """
+    digest = sha256(job.payload)
+    digest.update(f"{job.number} {job.seed} {job.target}".encode())
+    identity = digest.digest()
+    found = kept.get("synthesis")
+    if found is not None and found.identity == identity:
+        return found.tables
+    kept.clear()
+    from dpsql.engine.synthesis_generate import generate
+
+    generated = generate(job.plan, job.payload, job.seed, services.database.tick)
+    listings = {
+        place: public_rows(planned, referenced(job.plan, place), services)
+        for place, planned in enumerate(job.plan.tables)
+        if planned.table.public and referenced(job.plan, place)
+    }
+    bases = {n: details.base_types() for n, details in enumerate(job.details)}
+    try:
+        tables = assemble(job.plan, generated, listings, bases, job.seed, services.database.tick)
+    except NoKey as error:
+        raise NotAnswerable(
+            "a key of the synthetic tables cannot be made up", detail=f"{error}."
+        ) from None
+    if tell:
+        for table in tables:
+            for note in table.notes:
+                services.note(note)
+    kept["synthesis"] = Kept(identity, tables)
+    return tables
+
+
+def _write_next(job: Job, services: Services, kept: MutableMapping[str, Kept], tell: bool) -> None:
+    """Write the next batch, and say in the same transaction that it is there."""
+    tables = tables_of(job, services, kept, tell)
+    progress = services.database.execute(
+        "select t.place, t.rows, t.written from dp.synthesis_tables($1) as t",
+        [("int8", job.number)],
+    )
+    for place, rows, written in ((int(str(p)), r, int(str(w))) for p, r, w in progress):
+        table = tables[place]
+        if rows is not None and written >= table.rows:
+            continue
+        now = written
+        if written < table.rows:
+            now += write(
+                place,
+                job.plan.tables[place],
+                table,
+                job.details[place],
+                written,
+                job.seed,
+                services,
+            )
+        services.database.execute(
+            "select dp.synthesis_wrote($1, $2, $3, $4, $5) is null as done",
+            [
+                ("int8", job.number),
+                ("int4", place),
+                ("int8", table.rows),
+                ("int8", written),
+                ("int8", now),
+            ],
+        )
+        return
+    _move(job, "finishing", 0, [note for table in tables for note in table.notes], services)
+
+
+def statements_of(job: Job) -> list[str]:
+    """Return what is run once all rows are there: keys, indexes, comments, foreign keys, ANALYZE."""
+    own = [
+        details
+        for details, planned in zip(job.details, job.plan.tables, strict=True)
+        if not planned.table.public
+    ]
+    return [
+        *(statement for details in own for statement in details.last),
+        *(statement for details in own for statement in details.foreign),
+        *(f"ANALYZE {details.name}" for details in own),
+    ]
+
+
+def _finish_next(job: Job, services: Services, kept: MutableMapping[str, Kept]) -> bool:
+    kept.clear()
+    statements = statements_of(job)
+    if job.statements < len(statements):
+        services.database.execute(statements[job.statements])
+        _move(job, "finishing", job.statements + 1, [], services)
+        return True
+    _move(job, "done", len(statements), [], services)
+    return False

@@ -1,0 +1,162 @@
+"""Rows that must be different: move those that repeat others, and tell which cannot be moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsql.synthesis.hashing import Flags, Hashes, among, any_missing, hashed, repeats
+from dpsql.synthesis.values import Numbers
+from dpsql.workload.residual_bases import Integers
+
+_ROUNDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """A way to change some columns of rows.
+
+    Attributes
+    ----------
+    columns : frozenset of str
+    move : callable
+        Changes rows at random.
+    alternatives : callable, optional
+        All numbers that the one column can have, None: too many.
+    place : callable, optional
+        Gives rows these numbers.
+    """
+
+    columns: frozenset[str]
+    move: Callable[[Integers], None]
+    alternatives: Callable[[], Numbers | None] | None = None
+    place: Callable[[Integers, Numbers], None] | None = None
+
+
+def settle(
+    uniques: Sequence[tuple[str, ...]],
+    numbers: Callable[[str, Integers], Numbers],
+    movers: Sequence[Mover],
+    alive: Flags,
+    rng: np.random.Generator,
+    tick: Callable[[], None],
+) -> Integers:
+    """Move rows that repeat earlier ones until they repeat none.
+
+    Parameters
+    ----------
+    uniques : sequence of tuple of str
+        Sets of columns; rows with a NULL among them repeat none.
+    numbers : callable
+        The numbers of a column in some rows, as of now.
+    movers : sequence of Mover
+    alive : array of bool
+        Rows that exist.
+    rng : Generator
+    tick : callable
+
+    Returns
+    -------
+    array of int64
+        Rows that still repeat others.
+    """
+    taken: list[Hashes] = []
+    waiting = np.zeros(alive.size, dtype=bool)
+    found = []
+    for columns in uniques:
+        hashes, missing = _state(columns, numbers, np.arange(alive.size))
+        found.append((hashes, missing))
+        waiting |= repeats(hashes, missing | ~alive)
+    for hashes, missing in found:
+        taken.append(np.sort(hashes[alive & ~waiting & ~missing]))
+    rows = np.flatnonzero(waiting)
+    for turn in range(_ROUNDS):
+        tick()
+        # rows that were moved for one constraint may stay where the others let them
+        rows = _accept(rows, uniques, numbers, taken)
+        if not rows.size or not movers:
+            break
+        useful = [m for m in movers if m.columns & _broken(rows, uniques, numbers, taken)]
+        if not useful:
+            break
+        useful[turn % len(useful)].move(rows)
+    for columns, mover in _exhaustive(uniques, movers):
+        rows = _fill(rows, columns, mover, uniques, numbers, taken, rng)
+    return rows
+
+
+def _state(
+    columns: tuple[str, ...], numbers: Callable[[str, Integers], Numbers], rows: Integers
+) -> tuple[Hashes, Flags]:
+    found = [numbers(name, rows) for name in columns]
+    return hashed(found), any_missing(found)
+
+
+def _broken(
+    rows: Integers,
+    uniques: Sequence[tuple[str, ...]],
+    numbers: Callable[[str, Integers], Numbers],
+    taken: Sequence[Hashes],
+) -> set[str]:
+    """Return the columns of constraints that some of the rows break."""
+    result: set[str] = set()
+    for columns, there in zip(uniques, taken, strict=True):
+        hashes, missing = _state(columns, numbers, rows)
+        if ((among(hashes, there) & ~missing) | repeats(hashes, missing)).any():
+            result.update(columns)
+    return result
+
+
+def _accept(
+    rows: Integers,
+    uniques: Sequence[tuple[str, ...]],
+    numbers: Callable[[str, Integers], Numbers],
+    taken: list[Hashes],
+) -> Integers:
+    """Take in the rows that repeat none, and return the others."""
+    if not rows.size:
+        return rows
+    refused = np.zeros(rows.size, dtype=bool)
+    states = [_state(columns, numbers, rows) for columns in uniques]
+    for (hashes, missing), there in zip(states, taken, strict=True):
+        refused |= (among(hashes, there) & ~missing) | repeats(hashes, missing)
+    for n, (hashes, missing) in enumerate(states):
+        new = hashes[~refused & ~missing]
+        if new.size:
+            taken[n] = np.sort(np.concatenate([taken[n], new]))
+    return rows[refused]
+
+
+def _exhaustive(
+    uniques: Sequence[tuple[str, ...]], movers: Sequence[Mover]
+) -> list[tuple[tuple[str, ...], Mover]]:
+    """Return the single columns whose values can be listed."""
+    return [
+        (columns, mover)
+        for columns in uniques
+        for mover in movers
+        if len(columns) == 1 and mover.columns == set(columns) and mover.alternatives is not None
+    ]
+
+
+def _fill(
+    rows: Integers,
+    columns: tuple[str, ...],
+    mover: Mover,
+    uniques: Sequence[tuple[str, ...]],
+    numbers: Callable[[str, Integers], Numbers],
+    taken: list[Hashes],
+    rng: np.random.Generator,
+) -> Integers:
+    """Give the last rows the values that no row has."""
+    values = mover.alternatives() if mover.alternatives is not None else None
+    if values is None or mover.place is None or not rows.size:
+        return rows
+    there = taken[list(uniques).index(columns)]
+    unused = values[~among(hashed([values]), there)]
+    many = min(unused.size, rows.size)
+    if many:
+        mover.place(rows[:many], rng.permutation(unused)[:many])
+    return _accept(rows, uniques, numbers, taken)

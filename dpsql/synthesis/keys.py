@@ -1,0 +1,69 @@
+"""Keys that are made up: which kind a type has, and how many values it has room for."""
+
+from __future__ import annotations
+
+from dpsql.synthesis.values import Kind
+
+_SIZES = {"int2": 2**15 - 1, "int4": 2**31 - 1, "int8": 2**63 - 1, "float4": 2**24, "float8": 2**53}
+_MAX_DATES = 2_000_000
+_NAME_BYTES = 63
+
+
+class NoKey(Exception):
+    """No key can be made up; the text says why."""
+
+
+def made_up(base: str, modifier: int, label: str, rows: int, seed: int) -> Kind:
+    """Choose how keys of a column are made from 1, 2, ...
+
+    Parameters
+    ----------
+    base : str
+        Name of the column's base type, as ``pg_type`` has it.
+    modifier : int
+        Its ``atttypmod``, of the base type; -1: none.
+    label : str
+        What text keys begin with.
+    rows : int
+    seed : int
+
+    Raises
+    ------
+    NoKey
+        When the type has no kind, or fewer values than there are rows.
+    """
+    if base in _SIZES:
+        if rows > _SIZES[base]:
+            raise NoKey(f"the type has {_SIZES[base]} positive values, and there are {rows} rows")
+        return Kind("integer")
+    if base == "numeric":
+        digits = 1000 if modifier < 0 else ((modifier - 4) >> 16) - scale_of(modifier)
+        if len(str(rows)) > digits:
+            raise NoKey(f"the type has {digits} digits, and there are {rows} rows")
+        return Kind("integer")
+    if base in ("text", "varchar", "bpchar", "name", "citext"):
+        width = _NAME_BYTES if base == "name" else modifier - 4 if modifier >= 4 else 10**6
+        digits = len(str(rows))
+        if digits > width:
+            raise NoKey(f"the type has room for {width} characters, and there are {rows} rows")
+        fits = len(label.encode()) + 1 + digits <= width
+        return Kind("text", text=f"{label} " if fits else "")
+    if base == "uuid":
+        return Kind("uuid", text=f"{seed} {label} ")
+    if base == "bytea":
+        return Kind("bytes")
+    if base == "date":
+        if rows > _MAX_DATES:
+            raise NoKey(f"the type has {_MAX_DATES} days to choose from, and there are {rows} rows")
+        return Kind("date")
+    if base in ("timestamp", "timestamptz"):
+        return Kind(base, scale=6)
+    raise NoKey(
+        "its type is none of the integers, numeric, texts, uuid, bytea, date and timestamps"
+    )
+
+
+def scale_of(modifier: int) -> int:
+    """Read the scale in the modifier of a numeric type; it may be negative."""
+    scale = (modifier - 4) & 0x7FF
+    return scale - 0x800 if scale >= 0x400 else scale

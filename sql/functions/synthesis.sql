@@ -1,0 +1,212 @@
+-- Writing synthetic tables.  The tables are the caller's: every statement on them runs with his rights,
+-- and the functions here that have more touch the two tables of the catalogue only.
+
+-- Writes the next batch of a synthesis, or makes its next index; false when nothing is left.  What
+-- dp.synthesize repeats, committing in between; call it again to go on after a crash.
+-- Not pinned on purpose: a door to PL/Python, as in hook_door.sql.
+create or replace function dp.synthesis_step(job bigint)
+returns boolean
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_value';
+comment on function dp.synthesis_step(bigint) is
+    'writes the next part of a synthesis; false when it is complete';
+
+-- Internal: whether the caller is, or is a member of, the role of a synthesis; as dp.made_release.
+-- Security definer on purpose: reads the catalogue.
+create or replace function dp.made_synthesis(role_oid oid, role_name name, incarnation uuid)
+returns boolean
+language sql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (select from pg_roles as r
+                    where case when made_synthesis.incarnation = (select i.token from dp.ledger_incarnation as i)
+                               then r.oid = made_synthesis.role_oid else r.rolname = made_synthesis.role_name end
+                      and pg_has_role(dp.caller(), r.oid, 'usage'))
+$$;
+comment on function dp.made_synthesis(oid, name, uuid) is 'internal: whether a synthesis is the caller''s';
+
+-- Internal: whether the caller is a member of dp_owner and owns all protected relations of a synthesis.
+-- Security definer on purpose: reads the catalogue.
+create or replace function dp.owns_synthesis(relations oid[], protected text[], incarnation uuid)
+returns boolean
+language sql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select dp.caller_administers()
+       and coalesce(bool_and(c.oid is not null and pg_has_role(dp.caller(), c.relowner, 'usage')), false)
+      from unnest(protected) as u(name)
+      left join pg_class as c on c.oid = to_regclass(u.name)
+           and (c.oid = any (relations)
+                or owns_synthesis.incarnation is distinct from (select i.token from dp.ledger_incarnation as i))
+$$;
+comment on function dp.owns_synthesis(oid[], text[], uuid) is
+    'internal: whether the caller owns the protected relations of a synthesis';
+
+-- Internal: the caller's synthesis of that number, held until the transaction ends.
+-- Security definer on purpose: reads the catalogue.
+create or replace function dp.own_synthesis(job bigint)
+returns dp.synthesis
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_synthesis dp.synthesis;
+begin
+    select s.* into found_synthesis from dp.synthesis as s where s.id = job for update;
+    if not found or not dp.made_synthesis(found_synthesis.role_oid, found_synthesis.role_name,
+                                          found_synthesis.incarnation) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('there is no synthesis %s of yours', coalesce(job::text, 'NULL')),
+            detail = 'Whoever called dp.synthesize goes on with it.',
+            hint = 'SELECT id, target, state FROM dp.syntheses;';
+    end if;
+    return found_synthesis;
+end
+$$;
+comment on function dp.own_synthesis(bigint) is 'internal: a synthesis of the caller, locked';
+
+-- Internal: how far the tables of the caller's synthesis are.  Security definer on purpose, as below.
+create or replace function dp.synthesis_tables(job bigint)
+returns table (place integer, rows bigint, written bigint)
+language sql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select t.place, t.rows, t.written from dp.synthesis_table as t
+     where t.synthesis = (dp.own_synthesis(job)).id order by t.place
+$$;
+comment on function dp.synthesis_tables(bigint) is 'internal: progress of a synthesis';
+
+-- Internal: the tables are made, which names an array of their places, names, and the array's order.
+create or replace function dp.synthesis_begun(job bigint, details jsonb, made_schema boolean, places integer[], names name[])
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    own dp.synthesis := dp.own_synthesis(job);
+begin
+    update dp.synthesis as s
+       set state = 'writing', details = synthesis_begun.details, made_schema = synthesis_begun.made_schema
+     where s.id = own.id and s.state = 'measured';
+    if not found then
+        raise exception 'synthesis % has begun already', job;
+    end if;
+    insert into dp.synthesis_table (synthesis, place, schema_name, table_name, relation)
+    select own.id, u.place, own.target, u.name, to_regclass(format('%I.%I', own.target, u.name))
+      from unnest(places, names) as u(place, name);
+end
+$$;
+comment on function dp.synthesis_begun(bigint, jsonb, boolean, integer[], name[]) is
+    'internal: the tables of a synthesis are made';
+
+-- Internal: rows of a table were written, in the transaction of the caller.
+create or replace function dp.synthesis_wrote(job bigint, place integer, rows bigint, before bigint, written bigint)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    own dp.synthesis := dp.own_synthesis(job);
+begin
+    update dp.synthesis_table as t set rows = synthesis_wrote.rows, written = synthesis_wrote.written
+     where t.synthesis = own.id and t.place = synthesis_wrote.place and t.written = before;
+    if not found then
+        raise exception 'synthesis % is elsewhere', job;
+    end if;
+end
+$$;
+comment on function dp.synthesis_wrote(bigint, integer, bigint, bigint, bigint) is
+    'internal: rows of a synthetic table are written';
+
+-- Internal: state and number of finished statements.
+create or replace function dp.synthesis_moved(job bigint, state text, statements integer, notes text[])
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    own dp.synthesis := dp.own_synthesis(job);
+begin
+    update dp.synthesis as s
+       set state = synthesis_moved.state, statements = synthesis_moved.statements,
+           notes = s.notes || synthesis_moved.notes,
+           finished_at = case when synthesis_moved.state = 'done' then clock_timestamp() end
+     where s.id = own.id;
+end
+$$;
+comment on function dp.synthesis_moved(bigint, text, integer, text[]) is 'internal: how far a synthesis is';
+
+-- Internal: tables in a schema that syntheses of the caller made and that are still there.  By their
+-- OIDs, and by name in a restored database.
+create or replace function dp.synthetic_tables(target name)
+returns table (synthesis bigint, relation oid, made_schema boolean)
+language sql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select t.synthesis, c.oid, s.made_schema
+      from dp.synthesis as s
+      join dp.synthesis_table as t on t.synthesis = s.id
+      join pg_class as c on c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))
+           and (c.oid = t.relation or s.incarnation <> (select i.token from dp.ledger_incarnation as i))
+     where s.target = synthetic_tables.target
+       and dp.made_synthesis(s.role_oid, s.role_name, s.incarnation)
+$$;
+comment on function dp.synthetic_tables(name) is 'internal: tables that syntheses of the caller made';
+
+-- Internal: forgets syntheses of the caller into a schema: all, or those that wrote but for one.
+create or replace function dp.forget_syntheses(target name, but bigint default null)
+returns bigint
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    gone bigint[];
+begin
+    with forgotten as (
+        delete from dp.synthesis as s
+         where s.target = forget_syntheses.target and (but is null or s.id <> but and s.state <> 'measured')
+           and dp.made_synthesis(s.role_oid, s.role_name, s.incarnation)
+        returning s.id)
+    select coalesce(array_agg(f.id), '{}') into gone from forgotten as f;
+    delete from dp.synthesis_table as t where t.synthesis = any (gone);
+    return cardinality(gone);
+end
+$$;
+comment on function dp.forget_syntheses(name, bigint) is 'internal: forgets syntheses of the caller';
+
+-- Drops the tables of a synthesis with the caller's rights, its schema if the synthesis made that and
+-- nothing else is in it, and what was measured; what it cost stays spent.
+create or replace function dp.drop_synthesis(target name)
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    tables text;
+    made boolean;
+begin
+    select string_agg(format('%I.%I', n.nspname, c.relname), ', ' order by c.relname), bool_or(t.made_schema)
+      into tables, made
+      from dp.synthetic_tables(drop_synthesis.target) as t
+      join pg_class as c on c.oid = t.relation
+      join pg_namespace as n on n.oid = c.relnamespace;
+    if tables is not null then
+        execute 'drop table ' || tables;
+    end if;
+    if dp.forget_syntheses(drop_synthesis.target) = 0 then
+        raise exception using
+            errcode = 'PD040',
+            message = format('there is no synthesis %s of yours', coalesce(quote_ident(drop_synthesis.target), 'NULL')),
+            detail = 'Whoever called dp.synthesize can drop it.',
+            hint = 'SELECT id, target, state FROM dp.syntheses;';
+    end if;
+    if made and not exists (select from pg_depend as d
+                             where d.refclassid = 'pg_namespace'::regclass
+                               and d.refobjid = to_regnamespace(quote_ident(drop_synthesis.target))) then
+        execute format('drop schema %I', drop_synthesis.target);
+    end if;
+end
+$$;
+comment on function dp.drop_synthesis(name) is
+    'drops the tables that dp.synthesize made in a schema; what it cost stays spent; for who made them';
