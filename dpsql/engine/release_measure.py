@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dpsql.workload.mechanism import Mechanism
     from dpsql.workload.mechanism_aim import AimMechanism
     from dpsql.workload.residual_bases import Integers
+    from dpsql.workload.supply import Choice, Gaussian
 
 
 def measure(
@@ -35,26 +36,39 @@ def measure(
 
     The progress is told of measurements that are done, none of what is read for them.
     """
+    from dpsql.statistics.tabulation import tabulate
+
+    mechanism = priced.mechanism
+    query = admitted.question.counted
+    progress.budget(Fraction(0), mechanism.loss, mechanism.budget.order)
+    services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
+    table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
+    return measure_table(mechanism, table, services, progress, exact=priced.delta == 0)
+
+
+def measure_table(
+    mechanism: Mechanism,
+    table: Tabulation | Marginals,
+    services: Services,
+    progress: Progress,
+    *,
+    exact: bool = False,
+) -> list[Floats]:
+    """Measure every vector of a mechanism on counts that were read; ``exact`` noise is slow."""
     import numpy as np
 
     from dpsql.engine.release_noise import draw
-    from dpsql.statistics.tabulation import tabulate
     from dpsql.workload.marginals import attributes_of
     from dpsql.workload.mechanism_aim import AimMechanism
 
-    mechanism, order = priced.mechanism, priced.mechanism.budget.order
-    query = admitted.question.counted
-    whole, used = mechanism.loss, Fraction(0)
-    progress.budget(used, whole, order)
-    services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
-    table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
+    order, whole, used = mechanism.budget.order, mechanism.loss, Fraction(0)
     if isinstance(mechanism, AimMechanism):
         return _measure_adaptively(mechanism, table, services, progress)
     progress.rounds(0, len(mechanism.measurements))
     measured = []
     for k, measurement in enumerate(mechanism.measurements):
         exact_counts = table.marginal(attributes_of(measurement.mask))
-        noise = draw(services, order, measurement, exact=priced.delta == 0)
+        noise = draw(services, order, measurement, exact=exact)
         measured.append(np.asarray(mechanism.measure(k, exact_counts, noise)))
         used += measurement.loss
         progress.budget(used, whole, order, done=k + 1)
@@ -71,23 +85,13 @@ def _measure_adaptively(
 
     How many it has taken, and what they used, is post-processing of what they measured.
     """
-    from dpsql.core.mechanisms.exponential import choose
-    from dpsql.core.wide import gathered
-    from dpsql.engine.ticking import Ticking
     from dpsql.workload.marginals import attributes_of
-
-    noise = Ticking(services.noise, services.database.tick)
 
     class Data:
         def batch(self, masks: Sequence[int]) -> dict[int, Integers]:
             return {mask: table.marginal(attributes_of(mask)) for mask in masks}
 
-    def gaussian(variance: Fraction, count: int) -> Integers:
-        return gathered(noise.gaussians(variance, count), count)
-
-    def choose_exactly(scores: Sequence[int], rate: Fraction) -> int:
-        return choose(scores, rate, noise)
-
+    gaussian, choose_exactly = supply(services)
     before = Fraction(0)
 
     def tell(rounds: int, used: Fraction, budget: Fraction) -> None:
@@ -98,6 +102,23 @@ def _measure_adaptively(
         progress.budget(used, budget, 2, done=rounds, expected=expected)
 
     return mechanism.run(Data(), gaussian, choose_exactly, tell)
+
+
+def supply(services: Services) -> tuple[Gaussian, Choice]:
+    """Return the noise and the choices of adaptive mechanisms (`dpsql.workload.supply`)."""
+    from dpsql.core.mechanisms.exponential import choose
+    from dpsql.core.wide import gathered
+    from dpsql.engine.ticking import Ticking
+
+    noise = Ticking(services.noise, services.database.tick)
+
+    def gaussian(variance: Fraction, count: int) -> Integers:
+        return gathered(noise.gaussians(variance, count), count)
+
+    def choose_exactly(scores: Sequence[int], rate: Fraction) -> int:
+        return choose(scores, rate, noise)
+
+    return gaussian, choose_exactly
 
 
 def dump(measured: Sequence[Floats]) -> str:
