@@ -126,7 +126,9 @@ class _Table:
         self.uses = dict(planned.uses)
         self.notes: list[str] = []
         self.alive = np.ones(given.rows, dtype=bool)
-        self.codes = np.array(given.codes, dtype=np.int64).reshape(given.rows, -1)
+        self.codes = np.array(given.codes, dtype=np.int64).reshape(
+            given.rows, len(planned.attributes)
+        )
         self.parents = [np.array(p, dtype=np.int64) for p in given.parents]
         self.attributes = [
             self._attribute(attribute, levels)

@@ -175,7 +175,8 @@ grant execute on function
     dp.synthetic_tables(name),
     dp.forget_syntheses(name, bigint),
     dp.integers(bytea), dp.bigints(bytea), dp.floats(bytea),
-    dp.note(text)
+    -- to say something to oneself, and to the server log, as RAISE does
+    dp.note(text), dp.server_log(text)
 to dp_analyst, dp_owner;
 grant insert, select on dp.synthesis to dp_executor;
 grant execute on function dp.synthetic_tables(name) to dp_executor;
