@@ -23,6 +23,7 @@ class Command(IntEnum):
     SKETCH = 2
     RELEASE = 3
     PLAN = 4
+    SYNTHESIS = 5
 
 
 class Phase(IntEnum):

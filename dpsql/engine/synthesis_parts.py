@@ -105,6 +105,8 @@ class LinkPart:
 
 
 Part = TablePart | DegreePart | LinkPart
+#: The aggregate that statements count by.
+COUNT = "public.dp_count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class Parts:
     ) -> None:
         self.plan, self.learnt, self.bounds = plan, learnt, bounds
         self.settings, self.services, self.through = settings, services, through
-        self.count = _count_name(services)
+        self.count = COUNT
         self.notes: list[str] = []
 
     def all(self) -> list[Part]:
@@ -330,11 +332,3 @@ def _axes(ask: Ask, admitted: Admitted) -> tuple[Axis, ...]:
             raise InternalError("levels of a synthesis are not those of its columns")
         found.append(Axis(tuple(columns[key] for key in levels.keys), levels.values))
     return tuple(found)
-
-
-def _count_name(services: Services) -> str:
-    found = services.database.execute(
-        "select quote_ident(n.nspname) as name from pg_extension as e"
-        " join pg_namespace as n on n.oid = e.extnamespace where e.extname = 'dpsql'"
-    )
-    return f"{found[0][0]}.dp_count"

@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
@@ -30,7 +29,7 @@ from dpsql.errors import InvalidParameter, LedgerUnavailable, NotAnswerable
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
 from dpsql.relation import quote_identifier, show_name
-from dpsql.synthesis.schema import Plan, Planned
+from dpsql.synthesis.schema import Plan, Planned, Table
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -41,8 +40,8 @@ FEW_ROWS = 256
 #: Counts of single levels that are off by so many rows are worth a warning.
 _MUCH_NOISE = 200
 _STORE = """
-insert into dp.synthesis (target, role_name, role_oid, settings, plan, payload, seed, epsilon, delta,
-  relations, protected, spend, notes, incarnation)
+insert into dp.synthesis (target, role_name, role_oid, settings, plan, payload, seed, epsilon,
+  delta, relations, protected, spend, notes, incarnation)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
   (select i.token from dp.ledger_incarnation as i))
 returning id
@@ -252,12 +251,13 @@ class _Task:
         """Find the rows of a public table that the levels of a reference to it mean."""
         import numpy as np
 
-        from dpsql.engine.synthesis_tables import public_rows
+        from dpsql.engine.synthesis_public import public_rows
 
         reference = self.plan.tables[place].references[k]
         (column,) = reference.key.parent_columns
-        rows = public_rows(self.plan.tables[reference.parent], [column], self.services)[column]
-        at = {text: n for n, text in enumerate(rows)}
+        parent = self.plan.tables[reference.parent]
+        (texts,) = public_rows(parent, [quote_identifier(column)], self.services).texts
+        at = {text: n for n, text in enumerate(texts)}
         return np.array([at[text] for text in levels], dtype=np.int64)
 
     def _shown(self) -> list[dict[str, Any]]:
@@ -307,9 +307,7 @@ class _Task:
         price = together(self.rho, len(self.parts))
         roots = {root for part in self.parts for root in _statement(part).roots}
         names = ", ".join(
-            show_name(p.table.schema, p.table.name)
-            for p in self.plan.tables
-            if not p.table.public
+            show_name(p.table.schema, p.table.name) for p in self.plan.tables if not p.table.public
         )
         return Charge(
             role=role.oid,
@@ -401,12 +399,16 @@ def _stored(task: _Task, payload: bytes, spend: int, role: Role, services: Servi
             ("numeric", amount_text(task.settings.epsilon)),
             ("numeric", amount_text(task.settings.delta)),
             ("oid[]", [table.oid for table in private]),
-            ("text[]", [f"{quote_identifier(t.schema)}.{quote_identifier(t.name)}" for t in private]),
+            ("text[]", [_quoted(table) for table in private]),
             ("int8", spend),
             ("text[]", [*task.plan.notes, *task.notes]),
         ],
     )
     return int(str(rows[0][0]))
+
+
+def _quoted(table: Table) -> str:
+    return f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
 
 
 def _small(plan: Plan, planned: Planned, services: Services) -> list[int]:
@@ -416,7 +418,7 @@ def _small(plan: Plan, planned: Planned, services: Services) -> list[int]:
         parent = plan.tables[reference.parent].table
         if not parent.public or reference.nullable or len(reference.key.columns) > 1:
             continue
-        name = f"{quote_identifier(parent.schema)}.{quote_identifier(parent.name)}"
+        name = _quoted(parent)
         number = services.database.execute(
             f"SELECT count(*) AS n FROM (SELECT FROM {name} LIMIT {FEW_ROWS + 1}) AS t"
         )[0][0]
@@ -430,9 +432,9 @@ def _public(planned: Planned, learnt: Sequence[Learned], services: Services) -> 
     import numpy as np
 
     from dpsql.engine.synthesis_ask import expression
-    from dpsql.engine.synthesis_tables import public_texts
+    from dpsql.engine.synthesis_public import public_rows
 
-    columns = public_texts(planned, [expression(planned, item) for item in learnt], services)
+    columns = public_rows(planned, [expression(planned, item) for item in learnt], services)
     levels, codes = [], []
     for texts in columns.texts:
         known = {text: n for n, text in enumerate(dict.fromkeys(texts))}

@@ -235,6 +235,39 @@ def plan_release(
     return _as_texts(plan(_text(query), Terms.of(*terms), settings, services))
 
 
+def synthesize(
+    plpy: Any,
+    session: Session,
+    *,
+    target: str | None,
+    relations: Sequence[int | None] | None,
+    budget: Sequence[str | None],
+    method: str | None,
+    numbers: Sequence[str | None],
+    without: Sequence[str | None] | None,
+    bins: int | None,
+    replace: bool | None,
+) -> int:
+    """``dp.synthesize_query``: measure what synthetic tables are made of; the job's number."""
+    from dpsql.engine.synthesize import Wish, synthesize
+
+    services = session.services(plpy)
+    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    wish = Wish(
+        _text(target, "target"),
+        tuple(int(_text(oid, "relations")) for oid in _text(relations, "relations")),
+        budget[0],
+        budget[1],
+        _text(method, "method").lower(),
+        numbers[0],
+        numbers[1],
+        tuple(_text(name, "without") for name in without or ()),
+        int(_text(bins, "bins")),
+        bool(replace),
+    )
+    return synthesize(wish, role, settings, services, session.in_snapshot)
+
+
 def synthesis_step(plpy: Any, session: Session, *, job: int | None) -> bool:
     """``dp.synthesis_step``: the next part of a synthesis, with the caller's rights."""
     from dpsql.engine.synthesis_write import step

@@ -62,7 +62,7 @@ as $$
                 l.phase, false, null, null, null, null, null, null, null
            from locks as l
           order by l.pid, l.relation))
-    select v.pid, (array['refresh', 'sketch', 'release', 'plan'])[v.command], v.relation::regclass,
+    select v.pid, (array['refresh', 'sketch', 'release', 'plan', 'synthesis'])[v.command], v.relation::regclass,
            (array['waiting for another refresh', 'counting frequencies', 'counting boundaries', 'storing',
                   'building sketches', 'selecting a strategy', 'measuring', 'post-processing', 'publishing'])[v.phase],
            case when v.numbers then v.done end, case when v.numbers then v.total end,

@@ -1,6 +1,48 @@
 -- Writing synthetic tables.  The tables are the caller's: every statement on them runs with his rights,
 -- and the functions here that have more touch the two tables of the catalogue only.
 
+-- Makes a synthetic copy of relations in a schema: measures once, which is paid for, and then writes tables
+-- in batches that commit.  Calling it again after a crash goes on without paying: what was measured is found.
+-- Not pinned on purpose: a procedure that commits cannot be.  Every name is qualified.
+create or replace procedure dp.synthesize(
+    target text,
+    relations regclass[],
+    epsilon numeric default null,
+    delta numeric default null,
+    method text default 'aim',
+    d_max jsonb default null,
+    row_counts jsonb default null,
+    without text[] default '{}',
+    bins integer default 32,
+    replace boolean default false)
+language plpgsql security invoker
+as $$
+declare
+    job pg_catalog.int8;
+begin
+    job := dp.synthesize_query(
+        target, relations::pg_catalog._oid, epsilon::pg_catalog.text, delta::pg_catalog.text, method,
+        d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, replace);
+    commit;
+    while dp.synthesis_step(job) loop
+        commit;
+    end loop;
+end
+$$;
+comment on procedure dp.synthesize(text, regclass[], numeric, numeric, text, jsonb, jsonb, text[], integer, boolean) is
+    'makes a synthetic copy of relations in the schema target; d_max: rows of each relation that a privacy unit '
+    'may have; row_counts: declared numbers of rows; without: foreign keys to leave out; see docs/synthesis.md';
+
+-- Measures what the tables of a synthesis are made of, or finds it measured; the number of the job.
+create or replace function dp.synthesize_query(
+    target text, relations oid[], epsilon text, delta text, method text, d_max text, row_counts text,
+    without text[], bins integer, replace boolean)
+returns bigint
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_value';
+comment on function dp.synthesize_query(text, oid[], text, text, text, text, text, text[], integer, boolean) is
+    'internal: the part of dp.synthesize that reads and pays';
+
 -- Writes the next batch of a synthesis, or makes its next index; false when nothing is left.  What
 -- dp.synthesize repeats, committing in between; call it again to go on after a crash.
 -- Not pinned on purpose: a door to PL/Python, as in hook_door.sql.

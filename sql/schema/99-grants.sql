@@ -162,7 +162,11 @@ to dp_executor;
 
 -- Syntheses: written with the caller's rights; what these read and change is the caller's own.
 grant select on dp.syntheses to dp_analyst, dp_owner;
+grant execute on procedure
+    dp.synthesize(text, regclass[], numeric, numeric, text, jsonb, jsonb, text[], integer, boolean)
+to dp_analyst, dp_owner;
 grant execute on function
+    dp.synthesize_query(text, oid[], text, text, text, text, text, text[], integer, boolean),
     dp.synthesis_step(bigint),
     dp.drop_synthesis(name),
     dp.made_synthesis(oid, name, uuid),
