@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from dpsql.relation import show_name
+
 
 class Use(Enum):
     """How the values of a column come about."""
@@ -34,16 +36,23 @@ class Attribute:
     bins : tuple of str
         Where the expression numbers bins from 1: their edges, one more than there are bins, as
         texts of the column's type; a value of bin ``i`` lies in ``[bins[i - 1], bins[i])``.
+        Two equal edges are one bin of that one value; the last edge may be beyond the type.
+    nullable : bool
+        Whether NULL is one of the levels.
     """
 
     column: str
     expression: str
     bins: tuple[str, ...] = ()
+    nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; ``type_name`` as ``format_type`` writes it with its modifier."""
+    """A column of a table; ``type_name`` as ``format_type`` writes it with its modifier.
+
+    ``base`` is its type, or what a domain is over, as ``pg_type`` has it: ``int4``, ``varchar``.
+    """
 
     name: str
     number: int
@@ -52,6 +61,7 @@ class Column:
     default: str | None = None
     generated: bool = False
     identity: bool = False
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +71,22 @@ class Unique:
     name: str
     columns: tuple[str, ...]
     primary: bool = False
+    nulls_distinct: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """A foreign key; ``parent`` is the OID of what it references."""
+    """A foreign key; ``parent`` is the OID of what it references, ``parent_name`` is to be shown.
+
+    ``problem`` says why rows may violate it, which then is not copied.
+    """
 
     name: str
     columns: tuple[str, ...]
     parent: int
     parent_columns: tuple[str, ...]
+    parent_name: str = ""
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +106,15 @@ class Table:
     public: bool = False
     domains: tuple[Attribute, ...] = ()
 
+    @property
+    def shown(self) -> str:
+        """The qualified name for a person's eyes."""
+        return show_name(self.schema, self.name)
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name."""
+        return next(c for c in self.columns if c.name == name)
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
@@ -101,7 +126,7 @@ class Reference:
     parent : int
         Place of the referenced table in the plan; its own place for a self-reference.
     nullable : bool
-        Whether a row may have none.
+        Whether a row may have none: then all its columns are NULL.
     unique : bool
         Whether a parent has one child at most, by a constraint.
     """
@@ -125,16 +150,27 @@ class Planned:
         What is learnt; empty for a public table that nothing but keys is known of.
     references : tuple of Reference
         In the order in which links are generated; none of a public table.
+    implied : tuple of ForeignKey
+        Hold in the copy without links of their own, since the references do.
     """
 
     table: Table
     uses: tuple[tuple[str, Use], ...]
     attributes: tuple[Attribute, ...]
     references: tuple[Reference, ...] = ()
+    implied: tuple[ForeignKey, ...] = ()
+
+    def use(self, column: str) -> Use:
+        """Tell how the values of a column come about."""
+        return dict(self.uses)[column]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Tables, every parent before its children; public ones among them."""
+    """Tables, every parent before its children; public ones among them.
+
+    ``notes`` say what the copy does not have of the original, for whoever asks for it.
+    """
 
     tables: tuple[Planned, ...]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,231 @@
+"""What is learnt of a column: its values, or bins of its declared range.
+
+Each expression is one whose levels the analyser finds public (PRIVACY.md section 6): the column
+itself where its values are declared or its type lists them, else a CASE that numbers bins from 1.
+What lies beyond the range counts in the first or last bin, as sums clamp it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsql.errors import InvalidParameter
+from dpsql.query.ir import literal
+from dpsql.relation import MODIFIER, Column, Domain, Relation, base, quote_identifier
+from dpsql.synthesis.schema import Attribute, Table
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+
+DEFAULT_BINS = 32
+_INTEGERS = ("smallint", "integer", "bigint")
+_FLOATS = ("real", "double precision")
+_TIMESTAMPS = ("timestamp without time zone", "timestamp with time zone")
+#: Digits after the point that edges have beyond those of the ends, where the type does not say.
+_MORE_DIGITS = 3
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def attribute(
+    relation: Relation, column: Column, services: Services, bins: int
+) -> Attribute | None:
+    """Say what is learnt of a column of a protected relation; ``None``: nothing public is known.
+
+    Raises
+    ------
+    InvalidParameter
+        When a declared range of dates goes beyond the years that can be cut into bins.
+    """
+    name = quote_identifier(column.name)
+    domain = next((d for d in relation.domains if d.column == column.name), None)
+    if domain is None:
+        if column.type_name == "boolean" or services.catalog.enum(column.type_name) is not None:
+            return Attribute(column.name, name, nullable=not column.not_null)
+        return None
+    if domain.listed:
+        nullable = domain.includes_null
+        if domain.lower is None or len(domain.values) <= bins:
+            return Attribute(column.name, name, nullable=nullable)
+    else:
+        nullable = not column.not_null
+    edges = _edges(relation, column, domain, bins)
+    return Attribute(
+        column.name, _numbered(name, column.type_name, edges, nullable), edges, nullable
+    )
+
+
+def _edges(relation: Relation, column: Column, domain: Domain, bins: int) -> tuple[str, ...]:
+    low, high = str(domain.lower), str(domain.upper)
+    try:
+        return edges(column.type_name, low, high, bins, domain.values if domain.listed else ())
+    except (ValueError, OverflowError):
+        raise InvalidParameter(
+            f"the range of column {column.name} of relation {relation.shown} cannot be cut into"
+            " bins",
+            detail=f"It goes from {low} to {high}; dates and times are cut in the years 1 to 9999.",
+            hint="Let its owner declare a smaller range: SELECT dp.set_domain("
+            f"{literal(relation.shown)}, {literal(column.name)}, ...);",
+        ) from None
+
+
+def edges(
+    type_name: str, low: str, high: str, bins: int, members: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Cut a range into bins of equal width.
+
+    Parameters
+    ----------
+    type_name : str
+        As ``format_type`` writes it.
+    low, high : str
+        The ends, both within the range, as the type prints them.
+    bins : int
+        How many there are at most.
+    members : sequence of str
+        All values of a range with steps, in order: bins begin with some of them.
+
+    Returns
+    -------
+    tuple of str
+        Increasing, one more than there are bins; the last is beyond every value, but for types
+        whose values are dense, where it is the upper end.  A range of one value of such a type
+        is two equal edges.
+    """
+    kind = base(type_name)
+    if kind in _INTEGERS or kind == "numeric":
+        scale = _scale(type_name, low, high, bins)
+        unit = Fraction(1, 10**scale)
+        return _decimals(Fraction(low), Fraction(high), unit, scale, bins, members)
+    if kind in _FLOATS:
+        return _floats(kind, Fraction(low), Fraction(high), bins)
+    if kind == "date":
+        days = [date.fromisoformat(m) for m in (low, high)]
+        first, last = (d.toordinal() for d in days)
+        starts = (
+            [date.fromisoformat(m).toordinal() for m in _chosen(members, bins)]
+            if members
+            else _starts(first, last - first + 1, bins)
+        )
+        return tuple(date.fromordinal(n).isoformat() for n in [*starts, last + 1])
+    if kind in _TIMESTAMPS:
+        one, other = datetime.fromisoformat(low), datetime.fromisoformat(high)
+        width = (other - one) // _MICROSECOND
+        steps = [*sorted({width * i // bins for i in range(bins)}), width]
+        return tuple((one + s * _MICROSECOND).isoformat(" ") for s in steps)
+    raise ValueError(type_name)
+
+
+def _scale(type_name: str, low: str, high: str, bins: int) -> int:
+    """Return the digits after the point that values have, or that edges get."""
+    if base(type_name) in _INTEGERS:
+        return 0
+    found = MODIFIER.search(type_name)
+    if found is not None:
+        parts = found[1].split(",")
+        return max(int(parts[1]), 0) if len(parts) > 1 else 0
+    ends = [Decimal(low), Decimal(high)]
+    shown = max(max(-int(e.as_tuple().exponent), 0) for e in ends)
+    width = (ends[1] - ends[0]) / bins
+    return shown + _MORE_DIGITS + (max(-width.adjusted(), 0) if width else 0)
+
+
+def _chosen(members: Sequence[str], bins: int) -> list[str]:
+    count = min(bins, len(members))
+    return [members[len(members) * i // count] for i in range(count)]
+
+
+def _starts(first: int, count: int, bins: int) -> list[int]:
+    """Where bins begin among consecutive whole numbers."""
+    number = min(bins, count)
+    return [first + count * i // number for i in range(number)]
+
+
+def _decimals(
+    low: Fraction, high: Fraction, unit: Fraction, scale: int, bins: int, members: Sequence[str]
+) -> tuple[str, ...]:
+    if members:
+        starts = [Fraction(m) for m in _chosen(members, bins)]
+    else:
+        count = math.floor((high - low) / unit) + 1
+        starts = [low + unit * n for n in _starts(0, count, bins)]
+    return tuple(_decimal(e, scale) for e in [*starts, high + unit])
+
+
+def _decimal(value: Fraction, scale: int) -> str:
+    whole = round(value * 10**scale)
+    if not scale:
+        return str(whole)
+    sign, digits = "-" if whole < 0 else "", str(abs(whole)).rjust(scale + 1, "0")
+    return f"{sign}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def _floats(kind: str, low: Fraction, high: Fraction, bins: int) -> tuple[str, ...]:
+    cut: Callable[[Fraction], float] = float if kind != "real" else _single
+    found = sorted({cut(low + (high - low) * i / bins) for i in range(bins + 1)})
+    return tuple(repr(e) for e in (found if len(found) > 1 else found * 2))
+
+
+def _single(value: Fraction) -> float:
+    return float(np.float32(float(value)))
+
+
+def _numbered(name: str, type_name: str, found: Sequence[str], nullable: bool) -> str:
+    """Write a CASE that numbers bins, with few comparisons for each value."""
+    plain = base(type_name)
+    inner = [f"CAST({literal(e)} AS {plain})" for e in found[1:-1]]
+    number = _branch(name, inner, 1)
+    if not nullable and inner:
+        return number
+    return f"CASE WHEN {name} IS NULL THEN NULL ELSE {number} END"
+
+
+def _branch(name: str, inner: Sequence[str], first: int) -> str:
+    if not inner:
+        return str(first)
+    middle = len(inner) // 2
+    below = _branch(name, inner[:middle], first)
+    above = _branch(name, inner[middle + 1 :], first + middle + 1)
+    return f"CASE WHEN {name} < {inner[middle]} THEN {below} ELSE {above} END"
+
+
+def of_public(
+    table: Table, relation: Relation, services: Services, bins: int
+) -> tuple[Attribute, ...]:
+    """Say which columns of a public table attributes are made of: those of few values.
+
+    Reads its rows, which are public.  Keys and columns that lead on are left out.
+    """
+    keys = {c for unique in table.uniques if len(unique.columns) == 1 for c in unique.columns}
+    keys |= {c for key in table.foreign_keys for c in key.columns}
+    able = [c for c in relation.columns if c.name not in keys and _countable(c, services)]
+    if not able:
+        return ()
+    counts = ", ".join(
+        f"(SELECT json_build_array(count(*), coalesce(bool_or(d.v IS NULL), false)) FROM"
+        f" (SELECT DISTINCT {quote_identifier(c.name)} AS v FROM {relation.sql} LIMIT {bins + 2})"
+        f" AS d) AS n{n}"
+        for n, c in enumerate(able)
+    )
+    found = services.database.execute(f"SELECT {counts}")[0]
+    result = []
+    for column, text in zip(able, found, strict=True):
+        number, nulls = json.loads(str(text))
+        if 0 < number - nulls <= bins:
+            name = quote_identifier(column.name)
+            result.append(Attribute(column.name, name, nullable=nulls))
+    return tuple(result)
+
+
+def _countable(column: Column, services: Services) -> bool:
+    known = (*_INTEGERS, "numeric", "text", "character varying", "bpchar", "boolean", "date")
+    if base(column.type_name) in known:
+        return True
+    return services.catalog.enum(column.type_name) is not None

@@ -1,0 +1,192 @@
+"""How the values of each column of a copy come about.
+
+A foreign key's columns are its parent's, keys are made up, levels of public domains are drawn; of
+all else nothing public is known, so that it is NULL or its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpsql.errors import MissingDeclaration
+from dpsql.synthesis.plan_keys import Keys
+from dpsql.synthesis.schema import Attribute, Column, Table, Unique, Use
+
+_INTEGERS = ("int2", "int4", "int8")
+_TEXTS = ("text", "varchar", "bpchar", "name", "citext")
+#: Types of which different values are made from 1, 2, ...
+MADE_UP = frozenset(
+    (*_INTEGERS, *_TEXTS, "numeric", "uuid", "date", "timestamp", "timestamptz", "bytea")
+)
+_MEMBERS = {
+    **dict.fromkeys(("int2", "int4", "int8", "numeric", "float4", "float8"), "0, 100"),
+    **dict.fromkeys(("text", "varchar", "bpchar"), "array['a', 'b']"),
+    "date": "date '2000-01-01', date '2000-12-31'",
+    "timestamp": "'2000-01-01', '2000-12-31'",
+    "timestamptz": "'2000-01-01', '2000-12-31'",
+    "uuid": "array['00000000-0000-0000-0000-000000000000']",
+}
+
+
+def uses(table: Table, keys: Keys) -> tuple[dict[str, Use], list[str]]:
+    """Choose a use for each column of a protected table.
+
+    Returns
+    -------
+    dict
+        In the order of the columns.
+    list of str
+        Notes for whoever asks for the copy.
+
+    Raises
+    ------
+    MissingDeclaration
+        When a column can be neither NULL nor drawn nor made up, with the statements that declare
+        domains.
+    """
+    known = {a.column: a for a in table.domains}
+    found: dict[str, Use] = {}
+    for column in table.columns:
+        if column.generated:
+            found[column.name] = Use.GENERATED
+    found.update((c, Use.REFERENCE) for k in keys.linked for c in k.columns)
+    found.update((c, Use.MISSING) for c in keys.missing)
+    notes: list[str] = []
+    for unique in sorted(table.uniques, key=lambda u: (not u.primary, len(u.columns))):
+        notes.extend(_made_up(table, unique, known, found))
+    refused = []
+    for column in table.columns:
+        if column.name in found:
+            continue
+        if column.name in known:
+            found[column.name] = Use.ATTRIBUTE
+            notes.extend(_about_nulls(table, column, known[column.name]))
+        elif not column.not_null:
+            found[column.name] = Use.MISSING
+            notes.append(
+                f"column {column.name} of {table.shown} is NULL in every row: nothing public is"
+                f" known of its values{_way(table, column, '; ')}"
+            )
+        elif column.identity or _numbered(column):
+            found[column.name] = Use.KEY if column.base in _INTEGERS else Use.DEFAULT
+        elif column.default is not None:
+            found[column.name] = Use.DEFAULT
+            notes.append(
+                f"column {column.name} of {table.shown} has its default in every row: nothing"
+                f" public is known of its values{_way(table, column, '; ')}"
+            )
+        else:
+            refused.append(column)
+    if refused:
+        raise _undeclared(table, refused)
+    return {c.name: found[c.name] for c in table.columns}, notes
+
+
+def uses_of_public(table: Table) -> dict[str, Use]:
+    """Tell what is known of the columns of a public table, which is not copied."""
+    known = {a.column for a in table.domains}
+    alone = {u.columns[0] for u in table.uniques if len(u.columns) == 1}
+    return {
+        c.name: Use.ATTRIBUTE if c.name in known else Use.KEY if c.name in alone else Use.MISSING
+        for c in table.columns
+    }
+
+
+def _made_up(
+    table: Table, unique: Unique, known: dict[str, Attribute], found: dict[str, Use]
+) -> Iterable[str]:
+    """Make values up where those of a key must differ and nothing else makes them differ."""
+    rest = [table.column(c) for c in unique.columns if c not in found]
+    able = [c for c in rest if c.base in MADE_UP]
+    unknown = [c for c in able if c.name not in known]
+    taken = {found[c] for c in unique.columns if c in found}
+    if not rest or (Use.MISSING in taken and unique.nulls_distinct):
+        return []
+    if unique.primary:
+        chosen = unknown
+    else:
+        chosen = [c for c in unknown if c.not_null]
+        if not chosen and Use.KEY not in taken:
+            chosen = unknown[-1:]
+    if not chosen and Use.KEY not in taken:
+        if len(unique.columns) == 1:
+            chosen = able
+        elif unique.primary:
+            chosen = [c for c in able if c.base in _INTEGERS][-1:]
+    found.update((c.name, Use.KEY) for c in chosen)
+    notes = [
+        f"column {c.name} of {table.shown} is made up, since {unique.name} has it: its declared"
+        " values are not drawn"
+        for c in chosen
+        if c.name in known
+    ]
+    if not chosen and Use.KEY not in taken and all(c.name in known for c in rest):
+        notes.append(
+            f"rows of {table.shown} that would be equal in {', '.join(unique.columns)} are copied"
+            f" once ({unique.name})"
+        )
+    return notes
+
+
+def _about_nulls(table: Table, column: Column, attribute: Attribute) -> Iterable[str]:
+    if column.not_null or attribute.nullable:
+        return
+    yield (
+        f"column {column.name} of {table.shown} is NULL in no row, and nothing is learnt of rows"
+        " where it is: its declared domain has no NULL (includes_null => true)"
+    )
+
+
+def _numbered(column: Column) -> bool:
+    return column.default is not None and column.default.startswith("nextval(")
+
+
+def _way(table: Table, column: Column, before: str = "") -> str:
+    """Write the call that declares a column's domain, if there can be one."""
+    # a domain over a type has another name than the type, and cannot have declared values
+    if column.base not in _MEMBERS or not _plain(column):
+        return ""
+    return (
+        f"{before}SELECT dp.set_domain({_text(table.shown)}, {_text(column.name)},"
+        f" {_MEMBERS[column.base]});"
+    )
+
+
+_NAMES = {
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+    "float8": "double precision",
+    "varchar": "character varying",
+    "bpchar": "character",
+    "timestamp": "timestamp",
+    "timestamptz": "timestamp",
+}
+
+
+def _plain(column: Column) -> bool:
+    name = _NAMES.get(column.base, column.base)
+    return column.type_name == name or column.type_name.startswith((f"{name}(", f"{name} "))
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _undeclared(table: Table, refused: list[Column]) -> MissingDeclaration:
+    several = len(refused) > 1
+    names = ", ".join(c.name for c in refused)
+    hints = [_way(table, c) for c in refused]
+    hints += [
+        f"ALTER TABLE {table.shown} ALTER COLUMN {c.name} DROP NOT NULL; -- or SET DEFAULT ..."
+        for c, hint in zip(refused, hints, strict=True)
+        if not hint
+    ]
+    return MissingDeclaration(
+        f"{'columns' if several else 'column'} {names} of relation {table.shown}"
+        f" {'have' if several else 'has'} no public values",
+        detail="A copy draws values of declared domains, enums and booleans; these columns can be"
+        " neither NULL nor made up, and have no default.",
+        hint="Let the owner say which values there are: " + " ".join(h for h in hints if h),
+    )
