@@ -22,7 +22,7 @@ from dpsql.synthesis.schema import Plan, Planned
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
-    from dpsql.model import JoinQuery, Key
+    from dpsql.model import JoinQuery, Key, Question
     from dpsql.statistics.tabulation import Levels
 
 #: What parts weigh against each other when the budget is split.
@@ -231,15 +231,19 @@ class Parts:
 
     def _degrees(self, place: int, k: int) -> DegreePart:
         planned = self.plan.tables[place]
-        text = Statement(self.plan, place, self.learnt, self.count).children(k)
+        statement = Statement(self.plan, place, self.learnt, self.count)
+        whole, parents = self.through.get((place, k), False), 0
+        text = statement.children(k)
+        if whole:
+            parents = self._unit_parents(planned.references[k].parent)
+        if parents == 1:
+            text = statement.by([]).text  # a parent is a unit: its key is no group
         prepared = prepare(text, None, self.services)
-        (query,) = prepared.question.aggregates
-        whole = self.through.get((place, k), False)
+        query = _count_of(prepared.question)
         most = bound = 1
         if query.unit is not None:
-            children = self._bound(place)
-            most = children
-            bound = self._unit_parents(planned.references[k].parent) if whole else children
+            most = self._bound(place)
+            bound = parents if whole else most
         else:
             most = self._bound(place, required=False) or 100
         if planned.references[k].unique:
@@ -267,7 +271,7 @@ class Parts:
         settings = replace(self.settings, max_rows_contributed=Fraction(bound))
         if not ask.columns:
             prepared = prepare(ask.text, None, services)
-            (query,) = prepared.question.aggregates
+            query = _count_of(prepared.question)
             rows = 1
             if cuts_off_query(query):
                 rows = self._bound(place)
@@ -332,3 +336,8 @@ def _axes(ask: Ask, admitted: Admitted) -> tuple[Axis, ...]:
             raise InternalError("levels of a synthesis are not those of its columns")
         found.append(Axis(tuple(columns[key] for key in levels.keys), levels.values))
     return tuple(found)
+
+
+def _count_of(question: Question) -> JoinQuery:
+    """Return the count that a statement asks for, which is not that of a selection of groups."""
+    return question.aggregates[question.vectors[0] if question.vectors else 0]

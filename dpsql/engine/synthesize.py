@@ -70,6 +70,8 @@ class Wish:
         Foreign keys that are not copied.
     bins : int
         Into how many bins declared ranges are cut.
+    placeholders : bool
+        Whether values are made up where nothing public is known of them.
     replace : bool
         Whether what an earlier synthesis made is dropped.
     """
@@ -83,6 +85,7 @@ class Wish:
     row_counts: str | None = None
     without: tuple[str, ...] = ()
     bins: int = 32
+    placeholders: bool = False
     replace: bool = False
 
     def settings(self, own: Settings) -> Settings:
@@ -113,7 +116,7 @@ def synthesize(
 
     settings = wish.settings(own)
     tables = read_schema(wish.relations, services, bins=wish.bins)
-    plan = planned(tables, leave_out=wish.without)
+    plan = planned(tables, leave_out=wish.without, placeholders=wish.placeholders)
     units = units_of([p.table for p in plan.tables], services)
     require_target(wish.target, plan, wish.replace, services)
     task = _Task(wish, plan, units, settings, services)

@@ -246,6 +246,7 @@ def synthesize(
     numbers: Sequence[str | None],
     without: Sequence[str | None] | None,
     bins: int | None,
+    placeholders: bool | None,
     replace: bool | None,
 ) -> int:
     """``dp.synthesize_query``: measure what synthetic tables are made of; the job's number."""
@@ -263,6 +264,7 @@ def synthesize(
         numbers[1],
         tuple(_text(name, "without") for name in without or ()),
         int(_text(bins, "bins")),
+        bool(placeholders),
         bool(replace),
     )
     return synthesize(wish, role, settings, services, session.in_snapshot)

@@ -35,7 +35,8 @@ def degree_histogram(
     Parameters
     ----------
     query : JoinQuery
-        Counts children by the columns that reference their parents, none of them NULL.
+        Counts children by the columns that reference their parents, none of them NULL; or by
+        nothing, where each unit is one parent.
     starts : sequence of int
         The least degree of each bin, ascending, from 1.
     bound : int
@@ -57,6 +58,8 @@ def degree_histogram(
     answer = f"SELECT * FROM ({writer.answer(tuple(dict.fromkeys(counted.groups)))}) AS w"
     keys = ", ".join(f"d.a{a}" for a in query.groups)
     if query.unit is None:
+        parents = f"SELECT d.n FROM ({answer}) AS d"
+    elif not query.groups:
         parents = f"SELECT d.n FROM ({answer}) AS d"
     elif whole:
         parents = _first_parents(answer, query, bound)

@@ -28,8 +28,12 @@ _MEMBERS = {
 }
 
 
-def uses(table: Table, keys: Keys) -> tuple[dict[str, Use], list[str]]:
+def uses(
+    table: Table, keys: Keys, *, placeholders: bool = False
+) -> tuple[dict[str, Use], list[str]]:
     """Choose a use for each column of a protected table.
+
+    With ``placeholders`` values are made up where nothing public is known and there can be no NULL.
 
     Returns
     -------
@@ -74,6 +78,12 @@ def uses(table: Table, keys: Keys) -> tuple[dict[str, Use], list[str]]:
             notes.append(
                 f"column {column.name} of {table.shown} has its default in every row: nothing"
                 f" public is known of its values{_way(table, column, '; ')}"
+            )
+        elif placeholders and column.base in MADE_UP:
+            found[column.name] = Use.KEY
+            notes.append(
+                f"column {column.name} of {table.shown} is made up: nothing public is known of its"
+                f" values{_way(table, column, '; ')}"
             )
         else:
             refused.append(column)
@@ -188,5 +198,7 @@ def _undeclared(table: Table, refused: list[Column]) -> MissingDeclaration:
         f" {'have' if several else 'has'} no public values",
         detail="A copy draws values of declared domains, enums and booleans; these columns can be"
         " neither NULL nor made up, and have no default.",
-        hint="Let the owner say which values there are: " + " ".join(h for h in hints if h),
+        hint="Let the owner say which values there are: "
+        + " ".join(h for h in hints if h)
+        + " Or call it with placeholders => true, which makes values up.",
     )

@@ -14,7 +14,9 @@ from dpsql.synthesis.plan_keys import Keys, choose, named, require_known
 from dpsql.synthesis.schema import ForeignKey, Plan, Planned, Reference, Table, Use
 
 
-def planned(tables: Sequence[Table], *, leave_out: Sequence[str] = ()) -> Plan:
+def planned(
+    tables: Sequence[Table], *, leave_out: Sequence[str] = (), placeholders: bool = False
+) -> Plan:
     """Plan the copy of tables.
 
     Parameters
@@ -23,6 +25,8 @@ def planned(tables: Sequence[Table], *, leave_out: Sequence[str] = ()) -> Plan:
         What is copied, and the public tables that it refers to.
     leave_out : sequence of str
         Names of foreign keys that are not copied, as ``constraint`` or ``relation.constraint``.
+    placeholders : bool
+        Whether values are made up where nothing public is known of them.
 
     Returns
     -------
@@ -52,7 +56,7 @@ def planned(tables: Sequence[Table], *, leave_out: Sequence[str] = ()) -> Plan:
         if table.public:
             result.append(Planned(table, tuple(uses_of_public(table).items()), table.domains))
             continue
-        found, told = uses(table, own)
+        found, told = uses(table, own, placeholders=placeholders)
         notes.extend(told)
         drawn = tuple(a for a in table.domains if found[a.column] is Use.ATTRIBUTE)
         # those to the table itself last: its other columns are there then

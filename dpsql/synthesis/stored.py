@@ -31,7 +31,8 @@ def plan_text(plan: Plan) -> str:
 
 def plan_of(text: str) -> Plan:
     """Read a plan that `plan_text` wrote."""
-    return Plan(tuple(_planned(raw) for raw in json.loads(text)["tables"]))
+    raw = json.loads(text)
+    return Plan(tuple(_planned(table) for table in raw["tables"]), tuple(raw.get("notes", ())))
 
 
 def _planned(raw: dict[str, Any]) -> Planned:
@@ -42,6 +43,7 @@ def _planned(raw: dict[str, Any]) -> Planned:
         references=tuple(
             Reference(**(r | {"key": ForeignKey(**_tuples(r["key"]))})) for r in raw["references"]
         ),
+        implied=tuple(ForeignKey(**_tuples(k)) for k in raw.get("implied", ())),
     )
 
 

@@ -14,6 +14,7 @@ create or replace procedure dp.synthesize(
     row_counts jsonb default null,
     without text[] default '{}',
     bins integer default 32,
+    placeholders boolean default false,
     replace boolean default false)
 language plpgsql security invoker
 as $$
@@ -22,25 +23,26 @@ declare
 begin
     job := dp.synthesize_query(
         target, relations::pg_catalog._oid, epsilon::pg_catalog.text, delta::pg_catalog.text, method,
-        d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, replace);
+        d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, placeholders,
+        replace);
     commit;
     while dp.synthesis_step(job) loop
         commit;
     end loop;
 end
 $$;
-comment on procedure dp.synthesize(text, regclass[], numeric, numeric, text, jsonb, jsonb, text[], integer, boolean) is
+comment on procedure dp.synthesize(text, regclass[], numeric, numeric, text, jsonb, jsonb, text[], integer, boolean, boolean) is
     'makes a synthetic copy of relations in the schema target; d_max: rows of each relation that a privacy unit '
-    'may have; row_counts: declared numbers of rows; without: foreign keys to leave out; see docs/synthesis.md';
+    'may have; row_counts: declared numbers of rows; without: foreign keys to leave out; placeholders: make values up where nothing public is known; see docs/synthesis.md';
 
 -- Measures what the tables of a synthesis are made of, or finds it measured; the number of the job.
 create or replace function dp.synthesize_query(
     target text, relations oid[], epsilon text, delta text, method text, d_max text, row_counts text,
-    without text[], bins integer, replace boolean)
+    without text[], bins integer, placeholders boolean, replace boolean)
 returns bigint
 language c volatile parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_value';
-comment on function dp.synthesize_query(text, oid[], text, text, text, text, text, text[], integer, boolean) is
+comment on function dp.synthesize_query(text, oid[], text, text, text, text, text, text[], integer, boolean, boolean) is
     'internal: the part of dp.synthesize that reads and pays';
 
 -- Writes the next batch of a synthesis, or makes its next index; false when nothing is left.  What

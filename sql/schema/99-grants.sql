@@ -163,10 +163,10 @@ to dp_executor;
 -- Syntheses: written with the caller's rights; what these read and change is the caller's own.
 grant select on dp.syntheses to dp_analyst, dp_owner;
 grant execute on procedure
-    dp.synthesize(text, regclass[], numeric, numeric, text, jsonb, jsonb, text[], integer, boolean)
+    dp.synthesize(text, regclass[], numeric, numeric, text, jsonb, jsonb, text[], integer, boolean, boolean)
 to dp_analyst, dp_owner;
 grant execute on function
-    dp.synthesize_query(text, oid[], text, text, text, text, text, text[], integer, boolean),
+    dp.synthesize_query(text, oid[], text, text, text, text, text, text[], integer, boolean, boolean),
     dp.synthesis_step(bigint),
     dp.drop_synthesis(name),
     dp.made_synthesis(oid, name, uuid),
