@@ -20,7 +20,7 @@ from dpsql.query.graph import Graph, as_type, bare, not_null
 from dpsql.query.ir import TRUE, Expr, column, constant, literal, map_columns, render, renumber
 from dpsql.query.others import Others, domain_with_other, is_told, mapped, others_of
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
-from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, TIMESTAMPTZ
+from dpsql.query.types import FLOATS, INTEGERS, TIME, TIMESTAMP, TIMESTAMPTZ, modifier
 from dpsql.relation import Domain, Relation, base, quote_identifier, show_name
 
 MAX_GROUPS = 1_000_000
@@ -299,13 +299,26 @@ def _declaration(relation: Relation, column_: Expr) -> str:
         return f"group by {call} or a CASE: the declared range of {name} lists no values"
     if column_.type in FLOATS:
         return f"group by width_bucket({name}, 0, 100, 10) or a CASE, which need no declaration"
-    values = "array['value', ...]"
-    if column_.type in INTEGERS:
-        values = "0, 100"
-    elif column_.type == "date":
-        values = "date '2000-01-01', date '2000-12-31'"
+    if column_.type in (TIME, "bytea"):
+        field = f"extract(hour FROM {name})" if column_.type == TIME else "a CASE over constants"
+        return f"group by {field}, which needs no declaration: its type has no declared domains"
+    values = _example(column_)
     column_name = literal(str(column_.data[1]))  # type: ignore[index]
     return f"SELECT dp.set_domain({literal(relation.shown)}, {column_name}, {values})"
+
+
+def _example(column_: Expr) -> str:
+    """Write values that a column's domain could have."""
+    if column_.type in INTEGERS:
+        return "0, 100"
+    if column_.type == "date":
+        return "date '2000-01-01', date '2000-12-31'"
+    if column_.type == "uuid":
+        return "array['00000000-0000-0000-0000-000000000000']"
+    size = modifier(str(column_.data[3]))  # type: ignore[index]
+    if column_.type == "numeric":
+        return "array[0, 0.1]" if len(size) == 2 and size[0] <= size[1] else "array[0, 1]"
+    return "array['a', 'b']" if size else "array['one value', 'another']"
 
 
 def _value(key: Expr) -> Expr:

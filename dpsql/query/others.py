@@ -88,6 +88,18 @@ def others_of(e: Expr) -> Others | None:
     return Others(column, tuple(listed), other)
 
 
+def declared_others(
+    keys: Iterable[Expr], relations: Sequence[Relation]
+) -> tuple[tuple[str, str], ...]:
+    """Name the columns that `mapped` keys stand for, each with the value for all others."""
+    found = ((o, mapped(o.column, relations) == key) for key in keys if (o := others_of(key)))
+    return tuple(
+        (str(others.column.data[1]), str(others.other.data))  # type: ignore[index]
+        for others, own in found
+        if own
+    )
+
+
 def is_told(e: Expr, others: Others) -> bool:
     """Tell whether a condition on this column is one and the same for all other values.
 

@@ -20,7 +20,7 @@ from dpsql.query.foreign_keys import remove_foreign_key_joins, remove_unit_joins
 from dpsql.query.graph import Graph, build, settle
 from dpsql.query.ir import TRUE, Expr, conjuncts
 from dpsql.query.measures import Measure
-from dpsql.query.others import mapped, require_not_compared
+from dpsql.query.others import declared_others, mapped, require_not_compared
 from dpsql.query.output import Output, separate
 from dpsql.query.parse import parse
 from dpsql.query.reads import question_reads
@@ -143,6 +143,7 @@ def _analyse(
         most=tuple(_most(measure, base, catalog) for measure in output.measures),
         selection=None if selecting is None else counted.index(selecting),
         blocks=blocks([*graphs.values()], len(block.relations)),
+        others=declared_others(output.keys, block.relations),
         redundant=tuple(
             sorted({r.shown for i, r in enumerate(block.relations) if i not in base.alive})
         ),

@@ -34,7 +34,7 @@ from dpsql.query.graph import Graph
 from dpsql.query.grouping_sets import parse_workload
 from dpsql.query.ir import TRUE, Expr
 from dpsql.query.normalise import normalise
-from dpsql.query.others import mapped, require_not_compared
+from dpsql.query.others import declared_others, mapped, require_not_compared
 from dpsql.query.pipeline import graph_of, output_columns, shallow
 from dpsql.query.reads import declared
 from dpsql.query.screen import aggregate_names, screen
@@ -130,6 +130,13 @@ class _Reader:
                 query.parts[node] = self._part(query, node)
         grouped = len(self.keys)
         common = [c for c in queries[0].conditions if all(c in q.conditions for q in queries)]
+        if any(c.kind == "const" for c in common):  # false or NULL
+            raise UnsupportedConstruct(
+                "a condition of the statement is never true",
+                detail="Every count would be 0.",
+                hint="Leave the condition out.",
+                position=queries[0].select.position,
+            )
         levels = LevelConditions(self.keys, self._key, relations)
         wheres = [
             levels.where(
@@ -177,6 +184,7 @@ class _Reader:
             ranged=ranged,
             canonical="\n".join(["release 1", block, repr(sets), repr(shown)]),
             block=block,
+            others=declared_others(self.keys, relations),
             reads=Reads(
                 tuple(r.oid for r in relations),
                 frozenset(map(normalise, common)),
@@ -259,6 +267,12 @@ class _Reader:
         for i in places:
             call = query.select.targets[i].expression
             plain = call.pair()[1] == "dp_count" and not call.args and not call.flags - {"star"}
+            if "filter" in call.flags:
+                raise UnsupportedConstruct(
+                    "FILTER is not supported in the statement of a release",
+                    hint="Write its condition in WHERE, of a query of its own in a UNION ALL.",
+                    position=call.position,
+                )
             if not plain:
                 raise UnsupportedConstruct(
                     "a release counts rows",

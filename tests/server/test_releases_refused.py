@@ -113,7 +113,7 @@ STATEMENTS = {
     ),
     "filter": (
         "select s_state, dp_count(*) filter (where s_big) from sale group by 1",
-        ["PD011", "counts rows"],
+        ["PD011", "FILTER", "WHERE"],
     ),
     "computed with": (
         "select s_state, dp_count(*) + 1 from sale group by 1",
