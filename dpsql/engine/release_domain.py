@@ -147,7 +147,8 @@ def _attributes(question: WorkloadQuestion, database: Database) -> tuple[Levels,
         if not rows:
             raise NotAnswerable(
                 f"the domain of {', '.join(names)} is empty",
-                hint="Declare at least one value, or fill the public relation.",
+                hint="Declare at least one value, fill the public relation, or leave out conditions"
+                " that no value of it meets.",
             )
         _require_levels(len(rows), names)
         types = [question.keys[k].type_name for k in domain.positions]

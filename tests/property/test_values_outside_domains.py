@@ -169,6 +169,7 @@ def _reads(column: Declared, wheres: list[str]) -> bool:
 
 REFUSED = (
     "never true",
+    "is empty",
     "no level of the domain",
     "too many combinations",
     "no mechanism can answer",
