@@ -79,9 +79,9 @@ def build(
             detail=f"There are {number} queries and {len(weights)} weights.",
         )
     _require_labels(question, database)
-    attributes = told_apart(question, _attributes(question, database), database)
+    attributes, known = told_apart(question, _attributes(question, database), database)
     place = {key: i for i, level in enumerate(attributes) for key in level.keys}
-    truth = evaluated(question, attributes, database)
+    truth = evaluated(question, attributes, known, database)
     products, axes = [], []
     for asked in question.sets:
         factors, own, either = written(asked, attributes, place, truth)
