@@ -370,7 +370,8 @@ class Question:
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person; ``loose``
-    aggregates of values that nobody declared or wrote bounds of.
+    aggregates of values that nobody declared or wrote bounds of, ``others`` columns grouped by of
+    which all values outside of a declared domain count as one, with that.
     Aggregates with one number in ``blocks`` read disjoint rows, or units, each pair of them.
     ``canonical`` is equal for equivalent texts (aliases, order of conjuncts, join syntax) and
     does not include post-processing.
@@ -390,6 +391,7 @@ class Question:
     vectors: tuple[int, ...] = ()
     most: tuple[int | None, ...] = ()
     blocks: tuple[int, ...] = ()
+    others: tuple[tuple[str, str], ...] = ()
 
     @property
     def relations(self) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _PLAIN = re.compile("[a-z_][a-z0-9_]*")
 
@@ -34,7 +34,8 @@ class Domain:
     ``values`` are texts in the column type's output format, in declared order;
     ``includes_null`` says whether NULL is a member.  A range has ``lower`` and ``upper`` in the
     same format; one that is not ``listed`` has no members: it bounds sums, and no groups.
-    ``type_name`` is the column's when the domain was declared, and now.
+    ``type_name`` is the column's when the domain was declared, and now.  Other values than the
+    listed ones count as ``other``, if it is declared (`dpsql.query.others`).
     """
 
     column: str
@@ -44,6 +45,8 @@ class Domain:
     upper: str | None = None
     type_name: str = ""
     listed: bool = True
+    #: not shown: the texts that identify releases are those of before
+    other: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,9 +243,13 @@ def _groups(quote: Quote) -> str:
     if quote.groups == []:
         return "none: the public relations and domains exclude every group; nothing is read"
     if quote.groups is not None:
-        declared = any(domain.sql for domain in quote.question.group_domains or ())
-        left_out = "; rows outside a declared domain are not counted" if declared else ""
-        return f"{len(quote.groups)}, all reported: their domains are public{left_out}"
+        others = quote.question.others
+        listed = sum(len(d.positions) for d in quote.question.group_domains or () if d.sql)
+        left_out = ""
+        if listed > len(others):
+            left_out = "; rows outside a declared domain are not counted"
+        counted = "".join(f"; other values of {name} count as {other}" for name, other in others)
+        return f"{len(quote.groups)}, all reported: their domains are public{left_out}{counted}"
     return (
         f"unknown, usually few or none are shown. {describe_threshold(quote)} "
         f"{remedy(quote.question)}"

@@ -74,6 +74,8 @@ def publish(
     outcome = release(text, terms, role, settings, services, in_snapshot, ready)
     if not outcome.admitted.question.reads.whole:
         services.note("rows outside of the declared domains are not counted")
+    for column, other in outcome.admitted.question.others:
+        services.note(f"values of {column} outside of its declared domain are counted as {other}")
     written = _written(name, outcome, role, services)
     outcome.progress.end()
     return written

@@ -33,8 +33,11 @@ _TRUE = 1
 
 def told_apart(
     question: WorkloadQuestion, levels: Sequence[Levels], database: Database
-) -> tuple[Levels, ...]:
+) -> tuple[tuple[Levels, ...], dict[Condition, Codes]]:
     """Return the attributes of the workload: levels that it tells apart, merged where it must be.
+
+    Beside them what conditions on keys of one domain are for each level of its attribute; see
+    `evaluated`.
 
     Parameters
     ----------
@@ -52,19 +55,46 @@ def told_apart(
     """
     atoms = dict.fromkeys(a for c in _conditions(question) for a in (c, *c.atoms))
     known = _values(atoms, question, levels, database)
-    classes = [_classes(question, level, known) for level in levels]
+    reduced = [_classes(question, level, known) for level in levels]
+    classes = [level for level, _ in reduced]
+    place = {key: i for i, level in enumerate(levels) for key in level.keys}
+    codes = {c: found[reduced[place[min(c.keys)]][1]] for c, found in known.items()}
     spanned = _spanned(question, classes)
     apart = [level for i, level in enumerate(classes) if not any(i in g for g in spanned)]
-    return (*apart, *(_merged([classes[i] for i in together]) for together in spanned))
+    attributes = (*apart, *(_merged([classes[i] for i in together]) for together in spanned))
+    return attributes, codes | _repeated(codes, place, classes, spanned)
 
 
 def evaluated(
-    question: WorkloadQuestion, levels: Sequence[Levels], database: Database
+    question: WorkloadQuestion,
+    levels: Sequence[Levels],
+    known: Mapping[Condition, Codes],
+    database: Database,
 ) -> dict[Condition, Mask]:
-    """Say for each condition of which levels of its attribute it is true."""
+    """Say for each condition of which levels of its attribute it is true; of some it is known."""
     conditions = dict.fromkeys(_conditions(question))
-    found = _values(conditions, question, levels, database)
-    return {condition: values == _TRUE for condition, values in found.items()}
+    rest = [c for c in conditions if c not in known]
+    found = {**known, **_values(rest, question, levels, database)}
+    return {c: found[c] == _TRUE for c in conditions if c in found}
+
+
+def _repeated(
+    known: Mapping[Condition, Codes],
+    place: Mapping[int, int],
+    classes: Sequence[Levels],
+    spanned: Sequence[Sequence[int]],
+) -> dict[Condition, Codes]:
+    """Say what conditions on one of several attributes are for the levels of all together."""
+    import numpy as np
+
+    found = {}
+    for together in spanned:
+        places = np.indices([len(classes[i].values) for i in together]).reshape(len(together), -1)
+        for condition, codes in known.items():
+            i = place[min(condition.keys)]
+            if i in together:
+                found[condition] = codes[places[together.index(i)]]
+    return found
 
 
 def _conditions(question: WorkloadQuestion) -> Iterable[Condition]:
@@ -74,8 +104,12 @@ def _conditions(question: WorkloadQuestion) -> Iterable[Condition]:
 # -- classes ------------------------------------------------------------------------------
 
 
-def _classes(question: WorkloadQuestion, level: Levels, known: Mapping[Condition, Codes]) -> Levels:
+def _classes(
+    question: WorkloadQuestion, level: Levels, known: Mapping[Condition, Codes]
+) -> tuple[Levels, Codes]:
     """Put values together that every query counts alike; leave out those that none counts.
+
+    Returned with the places of the values that are left.
 
     Two values are counted alike if the keys of theirs that some set asks, or that a condition
     compares with keys of other attributes, are equal, and all other conditions, also those that are
@@ -104,12 +138,12 @@ def _classes(question: WorkloadQuestion, level: Levels, known: Mapping[Condition
     if not asked:
         counted = np.logical_or.reduce([_holds(s, own, known, number) for s in question.sets])
     if not counted.any():
-        return level  # every query is 0, which is refused later
+        return level, np.arange(number)  # every query is 0, which is refused later
     (kept,) = np.nonzero(counted)
     signature = np.stack([np.zeros(number, dtype=np.int64), *signs])[:, kept]
     _, first, found = np.unique(signature, axis=1, return_index=True, return_inverse=True)
     if len(first) == number:
-        return level
+        return level, np.arange(number)
     order = np.argsort(first)
     rank = np.argsort(order)
     part = Lookup(
@@ -118,8 +152,9 @@ def _classes(question: WorkloadQuestion, level: Levels, known: Mapping[Condition
         tuple(rank[found.reshape(-1)].tolist()),
         len(first),
     )
-    values = tuple(level.values[i] for i in kept[first[order]].tolist())
-    return replace(level, values=values, parts=(part,))
+    places = kept[first[order]]
+    values = tuple(level.values[i] for i in places.tolist())
+    return replace(level, values=values, parts=(part,)), places
 
 
 def _holds(

@@ -79,9 +79,9 @@ def build(
             detail=f"There are {number} queries and {len(weights)} weights.",
         )
     _require_labels(question, database)
-    attributes = told_apart(question, _attributes(question, database), database)
+    attributes, known = told_apart(question, _attributes(question, database), database)
     place = {key: i for i, level in enumerate(attributes) for key in level.keys}
-    truth = evaluated(question, attributes, database)
+    truth = evaluated(question, attributes, known, database)
     products, axes = [], []
     for asked in question.sets:
         factors, own, either = written(asked, attributes, place, truth)
@@ -147,7 +147,8 @@ def _attributes(question: WorkloadQuestion, database: Database) -> tuple[Levels,
         if not rows:
             raise NotAnswerable(
                 f"the domain of {', '.join(names)} is empty",
-                hint="Declare at least one value, or fill the public relation.",
+                hint="Declare at least one value, fill the public relation, or leave out conditions"
+                " that no value of it meets.",
             )
         _require_levels(len(rows), names)
         types = [question.keys[k].type_name for k in domain.positions]

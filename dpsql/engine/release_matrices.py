@@ -166,6 +166,7 @@ def _ranges(kind: str, width: int, n: int) -> tuple[Any, Any]:
     if width > n:
         raise InvalidParameter(
             f"dp.ranges asks for {width} levels at a time, of {n}",
+            detail="Levels are those that conditions of all queries leave, without NULL.",
             hint="Use a smaller width.",
         )
     start = np.arange(n - width + 1)

@@ -108,6 +108,8 @@ class WorkloadQuestion:
         Identifies the block, its keys, and what is declared of what they read.
     reads : Reads
         The block, to compare questions with.
+    others : tuple of (str, str)
+        Columns of which all values outside of a declared domain count as one, with that.
     """
 
     counted: JoinQuery
@@ -119,6 +121,7 @@ class WorkloadQuestion:
     canonical: str
     block: str
     reads: Reads
+    others: tuple[tuple[str, str], ...] = ()
 
     @property
     def roots(self) -> tuple[int, ...]:

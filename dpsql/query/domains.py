@@ -16,10 +16,11 @@ from dpsql.errors import UnsupportedConstruct
 from dpsql.model import GroupDomain
 from dpsql.query.catalog import Catalog
 from dpsql.query.emit import canonical_key, has_identity_equality
-from dpsql.query.graph import Graph, as_type, bare
-from dpsql.query.ir import Expr, column, constant, literal, render, renumber
+from dpsql.query.graph import Graph, as_type, bare, not_null
+from dpsql.query.ir import TRUE, Expr, column, constant, literal, map_columns, render, renumber
+from dpsql.query.others import Others, domain_with_other, is_told, mapped, others_of
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
-from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP, TIMESTAMPTZ
+from dpsql.query.types import FLOATS, INTEGERS, TIME, TIMESTAMP, TIMESTAMPTZ, modifier
 from dpsql.relation import Domain, Relation, base, quote_identifier, show_name
 
 MAX_GROUPS = 1_000_000
@@ -90,6 +91,9 @@ class _Planner:
         if not relation.private:
             self.public.append(PublicKey(position, occurrence, key))
             return
+        if (values := self._with_other(key)) is not None:
+            self.found.append(_listed(position, key, values, self._about(key)))
+            return
         columns = _columns(key)
         domains = [_domain(relation, name) for name in columns]
         declared = all(d is not None for d in domains)
@@ -121,6 +125,22 @@ class _Planner:
             for together in self._sharing(positions):
                 self.found.append(self._declared(occurrence, together))
         return Domains(tuple(sorted(self.found, key=lambda d: d.positions)), conditions, None)
+
+    def _with_other(self, key: Expr) -> list[Expr] | None:
+        """List what a column is grouped by whose other values count as one; NULL as declared."""
+        others = others_of(key)
+        if others is None or key != mapped(others.column, self.graph.relations):
+            return None
+        domain = domain_with_other(others.column, self.graph.relations)
+        if domain is None:
+            return None
+        known = not_null(others.column)
+        if known == TRUE:
+            return others.values()
+        if domain.includes_null:
+            return [*others.values(), constant(key.type, None)]
+        self.conditions[known] = None
+        return others.values()
 
     # -- declared -----------------------------------------------------------------
 
@@ -195,6 +215,8 @@ class _Planner:
             return [e]
         if e.type == "boolean":
             values = [constant("boolean", "f"), constant("boolean", "t")]
+        elif (others := others_of(e)) is not None:
+            return [*others.values(), null]
         elif e.kind == "case":
             return self._united([*e.args[1:-1:2], e.args[-1]], e.type)
         elif e.kind in ("coalesce", "greatest", "least"):
@@ -227,7 +249,8 @@ class _Planner:
         """
         (occurrence,) = key.occurrences()
         own = _value(key)
-        found = (_in_place(f, key, own) for f in self.graph.filters.get(occurrence, ()))
+        others = others_of(key)
+        found = (_in_place(f, key, own, others) for f in self.graph.filters.get(occurrence, ()))
         return [f for f in found if {e for e in f.walk() if e.kind == "col"} == {own}]
 
     def _united(self, parts: list[Expr], type_: str) -> list[Expr] | None:
@@ -254,8 +277,12 @@ def _columns(key: Expr) -> dict[str, Expr]:
 
 
 def _domain(relation: Relation, name: str) -> Domain | None:
-    """Find the domain whose members a column's values are; mere bounds have none."""
-    return next((d for d in relation.domains if d.column == name and d.listed), None)
+    """Find the domain whose members a column's values are.
+
+    Mere bounds have none, and with a value for all others there are other values.
+    """
+    found = (d for d in relation.domains if d.column == name and d.listed)
+    return next((d for d in found if d.other is None), None)
 
 
 def _declaration(relation: Relation, column_: Expr) -> str:
@@ -265,18 +292,33 @@ def _declaration(relation: Relation, column_: Expr) -> str:
         return f"join a public table of days ON {name}::date = day and group by its column"
     declared = {d.column: d for d in relation.domains}
     bounds = declared.get(str(column_.data[1]))  # type: ignore[index]
+    if bounds is not None and bounds.other is not None:
+        return f"group by {name} itself: its declared domain has {bounds.other} for other values"
     if bounds is not None:
         call = f"width_bucket({name}, {bounds.lower}, {bounds.upper}, 10)"
         return f"group by {call} or a CASE: the declared range of {name} lists no values"
     if column_.type in FLOATS:
         return f"group by width_bucket({name}, 0, 100, 10) or a CASE, which need no declaration"
-    values = "array['value', ...]"
-    if column_.type in INTEGERS:
-        values = "0, 100"
-    elif column_.type == "date":
-        values = "date '2000-01-01', date '2000-12-31'"
+    if column_.type in (TIME, "bytea"):
+        field = f"extract(hour FROM {name})" if column_.type == TIME else "a CASE over constants"
+        return f"group by {field}, which needs no declaration: its type has no declared domains"
+    values = _example(column_)
     column_name = literal(str(column_.data[1]))  # type: ignore[index]
     return f"SELECT dp.set_domain({literal(relation.shown)}, {column_name}, {values})"
+
+
+def _example(column_: Expr) -> str:
+    """Write values that a column's domain could have."""
+    if column_.type in INTEGERS:
+        return "0, 100"
+    if column_.type == "date":
+        return "date '2000-01-01', date '2000-12-31'"
+    if column_.type == "uuid":
+        return "array['00000000-0000-0000-0000-000000000000']"
+    size = modifier(str(column_.data[3]))  # type: ignore[index]
+    if column_.type == "numeric":
+        return "array[0, 0.1]" if len(size) == 2 and size[0] <= size[1] else "array[0, 1]"
+    return "array['a', 'b']" if size else "array['one value', 'another']"
 
 
 def _value(key: Expr) -> Expr:
@@ -284,11 +326,13 @@ def _value(key: Expr) -> Expr:
     return column(0, "v", key.type, key.type, False)
 
 
-def _in_place(e: Expr, key: Expr, value: Expr) -> Expr:
+def _in_place(e: Expr, key: Expr, value: Expr, others: Others | None) -> Expr:
     """Write an expression with the value of a key in its place."""
     if e == key:
         return value
-    return Expr(e.kind, e.type, tuple(_in_place(a, key, value) for a in e.args), e.data)
+    if others is not None and is_told(e, others):
+        return map_columns(e, lambda _: value)
+    return Expr(e.kind, e.type, tuple(_in_place(a, key, value, others) for a in e.args), e.data)
 
 
 def _listed(position: int, key: Expr, values: list[Expr], conditions: list[Expr]) -> GroupDomain:

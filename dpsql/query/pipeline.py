@@ -20,7 +20,8 @@ from dpsql.query.foreign_keys import remove_foreign_key_joins, remove_unit_joins
 from dpsql.query.graph import Graph, build, settle
 from dpsql.query.ir import TRUE, Expr, conjuncts
 from dpsql.query.measures import Measure
-from dpsql.query.output import separate
+from dpsql.query.others import declared_others, mapped, require_not_compared
+from dpsql.query.output import Output, separate
 from dpsql.query.parse import parse
 from dpsql.query.reads import question_reads
 from dpsql.query.screen import aggregate_names, screen
@@ -98,6 +99,8 @@ def _analyse(
     names = aggregate_names(analysis, catalog)
     output = separate(query, scope, catalog, columns, names, block.relations)
     screen(analysis, catalog)
+    require_not_compared(_compared(block.conjuncts, output), block.relations)
+    output.keys = [mapped(key, block.relations) for key in output.keys]
     base = graph_of(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys)
     domains = plan(base, catalog)
     graphs: dict[Emitted, Graph] = {}
@@ -140,11 +143,21 @@ def _analyse(
         most=tuple(_most(measure, base, catalog) for measure in output.measures),
         selection=None if selecting is None else counted.index(selecting),
         blocks=blocks([*graphs.values()], len(block.relations)),
+        others=declared_others(output.keys, block.relations),
         redundant=tuple(
             sorted({r.shown for i, r in enumerate(block.relations) if i not in base.alive})
         ),
     )
     return question, reads
+
+
+def _compared(conditions: Iterable[Expr], output: Output) -> Iterator[Expr]:
+    """Yield all expressions over rows that a question has."""
+    yield from conditions
+    yield from output.keys
+    for measure in output.measures:
+        yield measure.condition
+        yield from measure.needed
 
 
 def _most(measure: Measure, graph: Graph, catalog: Catalog) -> int | None:

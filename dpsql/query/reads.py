@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from dpsql.query.aggregates import is_aggregate
 from dpsql.query.asked import Reads
-from dpsql.query.ir import Expr
+from dpsql.query.graph import not_null
+from dpsql.query.ir import TRUE, Expr
+from dpsql.query.others import domain_with_other, mapped, others_of
 from dpsql.query.syntax import Node, Select
 from dpsql.relation import Relation
 
@@ -41,11 +43,17 @@ def declared(key: Expr, relations: Sequence[Relation]) -> str | None:
 
     ``None`` where there are none: then every row has one of the levels of the key.
     """
+    others = others_of(key)
+    if others is not None:
+        domain = domain_with_other(others.column, relations)
+        if domain is not None and key == mapped(others.column, relations):
+            whole = domain.includes_null or not_null(others.column) == TRUE
+            return None if whole else "not null"
     found = sorted(
         (name, repr(domain.values), domain.includes_null)
         for occurrence, name in key.columns()
         if relations[occurrence].private
         for domain in relations[occurrence].domains
-        if domain.listed and domain.column == name
+        if domain.listed and domain.other is None and domain.column == name
     )
     return hashlib.sha256(repr(found).encode()).hexdigest()[:32] if found else None

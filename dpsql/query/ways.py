@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from math import prod
 
 from dpsql.query.asked import AskedSet, Form, Reads
-from dpsql.query.emit import has_identity_equality
-from dpsql.query.ir import Expr, column, render
+from dpsql.query.ir import TRUE, Expr, render
 from dpsql.query.normalise import normalise
+from dpsql.query.others import others_of
+from dpsql.query.over_keys import OverKeys
 from dpsql.query.span import Level, Span
-from dpsql.query.types import FLOATS, INTEGERS, TIMESTAMP
+from dpsql.query.types import INTEGERS, TIMESTAMP
 
 #: Types whose values can be counted through one by one, and types to which casts keep the order.
 COUNTABLE = (*INTEGERS, "date")
-_COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _RISING = {"date": ("date", TIMESTAMP)} | dict.fromkeys(INTEGERS, (*INTEGERS, "numeric"))
 
 
@@ -120,18 +120,19 @@ def asked_of(question: Reads, released: Reads) -> Asked | None:
     if not released.conditions <= conditions:
         return None
     places = {key: n for n, key in enumerate(released.keys)}
-    loose = frozenset(key for key in released.keys if not has_identity_equality(key))
     groups = [places.get(normalise(key)) for key in question.keys]
     known = tuple(n for n in groups if n is not None)
     if len(set(known)) < len(groups):
         return None
     tests = []
     for condition in sorted(conditions - released.conditions, key=repr):
-        keys: set[int] = set()
-        over = _over_keys(condition, places, keys, loose)
-        if over is None or not keys:
+        if condition == TRUE:
+            continue
+        levels = OverKeys(places.get, released.keys)
+        over = levels.write(condition)
+        if over is None or not levels.used:
             return None
-        tests.append(Test(condition, render(over), frozenset(keys)))
+        tests.append(Test(condition, render(over), frozenset(levels.used)))
     inside = []
     for n, declared in enumerate(released.declared):
         if declared is None:
@@ -149,49 +150,15 @@ def asked_of(question: Reads, released: Reads) -> Asked | None:
     return Asked(known, tuple(tests), tuple(inside))
 
 
-def _over_keys(
-    e: Expr, places: Mapping[Expr, int], used: set[int], loose: frozenset[Expr] = frozenset()
-) -> Expr | None:
-    """Write an expression over levels; ``None`` where it reads anything but keys.
-
-    Equal values of ``loose`` keys can differ (1.0 and 1.00), and a level is one of them: what
-    tells them apart is not written.
-    """
-    n = places.get(e)
-    if n is not None:
-        used.add(n)
-        return column(0, f"k{n}", e.type, e.type, not_null=False)
-    if e.kind == "col" or (any(_is_loose(a, loose) for a in e.args) and not _is_alike(e)):
-        return None
-    args = []
-    for argument in e.args:
-        over = _over_keys(argument, places, used, loose)
-        if over is None:
-            return None
-        args.append(over)
-    return Expr(e.kind, e.type, tuple(args), e.data)
-
-
-def _is_loose(e: Expr, loose: frozenset[Expr]) -> bool:
-    """Whether an expression is a loose key, or one as another kind of inexact number."""
-    if e in loose:
-        return True
-    number = e.kind in ("cast", "narrow") and e.type not in INTEGERS
-    return number and _is_loose(e.args[0], loose)
-
-
-def _is_alike(e: Expr) -> bool:
-    """Whether what is made of equal values is equal: comparisons, and casts to numbers."""
-    if e.kind in ("cast", "narrow"):
-        return e.type in (*INTEGERS, *FLOATS, "numeric")
-    return e.kind in ("in", "is", "distinct") or (e.kind == "op" and e.data in _COMPARISONS)
-
-
 # -- declared domains ---------------------------------------------------------------------
 
 
 def _inside(n: int, key: Expr, conditions: frozenset[Expr]) -> Iterator[Inside]:
     """Yield what keeps a column within values that can be looked up."""
+    others = others_of(key)
+    if others is not None:  # declared without NULL
+        found = (_listed(n, others.column, condition) for condition in sorted(conditions, key=repr))
+        yield from (inside for inside in found if inside is not None)
     if key.kind != "col":
         return
     places = {key: n}
@@ -203,7 +170,7 @@ def _inside(n: int, key: Expr, conditions: frozenset[Expr]) -> Iterator[Inside]:
             yield listed
         side = _side(key, condition)
         if side:
-            over = _over_keys(condition, places, set())
+            over = OverKeys(places.get, (key,)).write(condition)
             assert over is not None  # noqa: S101 - it reads the key only
             (above if side > 0 else below).append(render(over))
     if above and below:

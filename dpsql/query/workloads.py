@@ -18,7 +18,6 @@ from dpsql.query.aggregates import is_aggregate
 from dpsql.query.asked import (
     FORMS,
     AskedSet,
-    Condition,
     Form,
     Part,
     Predicate,
@@ -33,15 +32,16 @@ from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Flattener, Scope
 from dpsql.query.graph import Graph
 from dpsql.query.grouping_sets import parse_workload
-from dpsql.query.ir import Expr, column, map_columns, render
+from dpsql.query.ir import TRUE, Expr
 from dpsql.query.normalise import normalise
+from dpsql.query.others import declared_others, mapped, require_not_compared
 from dpsql.query.pipeline import graph_of, output_columns, shallow
 from dpsql.query.reads import declared
 from dpsql.query.screen import aggregate_names, screen
 from dpsql.query.syntax import Node, Select
+from dpsql.query.workload_conditions import LevelConditions
 from dpsql.relation import Relation, base
 
-_CONNECTIVES = ("and", "or", "not")
 #: Group keys of a workload.
 MAX_KEYS = 62
 
@@ -87,6 +87,7 @@ class _Reader:
         self.keys: list[Expr] = []
         self.names: list[str] = []
         self.value = -1
+        self.relations: Sequence[Relation] = ()
 
     def read(self) -> WorkloadQuestion:
         queries: list[_Query] = []
@@ -119,14 +120,30 @@ class _Reader:
                 "the statement reads public relations only",
                 hint="Query them directly: nothing has to be released.",
             )
+        self.relations = relations
         for query in queries:
+            query.conditions.pop(TRUE, None)
+            require_not_compared(query.conditions, relations)
             _require_plain(query.select)
             self._find_value(query)
             for node in query.select.group:
                 query.parts[node] = self._part(query, node)
         grouped = len(self.keys)
         common = [c for c in queries[0].conditions if all(c in q.conditions for q in queries)]
-        wheres = [self._where(q, [c for c in q.conditions if c not in common]) for q in queries]
+        if any(c.kind == "const" for c in common):  # false or NULL
+            raise UnsupportedConstruct(
+                "a condition of the statement is never true",
+                detail="Every count would be 0.",
+                hint="Leave the condition out.",
+                position=queries[0].select.position,
+            )
+        levels = LevelConditions(self.keys, self._key, relations)
+        wheres = [
+            levels.where(
+                [c for c in q.conditions if c not in common], q.place + 1, q.select.position
+            )
+            for q in queries
+        ]
         if len(self.keys) > MAX_KEYS:
             raise UnsupportedConstruct(
                 f"more than {MAX_KEYS} group keys in one workload are not supported",
@@ -167,6 +184,7 @@ class _Reader:
             ranged=ranged,
             canonical="\n".join(["release 1", block, repr(sets), repr(shown)]),
             block=block,
+            others=declared_others(self.keys, relations),
             reads=Reads(
                 tuple(r.oid for r in relations),
                 frozenset(map(normalise, common)),
@@ -199,7 +217,16 @@ class _Reader:
                 hint="Use EXTRACT(epoch FROM interval).",
                 position=node.position,
             )
-        return Part(self._key(built, self._name(query, node)), form)
+        require_not_compared((built,), self.relations)
+        key = mapped(built, self.relations)
+        if key != built and form.kind != "levels":
+            raise UnsupportedConstruct(
+                f"dp.{form.kind} is not for a key whose other values count as one",
+                detail="The value for all others has no place in the order of the declared ones.",
+                hint="Group by the key itself, or let the owner declare its domain without other.",
+                position=node.position,
+            )
+        return Part(self._key(key, self._name(query, node)), form)
 
     def _form(self, node: Node) -> tuple[Form, Node]:
         kind = node.pair()[1]
@@ -240,6 +267,12 @@ class _Reader:
         for i in places:
             call = query.select.targets[i].expression
             plain = call.pair()[1] == "dp_count" and not call.args and not call.flags - {"star"}
+            if "filter" in call.flags:
+                raise UnsupportedConstruct(
+                    "FILTER is not supported in the statement of a release",
+                    hint="Write its condition in WHERE, of a query of its own in a UNION ALL.",
+                    position=call.position,
+                )
             if not plain:
                 raise UnsupportedConstruct(
                     "a release counts rows",
@@ -254,38 +287,6 @@ class _Reader:
                 position=query.select.position,
             )
         self.value = places[0]
-
-    # -- conditions -------------------------------------------------------------
-
-    def _where(self, query: _Query, conditions: list[Expr]) -> tuple[Predicate, ...]:
-        return tuple(self._predicate(query, c) for c in conditions)
-
-    def _predicate(self, query: _Query, condition: Expr) -> Predicate:
-        """Write a conjunct as a condition on levels; a disjunction as several on other columns."""
-        groups: list[list[Expr]] = []
-        for arm in _disjuncts(condition):
-            near = [g for g in groups if any(arm.columns() & a.columns() for a in g)]
-            groups = [g for g in groups if g not in near]
-            groups.append([*(a for g in near for a in g), arm])
-        return Predicate(tuple(self._condition(query, _either(g)) for g in groups))
-
-    def _condition(self, query: _Query, e: Expr) -> Condition:
-        if not e.columns():
-            raise UnsupportedConstruct(
-                "a condition without columns is not supported in one query of several",
-                hint="Leave it out.",
-                position=query.select.position,
-            )
-        used: set[int] = set()
-
-        def level(col: Expr) -> Expr:
-            number = self._key(col, str(col.data[1]))  # type: ignore[index]
-            used.add(number)
-            return column(0, f"k{number}", col.type, col.type, not_null=False)
-
-        sql = render(map_columns(e, level))
-        atoms = [] if e.kind not in _CONNECTIVES else list(dict.fromkeys(_atoms(e)))
-        return Condition(sql, frozenset(used), tuple(self._condition(query, a) for a in atoms))
 
     # -- output -------------------------------------------------------------------
 
@@ -418,23 +419,6 @@ def _declared(relations: Sequence[Relation], used: Sequence[Expr]) -> list[str]:
         f" {[d for d in r.domains if (i, d.column) in columns]}"
         for i, r in enumerate(relations)
     ]
-
-
-def _disjuncts(e: Expr) -> list[Expr]:
-    if e.kind == "or":
-        return [arm for argument in e.args for arm in _disjuncts(argument)]
-    return [e]
-
-
-def _either(arms: list[Expr]) -> Expr:
-    return arms[0] if len(arms) == 1 else Expr("or", "boolean", tuple(arms))
-
-
-def _atoms(e: Expr) -> list[Expr]:
-    """List what a condition is made of by AND, OR and NOT, but for constants."""
-    if e.kind in _CONNECTIVES:
-        return [atom for argument in e.args for atom in _atoms(argument)]
-    return [e] if e.columns() else []
 
 
 def _constant(node: Node) -> str | None:

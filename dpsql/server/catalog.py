@@ -72,7 +72,7 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
   (select json_agg(json_build_array(d.column_name,
             (select json_agg(m.member order by m.ordinal)
                from dp.domain_members(d.relation, d.column_name) m),
-            d.kind, d.lower, d.upper, d.type_name) order by d.column_name)
+            d.kind, d.lower, d.upper, d.type_name, d.other) order by d.column_name)
      from dp.column_domain d
      join pg_attribute a on a.attrelid = d.relation and a.attname = d.column_name
       and not a.attisdropped and format_type(a.atttypid, a.atttypmod) = d.type_name
@@ -395,11 +395,12 @@ def _domain(
     lower: str | None,
     upper: str | None,
     type_name: str,
+    other: str | None,
 ) -> Domain:
     """Read a row of ``dp.column_domain``."""
     found = members or []
     values = tuple(m for m in found if m is not None)
-    return Domain(column, values, None in found, lower, upper, type_name, kind != "bounds")
+    return Domain(column, values, None in found, lower, upper, type_name, kind != "bounds", other)
 
 
 def _path(

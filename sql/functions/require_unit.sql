@@ -53,7 +53,8 @@ declare
     conflicts text;
     others record;
 begin
-    select string_agg(format('%s (%s)', p.relation, case p.kind when 'public' then 'public' else 'protected row by row' end), ', ')
+    select string_agg(format('%s (%s)', p.relation, case p.kind when 'public' then 'public' else 'protected row by row' end), ', '
+                      order by p.relation::text)
       into conflicts
       from dp.policy as p join pg_class as c on c.oid = p.relation left join dp.root as r on r.id = p.root
      where p.relation = any (members)

@@ -98,6 +98,7 @@ create table dp.column_domain (
     reference regclass,
     reference_column name,
     includes_null boolean not null default false,
+    other text check (other is null or kind = 'values'),
     primary key (relation, column_name),
     check (
         case kind

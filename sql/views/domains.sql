@@ -12,6 +12,7 @@ select n.nspname as schema_name,
        d.reference,
        d.reference_column,
        d.includes_null,
+       d.other,
        case when not exists (
            select from pg_catalog.pg_attribute as a
             where a.attrelid = d.relation and a.attname = d.column_name and not a.attisdropped

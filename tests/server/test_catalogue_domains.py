@@ -66,10 +66,43 @@ def test_domains_are_read_back_as_declared(
 
 
 @pytest.mark.parametrize(
+    ("column", "arguments", "other"),
+    [
+        ("v", "array['a', 'b'], other => 'o'", "o"),
+        ("c", "array['ab'], other => 'etc'", "etc"),
+        ("n", "array[1, 2], other => 0.5", "0.50"),
+        ("m", "array['ok'], true, 'sad'", "sad"),
+        (
+            "tz",
+            "array['2020-01-01 00:00+02'], other => '1999-01-01 00:00+02'",
+            "1998-12-31 22:00:00+00",
+        ),
+        ("v", "array['a', 'b'], other => null", None),
+    ],
+)
+def test_a_value_for_all_others_is_read_back(
+    admin: Any, column: str, arguments: str, other: str | None
+) -> None:
+    admin.execute(f"select dp.set_domain('t', '{column}', {arguments})")
+    found = admin.execute(
+        "select other from dp.domains where relation_name = 't' and column_name = %s", (column,)
+    ).fetchone()
+    assert found == (other,)
+
+
+@pytest.mark.parametrize(
     ("column", "arguments", "said"),
     [
         ("i", "array['1', 'x1']", "x1"),
         ("i", "array[1, 1]", "'1'"),
+        ("i", "array[1, 2], other => 2", "one of the domain's values"),
+        ("n", "array[1.5, 2], other => 1.50", "one of the domain's values"),
+        ("w", "array[1.5, 2], other => '1.50'::numeric", "twice"),
+        ("v", "array['a', 'b'], other => 'abcd'", "abcd"),
+        ("i", "array['1', '2'], other => 'rest'", "rest"),
+        ("m", "array['ok'], other => 'fine'", "fine"),
+        ("v", "array[]::text[], true, other => 'o'", "between 1 and 10000"),
+        ("i", "array(select generate_series(1, 10001)), other => 0", "between 1 and 10000"),
         ("n", "array['1.0', '1.00']", "twice"),
         ("n", "array[1.005]", "1.005"),
         ("v", "array['abcd']", "abcd"),

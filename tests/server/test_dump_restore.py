@@ -30,7 +30,7 @@ def protected(database):
         "create table \"Ünïcode 'T'\" (a int); create table p (a int)",
         "set role owner1; insert into t select i, i % 3 from generate_series(1, 30) as i",
         "set role owner1; select dp.protect('t', epsilon => 5); select dp.declare_public('p');"
-        "select dp.protect('\"Ünïcode ''T''\"'); select dp.set_domain('t', 'b', array['0', '1']); select dp.set_domain('t', 'a', -5, 2000000);"
+        "select dp.protect('\"Ünïcode ''T''\"'); select dp.set_domain('t', 'b', array['0', '1'], other => 'more'); select dp.set_domain('t', 'a', -5, 2000000);"
         "select dp.grant_budget('alice', epsilon => 3)",
     ):
         database.sql(statement)

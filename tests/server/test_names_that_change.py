@@ -206,7 +206,7 @@ def test_an_owner_cannot_have_casts_run_as_the_extensions_owner(shop: Any) -> No
                 " create cast (text as mal.e) with function mal.evil(text)"
             )
             for call in (
-                "dp.set_domain_values('mal.t', 'c', array['x'], false)",
+                "dp.set_domain_values('mal.t', 'c', array['x'], false, null)",
                 "dp.set_domain('mal.t', 'c', array['x'])",
             ):
                 mallory.execute("savepoint a")

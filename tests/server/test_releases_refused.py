@@ -20,9 +20,15 @@ def sales(server: Any) -> Iterator[Any]:
     database = declare(server.create_database())
     database.sql(
         """create table pair (a int, b int); alter table pair owner to owner1;
-           insert into pair values (1, 1), (1, 2)"""
+           insert into pair values (1, 1), (1, 2);
+           alter table nobody add n_rest text, add n_size numeric"""
     )
-    database.sql("select dp.declare_public('pair')", user="owner1")
+    database.sql(
+        """select dp.declare_public('pair');
+           select dp.set_domain('nobody', 'n_rest', array['x', 'y'], true, other => 'rest');
+           select dp.set_domain('nobody', 'n_size', array[1.1, 2], true)""",
+        user="owner1",
+    )
     with database.connect("alice") as alice:
         release(alice, "taken", ALL, epsilon=0.5)
     yield database
@@ -113,7 +119,38 @@ STATEMENTS = {
     ),
     "filter": (
         "select s_state, dp_count(*) filter (where s_big) from sale group by 1",
-        ["PD011", "counts rows"],
+        ["PD011", "FILTER", "WHERE"],
+    ),
+    "never true": (f"{ALL.replace('group', 'where false group')}", ["PD011", "never true"]),
+    "a query never true": (
+        f"{ALL} union all select null, dp_count(*) from sale where false or null",
+        ["PD011", "a condition of query 2 is never true", "Leave the query out"],
+    ),
+    "the value for all others": (
+        "select n_rest, dp_count(*) from nobody where n_rest = 'rest' group by 1",
+        ["PD011", "n_rest is compared with rest", "n_rest NOT IN ('x', 'y')"],
+    ),
+    "the value for all others, in a key": (
+        "select case when n_rest in ('x', 'rest') then 1 end, dp_count(*) from nobody group by 1",
+        ["PD011", "n_rest is compared with rest"],
+    ),
+    "prefixes of a key with others": (
+        "select dp.prefix(n_rest), dp_count(*) from nobody group by 1",
+        ["PD011", "dp.prefix is not for", "without other"],
+    ),
+    "what tells others apart": (
+        "select n_flag, dp_count(*) from nobody group by 1"
+        " union all select null, dp_count(*) from nobody where n_rest like 'x%'",
+        ["PD011", "n_rest tells values apart that count as one", "NOT IN"],
+    ),
+    "an expression of a key with others": (
+        "select upper(n_rest), dp_count(*) from nobody group by 1",
+        ["PD020", "group by n_rest itself", "rest for other values"],
+    ),
+    "what tells equal numbers apart": (
+        "select n_flag, dp_count(*) from nobody group by 1"
+        " union all select null, dp_count(*) from nobody where n_size::text = '1.10'",
+        ["PD011", "n_size may tell equal values apart", "without a cast to text"],
     ),
     "computed with": (
         "select s_state, dp_count(*) + 1 from sale group by 1",

@@ -68,7 +68,7 @@ def test_a_warning_comes_before_the_charge_with_threshold_and_remedy(shop: Any) 
     ("column", "call"),
     [
         ("p_client", "dp.set_domain('public.purchase', 'p_client', 0, 100)"),
-        ("p_amount", "dp.set_domain('public.purchase', 'p_amount', array['value', ...])"),
+        ("p_amount", "dp.set_domain('public.purchase', 'p_amount', array[0, 1])"),
     ],
 )
 def test_the_remedy_fits_the_type(shop: Any, column: str, call: str) -> None:
