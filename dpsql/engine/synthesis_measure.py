@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dpsql.synthesis.assembly import Assembly
     from dpsql.synthesis.backends import ByTypes
     from dpsql.synthesis.links import LinkState
-    from dpsql.synthesis.records import Cross
+    from dpsql.synthesis.records import Answer, Cross
     from dpsql.synthesis.schema import Plan
     from dpsql.workload.residual_bases import Integers
 
@@ -140,7 +140,7 @@ class Measuring:
     def _learning(self, part: LinkPart, link: MeasuredLink) -> Any:
         """Return what learns the links on generated rows; it is called once at most."""
 
-        def learn(backend: ByTypes) -> None:
+        def learn(backend: ByTypes) -> Sequence[Answer]:
             from dpsql.engine.release_measure import supply
             from dpsql.statistics.tabulation import tabulate
             from dpsql.synthesis.links import Learner
@@ -166,6 +166,7 @@ class Measuring:
                 store=keep,
             )
             link.state = learner.run()
+            return link.state.answers
 
         self._paid(part)
         return learn

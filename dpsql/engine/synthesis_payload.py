@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dpsql.synthesis.assembly import Assembly, Link
     from dpsql.synthesis.backends import ByTypes
     from dpsql.synthesis.links import LinkState
+    from dpsql.synthesis.records import Answer
     from dpsql.synthesis.schema import Plan
     from dpsql.workload.marginals import Floats
     from dpsql.workload.residual_bases import Integers
@@ -183,14 +184,15 @@ def add_link(
     plan: Plan,
     measured: Measured,
     link: MeasuredLink,
-    learn: Callable[[ByTypes], None] | None = None,
+    learn: Callable[[ByTypes], Sequence[Answer]] | None = None,
 ) -> None:
     """Generate the links of a reference; ``learn`` fits them, by default to what is stored."""
     if learn is None and link.state is not None and link.state.answers:
         answers = link.state.answers
 
-        def learn(backend: ByTypes) -> None:
+        def learn(backend: ByTypes) -> Sequence[Answer]:
             backend.fit(answers)
+            return answers
 
     found.link(link_of(plan, measured, link), learn)
 

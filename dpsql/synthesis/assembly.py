@@ -15,8 +15,8 @@ import numpy as np
 from dpsql.errors import InternalError
 from dpsql.synthesis.backends import ByTypes
 from dpsql.synthesis.degree_law import draw_degrees
-from dpsql.synthesis.degrees import follow
-from dpsql.synthesis.records import Records
+from dpsql.synthesis.degrees import assign, follow, to_total
+from dpsql.synthesis.records import Answer, Records
 from dpsql.synthesis.relationship import one_to_many
 from dpsql.synthesis.schema import Plan
 from dpsql.workload.marginals import Floats
@@ -24,7 +24,7 @@ from dpsql.workload.residual_bases import Integers
 
 #: Places of references, from a row to what it refers to.
 Path = tuple[int, ...]
-Learn = Callable[[ByTypes], None]
+Learn = Callable[[ByTypes], Sequence[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,8 @@ class Assembly:
         ----------
         given : Link
         learn : callable, optional
-            Fits the relaxed links; without it they are random, but for the degrees.
+            Fits the relaxed links and returns what they were fitted to; without it they are random,
+            but for the degrees.
         """
         place, k = given.place, given.reference
         reference = self.plan.tables[place].references[k]
@@ -153,9 +154,15 @@ class Assembly:
         elif linked.size and learn is not None:
             left = self._records(given.left, reference.parent, None)
             right = self._records(given.right, place, linked)
-            relationship = one_to_many(number, linked.size, most=most, wanted=wanted)
+            relationship = one_to_many(number, linked.size, most=most)
             backend = ByTypes(left, right, relationship, tick=self.tick)
-            learn(backend)
+            answers = learn(backend)
+            if given.degrees is not None and answers:
+                expected = (backend.table.sum(axis=1) / backend.one.counts)[backend.one.of]
+                degrees = assign(to_total(wanted, linked.size, most, rng), expected, rng)
+                relationship = one_to_many(number, linked.size, degrees=degrees, most=most)
+                backend = ByTypes(left, right, relationship, tick=self.tick)
+                backend.fit(answers)
             found = backend.sample(rng)
             parents[linked[found.links.right]] = found.links.left
             without = linked[parents[linked] < 0]

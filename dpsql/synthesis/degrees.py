@@ -182,6 +182,29 @@ def follow(
     return _fill(degrees, of, left, most, rng) if left.any() else degrees
 
 
+def assign(degrees: Integers, expected: Floats, rng: np.random.Generator) -> Integers:
+    """Give degrees to rows so that those which are expected to have more get more.
+
+    Parameters
+    ----------
+    degrees : array of int64, shape (n,)
+        In any order; all are given out.
+    expected : array of shape (n,)
+        What each row is expected to have, at least 0, up to a factor.
+    rng : Generator
+
+    Returns
+    -------
+    array of int64, shape (n,)
+        A permutation of ``degrees``: a random one, times what is expected, says by its ranks who
+        gets which.
+    """
+    drawn = (rng.permutation(degrees) + rng.random(degrees.size)) * np.maximum(expected, 0.0)
+    found = np.empty(degrees.size, dtype=np.int64)
+    found[np.argsort(drawn, kind="stable")] = np.sort(degrees)
+    return found
+
+
 def realise(
     left: Integers, right: Integers, rng: np.random.Generator
 ) -> tuple[Integers, Integers] | None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter
 from dpsql.synthesis.degree_law import draw_degrees, edges
-from dpsql.synthesis.degrees import follow
+from dpsql.synthesis.degrees import assign, follow
 
 
 @st.composite
@@ -83,3 +83,17 @@ def test_no_parents_have_no_degrees():
 def test_a_bound_below_one_is_refused():
     with pytest.raises(InvalidParameter, match="allows no link"):
         edges(0)
+
+
+@given(st.lists(st.integers(0, 9), max_size=20), st.integers(0, 3))
+def test_all_degrees_are_given_out(degrees, seed):
+    rng = np.random.default_rng(seed)
+    given_out = assign(np.array(degrees, dtype=np.int64), rng.random(len(degrees)), rng)
+    np.testing.assert_array_equal(np.sort(given_out), np.sort(degrees))
+
+
+def test_rows_that_should_have_more_get_more():
+    rng = np.random.default_rng(4)
+    expected = np.repeat([1.0, 3.0], 5000)
+    found = assign(rng.integers(0, 9, 10_000), expected, rng)
+    assert found[5000:].mean() > 1.5 * found[:5000].mean()
