@@ -116,12 +116,15 @@ def opt0_gaussian(
         When the matrix is no Gram matrix.
     """
     n = len(gram)
+    tick()
     if gram.shape != (n, n) or not np.isfinite(gram).all() or not np.allclose(gram, gram.T):
         raise InvalidParameter("the Gram matrix of a workload must be square and symmetric")
     scale = float(np.trace(gram)) / max(n, 1)
     if scale == 0:
         return GaussianStrategy(np.eye(n), 0.0, 0.0, 0)
+    tick()
     found = _Problem.of(gram / scale)
+    tick()
     mu = found.beginning(tick)
     best, error, bound, done = np.eye(n), float(n), 0.0, 0
     while done < iterations and error > (1 + gap) * bound:
@@ -245,6 +248,7 @@ class _Problem:
         if self.pair is None and not self.mirrored:
             order = np.argsort(np.diagonal(self.workload), kind="stable")
         some = np.rint(np.linspace(0, n - 1, n // 4)).astype(np.intp)
+        tick()
         coarse = _Problem.of(self.workload[np.ix_(order[some], order[some])])
         mu = coarse.beginning(tick)
         for _ in range(COARSE_STEPS):

@@ -227,7 +227,7 @@ def test_where_no_basis_is_common_the_bound_stays_below() -> None:
         Domain.of(6, 5), (Product(Kronecker.of(Prefix(6), Identity(5)), either=(0, 1)),)
     )
     assert workload_bound(disjunction, most_cells=29).value == 0
-    assert not workload_bound(disjunction).exact
+    assert not workload_bound(disjunction, most_cells=29).exact
 
 
 def test_a_common_basis_is_found_with_multiplicities() -> None:
