@@ -28,8 +28,9 @@ from bench.eigen import SAMPLE, SEED
 from dpsql.workload import marginals
 from dpsql.workload.eigen_design import eigen_design, eigen_queries
 from dpsql.workload.kronecker import Kronecker
-from dpsql.workload.matrix import AllRange, Floats, Identity, Prefix, QueryMatrix, Total, invert
+from dpsql.workload.matrix import AllRange, Floats, Identity, Prefix, QueryMatrix, Total
 from dpsql.workload.opt0_gaussian import opt0_gaussian
+from dpsql.workload.stepwise import invert
 
 Row = dict[str, Any]
 #: The paper's.

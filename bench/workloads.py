@@ -228,7 +228,7 @@ def _auto(work: Workload, order: Order) -> _Found:
     """Choose as a release does."""
     loss = EPSILON if order == 1 else EPSILON**2 / 2
     found, _ = candidates(
-        work, [Budget(order, loss)], names=lambda order: worth_trying(work, order)
+        work, [Budget(order, loss)], names=lambda order: worth_trying(work, order), best=True
     )
     unit = found[0].error * float(EPSILON) ** 2 / (2 if order == 1 else 1)
     return _Found(unit, found[0].name)

@@ -125,7 +125,9 @@ def choose(
             done += 1
             progress.rounds(done)
 
-    found, refused = candidates(work, allowed, services.database.tick, rounds)
+    found, refused = candidates(
+        work, allowed, services.database.tick, rounds, best=not (every or _named(terms))
+    )
     reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
     if settings.delta > 0 and all(b.order == 1 for b in allowed):
         reasons += [(name, NOISES[2], _too_small(settings)) for name in names(2)]

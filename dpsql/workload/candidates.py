@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 
 import numpy as np
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import Identity, Order, Total
-from dpsql.workload.mechanism import Budget, Mechanism, mask_of_product
+from dpsql.workload.mechanism import Budget, Mechanism, mask_of_product, noise_for, variance
 from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.mechanism_aim_pgm import AimPgmMechanism
 from dpsql.workload.mechanism_dense import eigen, opt0
@@ -27,10 +28,18 @@ from dpsql.workload.mechanism_residuals import (
     has_few_residuals,
 )
 from dpsql.workload.names import DATA_INDEPENDENT, MECHANISMS
+from dpsql.workload.opt_kron import Known
+from dpsql.workload.svd_bound import workload_bound
 from dpsql.workload.workload import Workload
 
 #: Cells up to which OPT_0 of the whole domain is among those that are compared by themselves.
 QUICK = 512
+#: Levels of an attribute, and cells, of workloads whose SVD bound is looked at.
+MOST_BOUNDED = 1100
+#: What a mechanism may be worse than another one for that not to be looked for, as a part of the
+#: squared error; and what rounding may lift a bound by.
+SLACK = 1e-3
+ROUNDING = 1e-6
 #: Beginnings of every optimisation are drawn from this seed: a strategy is a function of its input.
 SEED = 1
 #: What numerical libraries raise where an optimisation breaks down; a cancel is none of these.
@@ -42,9 +51,15 @@ class SelectionFailed(InvalidParameter):
 
 
 def make(
-    name: str, workload: Workload, budget: Budget, tick: Callable[[], None] = lambda: None
+    name: str,
+    workload: Workload,
+    budget: Budget,
+    tick: Callable[[], None] = lambda: None,
+    known: Known | None = None,
 ) -> Mechanism:
     """Select the strategy of one mechanism.
+
+    ``known`` is what was found for single attributes of the same workload.
 
     Raises
     ------
@@ -54,12 +69,15 @@ def make(
     if all(product.nothing for product in workload.products):
         raise InvalidParameter("every query of the workload is 0 on the whole domain")
     scaled, largest = workload.scaled()
-    found = _select(name, scaled, budget, tick)
+    found = _select(name, scaled, budget, tick, known)
     found.workload, found.error = workload, found.error * largest * largest
+    found.bound *= largest * largest
     return found
 
 
-def _select(name: str, workload: Workload, budget: Budget, tick: Callable[[], None]) -> Mechanism:
+def _select(
+    name: str, workload: Workload, budget: Budget, tick: Callable[[], None], known: Known | None
+) -> Mechanism:
     """Select the strategy of one mechanism, for weights of at most 1."""
     if name == "identity":
         return identity(workload, budget)
@@ -70,11 +88,11 @@ def _select(name: str, workload: Workload, budget: Budget, tick: Callable[[], No
                 hint="Use mechanism => 'auto'.",
             )
         own = Kronecker(workload.products[0].queries.factors)
-        return KroneckerMechanism("workload", workload, budget, own)
+        return KroneckerMechanism("workload", workload, budget, own, tick)
     if name == "opt_kron":
-        return kronecker(workload, budget, seed=SEED, tick=tick)
+        return kronecker(workload, budget, seed=SEED, tick=tick, known=known)
     if name == "opt_plus":
-        return plus(workload, budget, seed=SEED, tick=tick)
+        return plus(workload, budget, seed=SEED, tick=tick, known=known)
     if name == "opt_m":
         return MarginalMechanism(workload, budget, seed=SEED, tick=tick)
     if name == "residual_planner":
@@ -124,6 +142,8 @@ def candidates(
     budgets: Iterable[Budget],
     tick: Callable[[], None] = lambda: None,
     names: Callable[[Order], Iterable[str]] = lambda _: DATA_INDEPENDENT,
+    *,
+    best: bool = False,
 ) -> tuple[list[Mechanism], list[tuple[str, Budget, InvalidParameter]]]:
     """Select the strategies of all mechanisms, and tell why others cannot answer.
 
@@ -137,6 +157,9 @@ def candidates(
         Called now and then; may raise to cancel.
     names : callable
         Which mechanisms are compared for a noise.
+    best : bool
+        Only the best one counts: what cannot be better than what was found, by `SLACK`, is left
+        out.
 
     Returns
     -------
@@ -147,17 +170,41 @@ def candidates(
     """
     found: list[Mechanism] = []
     refused = []
-    for budget in budgets:
+    known = Known()
+    bounds = {budget: _least(workload, budget) if best else 0.0 for budget in budgets}
+    # the noise whose bound is the lowest may spare the other one
+    for budget in sorted(bounds, key=bounds.__getitem__):
         for name in names(budget.order):
             tick()
+            reached = min((m.error for m in found if m.name in DATA_INDEPENDENT), default=math.inf)
+            if best and reached <= bounds[budget] * (1 + SLACK) and name in DATA_INDEPENDENT:
+                continue
             try:
-                found.append(_selected(name, workload, budget, tick))
+                found.append(_selected(name, workload, budget, tick, known))
+                bounds[budget] = max(bounds[budget], found[-1].bound)
             except InvalidParameter as error:
                 refused.append((name, budget, error))
     return sorted(found, key=lambda m: (math.isnan(m.error), m.error, m.draws)), refused
 
 
-def _selected(name: str, workload: Workload, budget: Budget, tick: Callable[[], None]) -> Mechanism:
+def _least(workload: Workload, budget: Budget) -> float:
+    """Bound the expected error of every strategy from below, where that is quickly done."""
+    if max(workload.domain.sizes) > MOST_BOUNDED:
+        return 0.0
+    scaled, largest = workload.scaled()
+    parameter, _ = noise_for(budget, Fraction(1), Fraction(1))
+    try:
+        with np.errstate(all="ignore"):
+            bound = workload_bound(scaled, most_cells=MOST_BOUNDED).value
+    except _BREAKDOWNS:
+        return 0.0
+    found = variance(budget.order, parameter) * bound * largest * largest
+    return found * (1 - ROUNDING) if math.isfinite(found) else 0.0
+
+
+def _selected(
+    name: str, workload: Workload, budget: Budget, tick: Callable[[], None], known: Known
+) -> Mechanism:
     """Select a strategy; one that came out of a breakdown is none."""
     failed = SelectionFailed(
         f"the optimisation of {name} failed", hint="Use mechanism => 'auto', or another one."
@@ -166,7 +213,7 @@ def _selected(name: str, workload: Workload, budget: Budget, tick: Callable[[], 
         # what leaves floating point is seen in the error, and is nothing for a server's log
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
-            mechanism = make(name, workload, budget, tick)
+            mechanism = make(name, workload, budget, tick, known)
     except _BREAKDOWNS:
         raise failed from None
     if name in DATA_INDEPENDENT and not math.isfinite(mechanism.error):

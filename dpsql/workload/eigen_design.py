@@ -26,7 +26,7 @@ from dpsql.workload.eigen_weights import GAP, ITERATIONS, QueryWeights, query_we
 from dpsql.workload.kronecker import Kronecker, dense_product
 from dpsql.workload.matrix import MOST_ENTRIES, RANK_TOLERANCE, Dense, Floats, refuse_entries
 from dpsql.workload.single_pair import SinglePair
-from dpsql.workload.stepwise import Tick, eigh, matmul
+from dpsql.workload.stepwise import Tick, cholesky, eigh, matmul
 from dpsql.workload.svd_bound import joint_basis
 from dpsql.workload.workload import Workload
 
@@ -316,7 +316,7 @@ def _completed_error(design: EigenQueries, squares: Floats, missing: Floats, tic
     from scipy.linalg import solve_triangular
 
     try:
-        factor = np.linalg.cholesky(_gram(design.rows, squares, missing, tick))
+        factor = cholesky(_gram(design.rows, squares, missing, tick), tick)
     except np.linalg.LinAlgError:
         return math.inf
     error = 0.0

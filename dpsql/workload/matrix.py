@@ -8,7 +8,6 @@ selects a strategy looks at it through its Gram matrix alone, so the matrices th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -462,22 +461,3 @@ def gram_pinv(gram: Floats) -> Floats:
     values, vectors = np.linalg.eigh(gram)
     kept = values > RANK_TOLERANCE * max(values[-1], 0)
     return np.asarray((vectors[:, kept] / values[kept]) @ vectors[:, kept].T)
-
-
-def invert(gram: Floats, tick: Callable[[], None] = lambda: None) -> Floats:
-    """Invert a Gram matrix: by Cholesky, or as `gram_pinv` where it is singular or nearly so.
-
-    ``tick`` is called in between and may raise to cancel.
-    """
-    from scipy.linalg.lapack import dpocon, dpotrf, dpotri
-
-    factor, failed = dpotrf(gram, lower=1)
-    if failed == 0:
-        condition, failed = dpocon(factor, float(np.abs(gram).sum(axis=0).max()), uplo="L")
-        if failed == 0 and condition > RANK_TOLERANCE:
-            tick()
-            half, failed = dpotri(factor, lower=1)
-            if failed == 0:
-                lower = np.tril(half)
-                return np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64)
-    return gram_pinv(gram)

@@ -23,6 +23,7 @@ from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total
 from dpsql.workload.residual_bases import Integers
 from dpsql.workload.residual_planner import largest_of, round_up
 from dpsql.workload.spread import Spread
+from dpsql.workload.stepwise import matmul
 from dpsql.workload.workload import Product, Workload
 
 _EXACT_FLOAT = 1 << 53
@@ -97,6 +98,8 @@ class Mechanism(ABC):
         What is measured, in the order in which noise is drawn.
     error : float
         Expected squared error of all queries together, weights included.
+    bound : float
+        No strategy with this noise has a smaller one, as far as selecting has shown.
     tick : callable
         Called now and then while much is computed; may raise to cancel.
     """
@@ -106,6 +109,7 @@ class Mechanism(ABC):
     budget: Budget
     measurements: tuple[Measurement, ...]
     error: float
+    bound: float = 0.0
     tick: Callable[[], None] = staticmethod(lambda: None)
 
     @property
@@ -272,7 +276,12 @@ def noisy(values: Integers, noise: Integers) -> Floats:
     return np.asarray(values + added, dtype=np.float64)
 
 
-def row_products(left: QueryMatrix, right: QueryMatrix, inner: Floats | None) -> Floats:
+def row_products(
+    left: QueryMatrix,
+    right: QueryMatrix,
+    inner: Floats | None,
+    tick: Callable[[], None] = lambda: None,
+) -> Floats:
     """Return ``diag(L X R^T)``: of ``X`` (the identity if None) what each query sees.
 
     Ranges of a thousand levels are half a million rows, which are never written down: a range's
@@ -291,7 +300,7 @@ def row_products(left: QueryMatrix, right: QueryMatrix, inner: Floats | None) ->
             sums[stop, stop] - sums[start, stop] - sums[stop, start] + sums[start, start]
         )
     a, b = left.dense(), right.dense()
-    return np.asarray(((a if inner is None else a @ inner) * b).sum(axis=1))
+    return np.asarray(((a if inner is None else matmul(a, inner, tick)) * b).sum(axis=1))
 
 
 def detailed(factor: QueryMatrix) -> bool:

@@ -24,7 +24,6 @@ from dpsql.workload.matrix import (
     Prefix,
     QueryMatrix,
     Total,
-    invert,
 )
 from dpsql.workload.mechanism import (
     Answers,
@@ -41,11 +40,11 @@ from dpsql.workload.mechanism import (
     row_products,
     variance,
 )
-from dpsql.workload.opt_kron import opt_kron
+from dpsql.workload.opt_kron import Known, opt_kron
 from dpsql.workload.optimal_bases import round_columns
 from dpsql.workload.residual_bases import Integers, subtraction
 from dpsql.workload.spread import Form, Spread
-from dpsql.workload.stepwise import Tick, matmul
+from dpsql.workload.stepwise import Tick, invert, matmul
 from dpsql.workload.workload import Product, Workload
 
 #: Bits of the entries of a strategy that was found by optimisation.
@@ -75,6 +74,8 @@ class KroneckerMechanism(Mechanism):
         What is answered and what it may cost.
     strategy : Kronecker
         Real matrices, rounded here to integers; the error is that of the rounded ones.
+    tick : callable
+        Called now and then, later too; may raise to cancel.
 
     Raises
     ------
@@ -82,8 +83,15 @@ class KroneckerMechanism(Mechanism):
         When the strategy does not support the workload, or the cells are too many.
     """
 
-    def __init__(self, name: str, workload: Workload, budget: Budget, strategy: Kronecker) -> None:
-        self.name, self.workload, self.budget = name, workload, budget
+    def __init__(
+        self,
+        name: str,
+        workload: Workload,
+        budget: Budget,
+        strategy: Kronecker,
+        tick: Tick = lambda: None,
+    ) -> None:
+        self.name, self.workload, self.budget, self.tick = name, workload, budget, tick
         self.mask = sum(1 << i for i, f in enumerate(strategy.factors) if detailed(f))
         require_cells(math.prod(shape(workload.domain.sizes, self.mask)))
         #: What is measured of each attribute; cells where there is none.
@@ -103,13 +111,13 @@ class KroneckerMechanism(Mechanism):
                 self._inverses.append(None)
                 rows *= factor.n
                 continue
-            matrix = integers(factor, budget.order, bits[i])
-            inverse, gram, full = inverse_of(matrix)
+            matrix = integers(factor, budget.order, bits[i], tick)
+            inverse, gram, full = inverse_of(matrix, tick)
             if not full and not is_whole(factor):  # rounding lost what hardly counts
                 matrix = np.concatenate([matrix, np.eye(matrix.shape[1], dtype=np.int64)])
-                inverse, gram, full = inverse_of(matrix)
+                inverse, gram, full = inverse_of(matrix, tick)
             if not full:
-                require_support(inverse, gram, asked)
+                require_support(inverse, gram, asked, tick)
             self.matrices[i] = matrix
             self._inverses.append(inverse)
             norm *= largest_column(matrix, budget.order)
@@ -152,7 +160,7 @@ class KroneckerMechanism(Mechanism):
             inverse = self._inverses[i]
             if inverse is not None:
                 self.tick()
-                values = _solve(self.matrices[i], inverse, values, axis)
+                values = _solve(self.matrices[i], inverse, values, axis, self.tick)
         return values
 
     @property
@@ -210,7 +218,7 @@ class KroneckerMechanism(Mechanism):
         """Yield the factors of the diagonal; of an attribute that is summed over: of its total."""
         for i, (a, b) in enumerate(zip(left.factors, right.factors, strict=True)):
             if self.mask >> i & 1:
-                yield row_products(a, b, self._inverses[i])
+                yield row_products(a, b, self._inverses[i], self.tick)
             else:
                 yield np.asarray(a.dense()[:, 0] * b.dense()[:, 0])
 
@@ -233,14 +241,14 @@ def spread_evenly(marginal: Floats, mask: int, sizes: Sequence[int]) -> Floats:
     return np.asarray(np.broadcast_to(over_all(marginal, mask, len(sizes)) / summed, sizes))
 
 
-def _solve(matrix: Integers, inverse: Floats, values: Floats, axis: int) -> Floats:
+def _solve(matrix: Integers, inverse: Floats, values: Floats, axis: int, tick: Tick) -> Floats:
     """Apply a pseudo-inverse along an axis; it is formed where that is less work."""
     transposed = matrix.T.astype(np.float64)
     if values.size < matrix.shape[0] ** 2:
         moved = np.tensordot(transposed, values, axes=(1, axis))
         moved = np.tensordot(inverse, moved, axes=1)
     else:
-        moved = np.tensordot(inverse @ transposed, values, axes=(1, axis))
+        moved = np.tensordot(matmul(inverse, transposed, tick), values, axes=(1, axis))
     return np.moveaxis(moved, 0, axis)
 
 
@@ -261,7 +269,9 @@ def unsupported() -> InvalidParameter:
     )
 
 
-def require_support(inverse: Floats, gram: Floats, asked: Iterable[QueryMatrix]) -> None:
+def require_support(
+    inverse: Floats, gram: Floats, asked: Iterable[QueryMatrix], tick: Tick = lambda: None
+) -> None:
     """Refuse queries about an attribute that are outside of what is measured of it.
 
     Each is compared with its own length, whatever it counts for.
@@ -272,18 +282,20 @@ def require_support(inverse: Floats, gram: Floats, asked: Iterable[QueryMatrix])
         The Gram matrix of what is measured, of less than full rank, and its pseudo-inverse.
     asked : iterable of QueryMatrix
         What must be a linear combination of it.
+    tick : callable
+        Called now and then; may raise to cancel.
 
     Raises
     ------
     InvalidParameter
         When one is not.
     """
-    lost = np.eye(len(gram)) - inverse @ gram
+    lost = np.eye(len(gram)) - matmul(inverse, gram, tick)
     for factor in set(asked):
         if isinstance(factor, Identity | Prefix | AllRange):  # of full rank
             raise unsupported()
         queries = factor.dense()
-        outside = np.abs(queries @ lost).max(axis=1)
+        outside = np.abs(matmul(queries, lost, tick)).max(axis=1)
         if (outside > LOST * np.abs(queries).max(axis=1)).any():
             raise unsupported()
 
@@ -372,12 +384,20 @@ def identity(workload: Workload, budget: Budget) -> KroneckerMechanism:
 
 
 def kronecker(
-    workload: Workload, budget: Budget, *, seed: int, tick: Callable[[], None] = lambda: None
+    workload: Workload,
+    budget: Budget,
+    *,
+    seed: int,
+    tick: Callable[[], None] = lambda: None,
+    known: Known | None = None,
 ) -> KroneckerMechanism:
     """Select by OPT_kron."""
     require_optimised(workload)
-    found = opt_kron(workload, budget.order, seed=seed, tick=tick)
-    return KroneckerMechanism("opt_kron", workload, budget, found.queries)
+    found = opt_kron(workload, budget.order, seed=seed, tick=tick, known=known)
+    mechanism = KroneckerMechanism("opt_kron", workload, budget, found.queries, tick)
+    parameter, _ = noise_for(budget, Fraction(1), Fraction(1))
+    mechanism.bound = variance(budget.order, parameter) * found.bound
+    return mechanism
 
 
 def require_optimised(workload: Workload) -> None:

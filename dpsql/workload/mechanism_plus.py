@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 
 import numpy as np
@@ -37,7 +37,7 @@ from dpsql.workload.mechanism_kronecker import (
     spread_evenly,
 )
 from dpsql.workload.mechanism_shared import shared
-from dpsql.workload.opt_kron import KroneckerStrategy
+from dpsql.workload.opt_kron import Known, KroneckerStrategy
 from dpsql.workload.opt_plus import by_attributes, opt_plus
 from dpsql.workload.residual_bases import Integers
 from dpsql.workload.workload import Product, Workload
@@ -172,6 +172,7 @@ def plus(
     *,
     seed: int,
     tick: Callable[[], None] = lambda: None,
+    known: Known | None = None,
 ) -> Mechanism:
     """Select by OPT_plus: groups with factors of their own, or sets of attributes that share them.
 
@@ -183,6 +184,8 @@ def plus(
         Of random beginnings.
     tick : callable
         Called now and then; may raise to cancel.
+    known : Known, optional
+        What was found for single attributes of the same workload.
 
     Raises
     ------
@@ -191,7 +194,7 @@ def plus(
     """
     found: list[Mechanism] = []
     refused: list[InvalidParameter] = []
-    for select in (united, shared):
+    for select in (partial(united, known=known), shared):
         try:
             found.append(select(workload, budget, seed=seed, tick=tick))
         except InvalidParameter as error:
@@ -224,6 +227,7 @@ def united(
     *,
     seed: int,
     tick: Callable[[], None] = lambda: None,
+    known: Known | None = None,
 ) -> UnionMechanism:
     """Select a Kronecker product for each group of products that ask for the same attributes."""
     require_optimised(workload)
@@ -236,7 +240,7 @@ def united(
             detail=f"There are {len(by_attributes(asked))} groups; at most {MOST_GROUPS} can be.",
             hint="Use mechanism => 'auto'.",
         )
-    parts = opt_plus(asked, budget.order, seed=seed, tick=tick).parts
+    parts = opt_plus(asked, budget.order, seed=seed, tick=tick, known=known).parts
     strategies = [part.strategy for part in parts]
     shares = _joint_shares(asked, strategies, [part.share for part in parts], budget)
     powers = [share**budget.order for share in shares]

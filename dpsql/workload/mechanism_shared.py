@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.marginals import attributes_of, cells
-from dpsql.workload.matrix import Dense, Floats, Identity, invert
+from dpsql.workload.matrix import Dense, Floats, Identity
 from dpsql.workload.mechanism import (
     Budget,
     Measurement,
@@ -30,6 +30,7 @@ from dpsql.workload.mechanism_kronecker import BITS, MOST_BITS, integers, requir
 from dpsql.workload.mechanism_residuals import MOST_OPTIMISED, WeightedMarginals, covering
 from dpsql.workload.opt_shared import SharedStrategy, opt_shared
 from dpsql.workload.residual_bases import Basis, Integers, Subtraction, along
+from dpsql.workload.stepwise import invert
 from dpsql.workload.workload import Workload
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from dpsql.errors import InvalidParameter
 from dpsql.workload.matrix import Floats
 from dpsql.workload.single_pair import SinglePair
+from dpsql.workload.stepwise import MOST_AT_ONCE, Tick, cholesky, cholesky_inverse, matmul
 
 #: Relative gap between error and lower bound at which the search ends.
 GAP = 1e-4
@@ -76,12 +77,12 @@ class GaussianStrategy:
         """How far the error is above the bound, as a part of the bound."""
         return self.error / self.bound - 1 if self.bound else 0.0
 
-    def matrix(self) -> Floats:
+    def matrix(self, tick: Tick = lambda: None) -> Floats:
         """Write ``A`` down: upper triangular, of shape (n, n), columns of norm 1.
 
         HDMM (Definition 12) takes this Cholesky factor too.
         """
-        return np.asarray(np.linalg.cholesky(self.gram).T, dtype=np.float64)
+        return cholesky(self.gram, tick).T
 
 
 def opt0_gaussian(
@@ -115,12 +116,15 @@ def opt0_gaussian(
         When the matrix is no Gram matrix.
     """
     n = len(gram)
+    tick()
     if gram.shape != (n, n) or not np.isfinite(gram).all() or not np.allclose(gram, gram.T):
         raise InvalidParameter("the Gram matrix of a workload must be square and symmetric")
     scale = float(np.trace(gram)) / max(n, 1)
     if scale == 0:
         return GaussianStrategy(np.eye(n), 0.0, 0.0, 0)
+    tick()
     found = _Problem.of(gram / scale)
+    tick()
     mu = found.beginning(tick)
     best, error, bound, done = np.eye(n), float(n), 0.0, 0
     while done < iterations and error > (1 + gap) * bound:
@@ -129,8 +133,8 @@ def opt0_gaussian(
         point = found.at(mu)
         bound = max(bound, point.bound)
         if point.excess <= 3 * gap or not point.roots.all() or done == iterations:
-            for candidate in _feasible(point.matrix()):
-                value = _error(candidate, found.workload)
+            for candidate in _feasible(point.matrix(tick)):
+                value = _error(candidate, found.workload, tick)
                 if value < error:
                     best, error = candidate, value
         mu = point.next
@@ -172,9 +176,9 @@ class _Point:
         mu = self.mu * self.diagonal**POWER
         return np.asarray(np.maximum(mu, LEAST * mu.mean()))
 
-    def matrix(self) -> Floats:
+    def matrix(self, tick: Tick) -> Floats:
         """Write ``X`` down."""
-        return np.asarray((self.vectors * self.roots) @ self.vectors.T)
+        return matmul(self.vectors * self.roots, self.vectors.T, tick)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,6 +248,7 @@ class _Problem:
         if self.pair is None and not self.mirrored:
             order = np.argsort(np.diagonal(self.workload), kind="stable")
         some = np.rint(np.linspace(0, n - 1, n // 4)).astype(np.intp)
+        tick()
         coarse = _Problem.of(self.workload[np.ix_(order[some], order[some])])
         mu = coarse.beginning(tick)
         for _ in range(COARSE_STEPS):
@@ -285,10 +290,17 @@ def _feasible(root: Floats) -> list[Floats]:
     return candidates
 
 
-def _error(candidate: Floats, workload: Floats) -> float:
+def _error(candidate: Floats, workload: Floats, tick: Tick) -> float:
     """Compute ``tr(X^-1 V)``; infinity where ``X`` is numerically singular."""
     from scipy.linalg.lapack import dpotrf, dpotri
 
+    tick()
+    if len(candidate) > MOST_AT_ONCE:
+        try:
+            factor = cholesky(candidate, tick)
+        except np.linalg.LinAlgError:
+            return np.inf
+        return float(np.vdot(cholesky_inverse(factor, tick), workload))
     factor, failed = dpotrf(candidate, lower=1)
     if failed == 0:
         half, failed = dpotri(factor, lower=1, overwrite_c=1)

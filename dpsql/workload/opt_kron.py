@@ -9,9 +9,11 @@ turn each is enough.
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -24,11 +26,11 @@ from dpsql.workload.matrix import (
     Order,
     QueryMatrix,
     Total,
-    invert,
 )
 from dpsql.workload.opt0_gaussian import GAP, opt0_gaussian
 from dpsql.workload.opt0_laplace import opt0_laplace
 from dpsql.workload.single_pair import SinglePair
+from dpsql.workload.stepwise import invert, matmul
 from dpsql.workload.workload import Workload
 
 #: Turns of all factors, at most, and the improvement below which they end.
@@ -46,25 +48,69 @@ MOST_PAIRED = 4096
 PAIRED_ITERATIONS = 60
 #: Relative gap for Gaussian noise of so many levels.
 MANY_GAP = 1e-3
+#: Levels from which on later turns begin where the last one ended, with Laplace noise.
+WARM = 256
+#: Strategies of single attributes that are kept while mechanisms are selected one by one, and the
+#: levels that they have at most (they take 20 MB each then).
+MOST_KNOWN, MOST_KNOWN_LEVELS = 16, 1100
+#: Digits of a Gram matrix, as a part of its trace, that tell two problems apart.
+DIGITS = 12
 #: Children of a node of the tree that stands in for it.
 BRANCHES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KroneckerStrategy:
-    """A Kronecker product of sensitivity 1, and its total squared error in units."""
+    """A Kronecker product of sensitivity 1, and its total squared error in units.
+
+    No strategy has a smaller error than ``bound``, if that is known; else it is 0.
+    """
 
     queries: Kronecker
     error: float
+    bound: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """A strategy of sensitivity 1 for one attribute: its queries and ``(A^T A)^+``."""
+    """A strategy of sensitivity 1 for one attribute: its queries and ``(A^T A)^+``.
+
+    No strategy has a smaller error than ``bound``, if that is known; ``theta`` is what a later
+    search begins with.
+    """
 
     queries: QueryMatrix
     inverse: Floats
     error: float
+    bound: float = 0.0
+    theta: Floats | None = None
+
+
+class Known:
+    """Strategies of single attributes by their problem, each of which is solved once.
+
+    For as long as mechanisms of one workload are selected: groups, beginnings and mechanisms face
+    the same factors again and again.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[bytes, Order, int], Factor] = {}
+
+    def factor(self, gram: Floats, order: Order, seed: int, find: Callable[[], Factor]) -> Factor:
+        """Find the strategy of a problem, or of one that is the same up to a multiple."""
+        trace = float(np.trace(gram))
+        if len(gram) > MOST_KNOWN_LEVELS or not trace > 0:
+            return find()
+        content = np.round(gram * (len(gram) / trace), DIGITS) + 0.0
+        key = (hashlib.sha256(content.tobytes()).digest(), order, seed)
+        found = self._found.get(key)
+        if found is None:
+            while len(self._found) >= MOST_KNOWN:
+                self._found.pop(next(iter(self._found)))
+            found = find()
+            self._found[key] = replace(found, error=found.error / trace, bound=found.bound / trace)
+            return found
+        return replace(found, error=found.error * trace, bound=found.bound * trace)
 
 
 def opt_kron(
@@ -75,6 +121,7 @@ def opt_kron(
     restarts: int = RESTARTS,
     rounds: int = ROUNDS,
     tick: Callable[[], None] = lambda: None,
+    known: Known | None = None,
 ) -> KroneckerStrategy:
     """Optimise a strategy for each attribute in turn.
 
@@ -90,7 +137,10 @@ def opt_kron(
         Beginnings of unions, and turns of all factors from each; at least 1.
     tick : callable
         Called now and then; may raise to cancel.
+    known : Known, optional
+        What was found for single attributes, for this workload or parts of it.
     """
+    known = known or Known()
     terms = workload.gram_terms
     coefficients = np.array([term.coefficient for term in terms])
     sizes = workload.domain.sizes
@@ -111,17 +161,24 @@ def opt_kron(
             traces *= np.exp(weights)[together]
         factors = [_identity(np.eye(n)) for n in sizes]
         error = np.inf
-        for _ in range(rounds):
+        for again in range(rounds):
             for i in range(len(sizes)):
                 others = coefficients * np.delete(traces, i, axis=1).prod(axis=1)
                 gram = _weighted(others, [term.factors[i] for term in terms])
-                factors[i] = best_factor(gram, order, single[i], seed=seed, tick=tick)
+                near = factors[i].theta if again else None
+                find = partial(best_factor, gram, order, single[i], seed=seed, near=near, tick=tick)
+                if near is None and single[i] is None:
+                    factors[i] = known.factor(gram, order, seed, find)
+                else:
+                    factors[i] = find()
                 inverse = factors[i].inverse
                 traces[:, i] = [float(np.einsum("ij,ji->", inverse, t.factors[i])) for t in terms]
             found = float(coefficients @ traces.prod(axis=1))
             if best is None or found < best.error:
                 queries = Kronecker(tuple(factor.queries for factor in factors))
-                best = KroneckerStrategy(queries, found)
+                # of a single product the best strategy is a product, and so is the bound
+                least = found * math.prod(f.bound / f.error for f in factors)
+                best = KroneckerStrategy(queries, found, least if len(terms) == 1 else 0.0)
             if len(terms) == 1 or found > error * (1 - IMPROVEMENT):
                 break
             error = found
@@ -136,6 +193,7 @@ def best_factor(
     single: Floats | None = None,
     *,
     seed: int,
+    near: Floats | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> Factor:
     """Choose among a single query, Identity and OPT_0, or a tree where OPT_0 would take minutes.
@@ -153,6 +211,8 @@ def best_factor(
         What `single_query` says of the queries that the Gram matrix comes from.
     seed : int
         Of OPT_0.
+    near : array, optional
+        What OPT_0 begins with for Laplace noise, instead of beginnings of its own.
     tick : callable
         Called now and then; may raise to cancel.
     """
@@ -162,42 +222,55 @@ def best_factor(
     n = len(gram)
     many = n > MOST_OPTIMISED
     if many and (n > MOST_PAIRED or SinglePair.of(gram) is None):
-        found = _tree(gram, order)
+        found = _tree(gram, order, tick)
     elif order == 2:
         gaussian = opt0_gaussian(gram, gap=MANY_GAP if many else GAP, tick=tick)
-        found = Factor(Dense(gaussian.matrix()), invert(gaussian.gram), gaussian.error)
+        inverse = invert(gaussian.gram, tick)
+        found = Factor(Dense(gaussian.matrix(tick)), inverse, gaussian.error, gaussian.bound)
     else:
         laplace = opt0_laplace(
             gram,
             seed=seed,
             restarts=TURNS if n <= MOST_TURNS else None,
             iterations=PAIRED_ITERATIONS if many else None,
+            near=near,
             tick=tick,
         )
-        found = Factor(Dense(laplace.matrix()), invert(laplace.gram()), laplace.error)
-    return found if found.error < identity.error else identity
+        inverse = invert(laplace.gram(tick), tick)
+        theta = laplace.theta if n > WARM else None
+        found = Factor(Dense(laplace.matrix()), inverse, laplace.error, theta=theta)
+    return found if found.error < identity.error else replace(identity, bound=found.bound)
 
 
-def _tree(gram: Floats, order: Order) -> Factor:
+#: Trees by levels and noise, and how many are kept.
+_TREES: dict[tuple[int, Order], tuple[Floats, Floats]] = {}
+MOST_TREES = 2
+
+
+def _tree(gram: Floats, order: Order, tick: Callable[[], None]) -> Factor:
     """Count the levels, and blocks of neighbours, of blocks of those, and so on.
 
     With uniform weights; sixteen to a block is near the best for ranges and prefixes (Qardaji, Yang
     and Li 2013).
     """
-    matrix, inverse = _tree_of(len(gram), order)
+    matrix, inverse = _tree_of(len(gram), order, tick)
     return Factor(Dense(matrix), inverse, float(np.einsum("ij,ji->", inverse, gram)))
 
 
-@lru_cache(maxsize=4)
-def _tree_of(n: int, order: Order) -> tuple[Floats, Floats]:
-    layers = [np.eye(n)]
-    width = BRANCHES
-    while width < n:
-        blocks = np.arange(n) // width
-        layers.append((blocks == np.arange(blocks[-1] + 1)[:, None]).astype(np.float64))
-        width *= BRANCHES
-    matrix = np.concatenate(layers) / len(layers) ** (1 / order)
-    return matrix, invert(matrix.T @ matrix)
+def _tree_of(n: int, order: Order, tick: Callable[[], None]) -> tuple[Floats, Floats]:
+    if (n, order) not in _TREES:
+        layers = [np.eye(n)]
+        width = BRANCHES
+        while width < n:
+            blocks = np.arange(n) // width
+            layers.append((blocks == np.arange(blocks[-1] + 1)[:, None]).astype(np.float64))
+            width *= BRANCHES
+        matrix = np.concatenate(layers) / len(layers) ** (1 / order)
+        inverse = invert(matmul(matrix.T, matrix, tick), tick)
+        while len(_TREES) >= MOST_TREES:
+            _TREES.pop(next(iter(_TREES)))
+        _TREES[n, order] = matrix, inverse
+    return _TREES[n, order]
 
 
 def single_query(matrices: Iterable[QueryMatrix]) -> Floats | None:
@@ -236,7 +309,8 @@ def _asked_itself(query: Floats, gram: Floats) -> Factor:
     """Return the strategy that is one query."""
     inverse = np.outer(query, query) / float(query @ query) ** 2
     matrix = Total(len(query)) if (query == 1).all() else Dense(query[None, :])
-    return Factor(matrix, inverse, float(np.vdot(inverse, gram)))
+    error = float(np.vdot(inverse, gram))
+    return Factor(matrix, inverse, error, error)
 
 
 def _identity(gram: Floats) -> Factor:

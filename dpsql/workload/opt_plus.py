@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.matrix import Order
-from dpsql.workload.opt_kron import RESTARTS, KroneckerStrategy, opt_kron
+from dpsql.workload.opt_kron import RESTARTS, Known, KroneckerStrategy, opt_kron
 from dpsql.workload.workload import Product, Workload
 
 
@@ -47,6 +47,7 @@ def opt_plus(
     groups: Sequence[Sequence[int]] | None = None,
     restarts: int = RESTARTS,
     tick: Callable[[], None] = lambda: None,
+    known: Known | None = None,
 ) -> UnionStrategy:
     """Optimise a Kronecker strategy for each group of products.
 
@@ -65,6 +66,8 @@ def opt_plus(
         See `opt_kron`.
     tick : callable
         Called now and then; may raise to cancel.
+    known : Known, optional
+        What was found for single attributes of the same workload.
 
     Raises
     ------
@@ -77,7 +80,7 @@ def opt_plus(
     found = []
     for group in chosen:
         part = Workload(workload.domain, tuple(workload.products[k] for k in group))
-        found.append(opt_kron(part, order, seed=seed, restarts=restarts, tick=tick))
+        found.append(opt_kron(part, order, seed=seed, restarts=restarts, tick=tick, known=known))
     # min sum e/share^2 with sum share^order = 1
     power = 1 / (2 + order)
     shares = [strategy.error**power for strategy in found]

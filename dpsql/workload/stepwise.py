@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpsql.workload.matrix import Floats
+from dpsql.workload.matrix import RANK_TOLERANCE, Floats, gram_pinv
 
 #: Multiplications between two ticks: some tenths of a second.
 _WORK = 4e9
 #: Rows of the largest matrix whose eigenvectors numpy finds, in half a second.
 MOST_AT_ONCE = 1100
+#: Rows of the blocks of a Cholesky factor and of an inverse.
+BLOCK = 512
 #: Columns of a panel: those whose reflections are applied to the rest together.
 PANEL = 64
 
@@ -58,6 +60,89 @@ def eigh(matrix: Floats, tick: Tick) -> tuple[Floats, Floats]:
         rest = vectors[start:]
         rest -= (((rest.T @ reflectors) @ factor.T) @ reflectors.T).T
     return values, vectors
+
+
+def cholesky(matrix: Floats, tick: Tick) -> Floats:
+    """Find the lower triangular ``L`` with ``L L^T = matrix``, by blocks of columns.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        Unless the matrix is positive definite, numerically.
+    """
+    n = len(matrix)
+    tick()
+    if n <= MOST_AT_ONCE:
+        return np.asarray(np.linalg.cholesky(matrix))
+    from scipy.linalg import solve_triangular
+
+    factor = np.tril(matrix)
+    for start in range(0, n, BLOCK):
+        end = min(start + BLOCK, n)
+        own = np.linalg.cholesky(factor[start:end, start:end])
+        factor[start:end, start:end] = own
+        if end == n:
+            break
+        tick()
+        below = solve_triangular(own, factor[end:, start:end].T, lower=True, check_finite=False).T
+        factor[end:, start:end] = below
+        for left in range(end, n, BLOCK):
+            tick()
+            right = min(left + BLOCK, n)
+            factor[left:, left:right] -= below[left - end :] @ below[left - end : right - end].T
+    return np.tril(factor)
+
+
+def cholesky_inverse(factor: Floats, tick: Tick) -> Floats:
+    """Invert ``L L^T``, given the lower triangular ``L``: first ``L``, row by row of blocks."""
+    from scipy.linalg import solve_triangular
+
+    n = len(factor)
+    half: Floats = np.zeros((n, n))
+    starts = range(0, n, BLOCK)
+    for start in starts:
+        tick()
+        end = min(start + BLOCK, n)
+        own = solve_triangular(
+            factor[start:end, start:end], np.eye(end - start), lower=True, check_finite=False
+        )
+        half[start:end, start:end] = own
+        if start:
+            half[start:end, :start] = -own @ (factor[start:end, :start] @ half[:start, :start])
+    result: Floats = np.empty((n, n))
+    for start in starts:
+        tick()
+        end = min(start + BLOCK, n)
+        rows = half[start:, start:end].T @ half[start:, :end]
+        result[start:end, :end] = rows
+        result[:end, start:end] = rows.T
+    return result
+
+
+def invert(gram: Floats, tick: Tick = lambda: None) -> Floats:
+    """Invert a Gram matrix: by Cholesky, or as `gram_pinv` where it is singular or nearly so.
+
+    ``tick`` is called in between and may raise to cancel.
+    """
+    from scipy.linalg.lapack import dpocon
+
+    try:
+        factor = cholesky(gram, tick)
+    except np.linalg.LinAlgError:
+        return pinv(gram, tick)
+    condition, failed = dpocon(factor, float(np.abs(gram).sum(axis=0).max()), uplo="L")
+    if failed == 0 and condition > RANK_TOLERANCE:
+        return cholesky_inverse(factor, tick)
+    return pinv(gram, tick)
+
+
+def pinv(gram: Floats, tick: Tick) -> Floats:
+    """Invert a Gram matrix (Moore-Penrose), as `gram_pinv`."""
+    if len(gram) <= MOST_AT_ONCE:
+        return gram_pinv(gram)
+    values, vectors = eigh(gram, tick)
+    kept = values > RANK_TOLERANCE * max(values[-1], 0)
+    return matmul(vectors[:, kept] / values[kept], vectors[:, kept].T, tick)
 
 
 def _tridiagonal(

@@ -47,7 +47,7 @@ def svd_bound(gram: Floats) -> float:
     return float(_roots(values).sum() ** 2 / len(gram))
 
 
-def workload_bound(workload: Workload, seed: int = 0) -> SvdBound:
+def workload_bound(workload: Workload, seed: int = 0, *, most_cells: int = MOST_CELLS) -> SvdBound:
     """Compute the SVD bound of a workload.
 
     A single product's is the product of its factors' (HDMM, Theorem 5).  For unions, in this order:
@@ -55,7 +55,9 @@ def workload_bound(workload: Workload, seed: int = 0) -> SvdBound:
     - Grams that share an eigenbasis in each attribute (marginals with any one matrix per attribute,
       say) are summed eigenvalue by eigenvalue; equal ones are counted, so that marginals of ``d``
       attributes take ``2^d`` numbers whatever their cells (HDMM, Theorem 12 is this case);
-    - up to `MOST_CELLS` cells the eigenvalues are computed;
+    - where that holds of some attributes and the others have up to ``most_cells`` cells, the
+      eigenvalues over these are computed for each combination of eigenvalues of the former;
+    - up to ``most_cells`` cells the eigenvalues are computed;
     - else the sum of the products' bounds, which is below the bound of the union: for positive
       semi-definite matrices ``(tr sqrt(A + B))^2 >= (tr sqrt A)^2 + (tr sqrt B)^2``, Minkowski's
       inequality reversed for the exponent 1/2.  With disjunctions it is 0.
@@ -66,6 +68,8 @@ def workload_bound(workload: Workload, seed: int = 0) -> SvdBound:
         A union of weighted products.
     seed : int
         Of the random combination of Grams whose eigenvectors are tried as the common basis.
+    most_cells : int
+        Cells up to which the eigenvalues of a Gram matrix are computed explicitly.
     """
     terms = workload.gram_terms
     if len(terms) == 1:
@@ -73,10 +77,10 @@ def workload_bound(workload: Workload, seed: int = 0) -> SvdBound:
         return SvdBound(terms[0].coefficient * math.prod(map(svd_bound, factors)), True)
     conjunctive = not any(product.either for product in workload.products)
     if conjunctive:
-        shared = _shared_basis(workload, seed)
+        shared = _shared_basis(workload, seed, most_cells)
         if shared is not None:
             return SvdBound(shared, True)
-    if workload.domain.cells <= MOST_CELLS:
+    if workload.domain.cells <= most_cells:
         return SvdBound(svd_bound(workload.gram()), True)
     if not conjunctive:
         return SvdBound(0.0, False)
@@ -90,24 +94,55 @@ def _roots(values: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(values, 0)))
 
 
-def _shared_basis(workload: Workload, seed: int) -> float | None:
-    """Sum eigenvalues in common eigenbases, or find that there are none."""
+def _shared_basis(workload: Workload, seed: int, most_cells: int) -> float | None:
+    """Sum eigenvalues in common eigenbases, or find that too few attributes have them."""
     terms = workload.gram_terms
-    spectra, counts = [], []
+    spectra, counts, others = [], [], []
     for i in range(len(workload.domain.sizes)):
         found = joint_spectrum([term.factors[i] for term in terms], seed)
         if found is None:
-            return None
+            others.append(i)
+            continue
         spectra.append(found[0])
         counts.append(found[1])
     if math.prod(len(count) for count in counts) > MOST_ENTRIES:
         return None
+    if others:
+        cells = math.prod(workload.domain.sizes[i] for i in others)
+        combinations = math.prod(len(count) for count in counts)
+        if not counts or cells > most_cells or combinations * cells**3 > most_cells**3:
+            return None
+        return _blocks(workload, others, spectra, counts)
     values: Floats = np.zeros(math.prod(len(count) for count in counts))
     for k, term in enumerate(terms):
         product = dense_product([spectrum[:, k : k + 1] for spectrum in spectra])[:, 0]
         values += term.coefficient * product
     times = dense_product([count[:, None] for count in counts])[:, 0]
     return float((_roots(values) @ times) ** 2 / workload.domain.cells)
+
+
+def _blocks(
+    workload: Workload, others: Sequence[int], spectra: Sequence[Floats], counts: Sequence[Floats]
+) -> float:
+    """Sum eigenvalues of a Gram matrix that is block diagonal in common eigenbases."""
+    terms = workload.gram_terms
+    known: dict[tuple[int, ...], Floats] = {}
+    inner = []
+    for term in terms:
+        own = [term.factors[i] for i in others]
+        key = tuple(map(id, own))
+        if key not in known:
+            known[key] = dense_product(own)
+        inner.append(known[key])
+    weights = [dense_product([s[:, k : k + 1] for s in spectra])[:, 0] for k in range(len(terms))]
+    times = dense_product([count[:, None] for count in counts])[:, 0]
+    total = 0.0
+    for place, count in enumerate(times):
+        block = np.zeros_like(inner[0])
+        for term, weight, gram in zip(terms, weights, inner, strict=True):
+            block += term.coefficient * weight[place] * gram
+        total += float(count) * float(_roots(np.asarray(np.linalg.eigvalsh(block))).sum())
+    return total**2 / workload.domain.cells
 
 
 def joint_basis(

@@ -68,8 +68,10 @@ as $$
            case when v.numbers then v.done end, case when v.numbers then v.total end,
            case when v.numbers then v.used end, case when v.numbers then v.budget end,
            case when v.numbers then (array['epsilon', 'rho'])[v.unit] end, v.started_at,
-           case when v.numbers and v.time_left is not null
-                then greatest(date_trunc('milliseconds', v.time_left), '0') end
+           -- a round that takes longer than those before it: nobody knows how long
+           case when not v.numbers then null
+                when v.done = v.total and v.time_left is not null then interval '0'
+                when v.time_left > '0' then date_trunc('milliseconds', v.time_left) end
       from visible as v
 $$;
 comment on function dp.running_commands() is 'internal: the rows of dp.progress';

@@ -8,6 +8,7 @@ import pytest
 from dpsql.errors import InvalidParameter
 from dpsql.workload import optimal_bases as ob
 from dpsql.workload.marginals import k_way, small, total_cells
+from dpsql.workload.opt0_gaussian import opt0_gaussian
 from dpsql.workload.residual_bases import Dense, Subtraction, subtraction
 from dpsql.workload.residual_planner import unit_squared_error
 
@@ -79,16 +80,17 @@ def test_the_identity_needs_no_other_basis_than_subtraction():
     )
 
 
-def test_the_eigen_basis_is_the_svd_bound_of_the_centred_workload():
-    n = 6
+def test_the_search_begins_at_the_optimum_of_one_attribute_and_near_that_of_several():
+    n = 40
     gram = prefix_gram(n)
-    basis = ob.eigen_basis(gram)
-    assert basis.shape == (n - 1, n)
-    assert basis @ np.ones(n) == pytest.approx(np.zeros(n - 1), abs=1e-9)
-    centring = np.eye(n) - 1 / n
-    own = ob._Point.at(basis, gram).own
-    roots = np.sqrt(np.maximum(np.linalg.eigvalsh(centring @ gram @ centring), 0)).sum()
-    assert own == pytest.approx(roots * roots * 1.0 / np.trace(basis.T @ basis))
+    optimum = opt0_gaussian(gram, gap=1e-7).bound
+    alone = ob._Point.at(ob.beginning(gram), gram)
+    assert (math.sqrt(alone.own) + math.sqrt(alone.spread)) ** 2 < optimum * 1.001
+    steps = []
+    ob.optimal_bases(
+        (n, 5, 3), dict.fromkeys(range(8), 1.0), {0: gram}, tick=lambda: steps.append(0)
+    )
+    assert len(steps) < 50  # from the eigenvectors of the centred workload: over 80
 
 
 def test_errors_are_those_of_the_basis():

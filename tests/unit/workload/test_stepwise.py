@@ -7,7 +7,7 @@ import pytest
 
 from dpsql.workload import stepwise
 from dpsql.workload.matrix import Floats
-from dpsql.workload.stepwise import eigh, matmul
+from dpsql.workload.stepwise import cholesky, cholesky_inverse, eigh, invert, matmul
 
 
 class Cancelled(Exception):
@@ -92,3 +92,42 @@ def test_both_can_be_cancelled_at_every_step(monkeypatch: pytest.MonkeyPatch) ->
 
             with pytest.raises(Cancelled):
                 work(cancel)
+
+
+@pytest.mark.parametrize("n", [2, 7, 8, 9, 16, 61])
+def test_factors_and_inverses_by_blocks(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepwise, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(stepwise, "BLOCK", 8)
+    matrix = gram("full", n, seed=n) + n * np.eye(n)
+    before = matrix.copy()
+    factor = cholesky(matrix, silent)
+    np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), atol=1e-10)
+    np.testing.assert_allclose(cholesky_inverse(factor, silent) @ matrix, np.eye(n), atol=1e-9)
+    np.testing.assert_allclose(invert(matrix) @ matrix, np.eye(n), atol=1e-9)
+    assert (matrix == before).all()
+    with pytest.raises(np.linalg.LinAlgError):
+        cholesky(-matrix, silent)
+    singular = gram("low", n, seed=n)
+    np.testing.assert_allclose(
+        invert(singular), np.linalg.pinv(singular, rcond=1e-11, hermitian=True), atol=1e-7
+    )
+
+
+def test_factors_and_inverses_are_cancelled_between_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stepwise, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(stepwise, "BLOCK", 8)
+    matrix = np.eye(40)
+    steps = []
+    invert(matrix, lambda: steps.append(0))
+    assert len(steps) > 15
+    for last in (3, len(steps) - 1):
+        left = iter(range(last))
+
+        def tick(left=left) -> None:  # type: ignore[no-untyped-def]
+            if next(left, None) is None:
+                raise Cancelled
+
+        with pytest.raises(Cancelled):
+            invert(matrix, tick)

@@ -200,22 +200,34 @@ def test_the_bound_of_a_product_with_prefixes() -> None:
     assert workload.rmse(bound.value, SIGMA) == pytest.approx(27.849, abs=6e-4)
 
 
-def test_where_no_basis_is_common_the_bound_stays_below(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_basis_of_some_attributes_makes_blocks_of_the_others() -> None:
+    workload = Workload.of(
+        Domain.of(6, 3, 2),
+        [Prefix(6), Identity(3), Total(2)],
+        [Total(6), Identity(3), Identity(2)],
+        [AllRange(6), Total(3), Total(2)],
+    )
+    values = np.maximum(np.linalg.eigvalsh(workload.gram()), 0)
+    found = workload_bound(workload, most_cells=35)  # of 36 cells
+    assert found.exact
+    assert found.value == pytest.approx(np.sqrt(values).sum() ** 2 / 36, rel=1e-6)
+
+
+def test_where_no_basis_is_common_the_bound_stays_below() -> None:
     workload = Workload.of(
         Domain.of(6, 5), [Prefix(6), Identity(5)], [Total(6), Prefix(5)], [AllRange(6), Total(5)]
     )
     assert joint_spectrum([Prefix(6).gram(), Total(6).gram()]) is None
     exact = workload_bound(workload)
     assert exact.exact
-    monkeypatch.setattr("dpsql.workload.svd_bound.MOST_CELLS", 29)
-    below = workload_bound(workload)
+    below = workload_bound(workload, most_cells=29)
     assert not below.exact
     assert 0.3 * exact.value < below.value < exact.value
     disjunction = Workload(
         Domain.of(6, 5), (Product(Kronecker.of(Prefix(6), Identity(5)), either=(0, 1)),)
     )
-    assert workload_bound(disjunction).value == 0
-    assert not workload_bound(disjunction).exact
+    assert workload_bound(disjunction, most_cells=29).value == 0
+    assert not workload_bound(disjunction, most_cells=29).exact
 
 
 def test_a_common_basis_is_found_with_multiplicities() -> None:

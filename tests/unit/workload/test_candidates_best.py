@@ -1,0 +1,59 @@
+"""What cannot be the best is not looked for, and what is found is as good."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from dpsql.workload import candidates as selection
+from dpsql.workload.candidates import SLACK, candidates, worth_trying
+from dpsql.workload.matrix import Prefix
+from dpsql.workload.mechanism import Budget
+from dpsql.workload.workload import Domain, Workload
+from tests.unit.workload import asked
+
+BUDGETS = [Budget(2, Fraction(3, 100)), Budget(1, Fraction(1))]
+CHEAP_GAUSSIAN = [Budget(2, Fraction(50)), Budget(1, Fraction(1))]
+PREFIXES = Workload.of(Domain.of(40), [Prefix(40)])
+
+
+@pytest.mark.parametrize("budgets", [BUDGETS, CHEAP_GAUSSIAN])
+@pytest.mark.parametrize("workload", [PREFIXES, asked.marginals((8, 9), 1, 2)])
+def test_what_is_left_out_is_not_better(workload: Workload, budgets: list[Budget]) -> None:
+    def names(order):  # type: ignore[no-untyped-def]
+        return worth_trying(workload, order)
+
+    whole, _ = candidates(workload, budgets, names=names)
+    found, _ = candidates(workload, budgets, names=names, best=True)
+    assert found[0].error <= whole[0].error * (1 + 2 * SLACK)
+
+
+@pytest.mark.parametrize(("budgets", "order"), [(BUDGETS, 1), (CHEAP_GAUSSIAN, 2)])
+def test_a_noise_that_cannot_win_is_not_optimised(
+    budgets: list[Budget], order: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    make = selection.make
+
+    def noted(name, workload, budget, *rest):  # type: ignore[no-untyped-def]
+        tried.append((name, budget.order))
+        return make(name, workload, budget, *rest)
+
+    monkeypatch.setattr(selection, "make", noted)
+    found, _ = candidates(
+        PREFIXES, budgets, names=lambda order: worth_trying(PREFIXES, order), best=True
+    )
+    assert found[0].budget.order == order
+    assert {noise for _, noise in tried} == {order}
+    if order == 2:  # opt_kron is the optimum of a single product, with its proof
+        assert ("residual_planner", 2) not in tried
+
+
+def test_a_bound_of_a_mechanism_is_below_its_error() -> None:
+    for budget in BUDGETS:
+        found, _ = candidates(PREFIXES, [budget])
+        for mechanism in found:
+            assert 0 <= mechanism.bound <= mechanism.error * (1 + 1e-6)
+        best = next(m for m in found if m.name == "opt_kron")
+        assert (best.bound > best.error * 0.999) == (budget.order == 2)
