@@ -126,7 +126,7 @@ def choose(
             progress.rounds(done)
 
     found, refused = candidates(work, allowed, services.database.tick, rounds)
-    reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
+    reasons = [(name, NOISES[b.order], reason(error)) for name, b, error in refused]
     if settings.delta > 0 and all(b.order == 1 for b in allowed):
         reasons += [(name, NOISES[2], _too_small(settings)) for name in names(2)]
     priced = []
@@ -134,7 +134,7 @@ def choose(
         try:
             priced.append(_priced(mechanism, settings))
         except InvalidParameter as error:
-            reasons.append((mechanism.name, NOISES[mechanism.budget.order], _reason(error)))
+            reasons.append((mechanism.name, NOISES[mechanism.budget.order], reason(error)))
     if priced and not every:
         _tell_failures([error for _, _, error in refused], priced[0], services)
     return priced, reasons
@@ -168,7 +168,8 @@ def _too_small(settings: Settings) -> str:
     )
 
 
-def _reason(error: InvalidParameter) -> str:
+def reason(error: InvalidParameter) -> str:
+    """Return a refusal as one text: what, why, and what to do."""
     told = f"{error.message}: {error.detail}" if error.detail else error.message
     if not error.hint:
         return told
