@@ -164,6 +164,8 @@ def charge(
         key=cache_key(quote, prepared.fingerprint),
         fresh=settings.fresh,
         text_key=text_key,
+        objects=prepared.relations,
+        token=hashlib.sha256(prepared.fingerprint.rpartition("#")[0].encode()).digest(),
     )
 
 

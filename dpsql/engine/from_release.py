@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _READABLE = """
 select r.name::text as name, (r.span - array['levels', 'spread'])::text as span,
   r.terms ->> 'rows' as rows,
-  to_char(r.released_at, 'YYYY-MM-DD HH24:MI:SS') as released_at, r.cells,
+  to_char(r.measured_at, 'YYYY-MM-DD HH24:MI:SS') as measured_at, r.cells,
   r.noise = 'gaussian' and r.terms ->> 'postprocess' = 'none' as normal,
   nullif(r.terms ->> 'postprocess', 'none') as postprocess
 from dp.stored_release as r
 where r.relations @> $1::oid[] and r.incarnation = (select i.token from dp.ledger_incarnation as i)
   and coalesce(has_table_privilege($2::oid, to_regclass(format('dpv.%I', r.name)), 'select'), false)
-order by r.terms ->> 'postprocess' = 'none' desc, r.released_at desc
+order by r.terms ->> 'postprocess' = 'none' desc, r.measured_at desc
 """
 #: A release that was dropped, or whose reader lost it, since the list was read.
 _GONE = ("42P01", "42501")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.release import Outcome, cuts_off, release
@@ -17,7 +17,7 @@ from dpsql.engine.release_meaning import meaning
 from dpsql.engine.release_table import check_name, columns, create, fill, grouping, table_name
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
-from dpsql.errors import InvalidParameter, PermissionDenied
+from dpsql.errors import InternalError, InvalidParameter, PermissionDenied
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
 from dpsql.query.ir import literal
@@ -33,14 +33,16 @@ _NAMED_LEVELS = 100
 _STORE = """
 insert into dp.stored_release (name, question, mechanism, noise, epsilon, delta, rho, rho_delta,
   rows_of_a_unit, relations, spend, role_name, role_oid, released_at, cells, rmse, domain,
-  terms, sets, span, protected, incarnation)
+  terms, sets, span, protected, measured_at, incarnation)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp(), $14, $15, $16,
-  $17, $18, $19, $20, (select i.token from dp.ledger_incarnation as i))
+  $17, $18, $19, $20, coalesce($21::timestamptz, clock_timestamp()),
+  (select i.token from dp.ledger_incarnation as i))
 """
 _OWN = """
 select r.question, r.terms::text as terms, r.epsilon::text as epsilon,
   r.delta::text as delta, r.rho::text as rho, r.rho_delta::text as rho_delta, r.mechanism, r.noise,
-  r.released_at::text as released_at, dp.made_release(r) as made, dp.owns_release(r) as owns
+  r.spend::text as spend, dp.release_readers(r) as readers, dp.made_release(r) as made,
+  dp.owns_release(r) as owns
 from dp.own_release($1) as r
 """
 
@@ -63,6 +65,7 @@ def publish(
     str
         The table's qualified name.
     """
+    name = _own(name, services)
     check_name(name)
     _require_writable(services)
     _hold(name, services)
@@ -88,6 +91,7 @@ def refresh(
 
     For the role that released it: its statement is read again, with the caller's rights.
     """
+    name = _own(name, services)
     kept = services.database.execute(_OWN, [("text", name)])[0]
     if not kept[-2]:
         raise PermissionDenied(
@@ -112,16 +116,10 @@ def refresh(
     if raw["rows"]:
         rows = replace(rows, max_rows_contributed=Fraction(raw["rows"]))
     outcome = release(str(kept[0]), terms, role, rows, services, in_snapshot)
-    readers = [
-        str(row[0])
-        for row in services.database.execute(
-            "select g.grantee::regrole::text as name from pg_class as c, aclexplode(c.relacl) as g"
-            " where c.oid = to_regclass($1) and g.grantee <> $2::oid and g.grantee <> c.relowner"
-            " order by 1",
-            [("text", table_name(name)), ("int8", role.oid)],
-        )
-    ]
-    services.database.execute("select dp.drop_release($1) is null as done", [("text", name)])
+    readers = [str(reader) for reader in cast("list[object]", kept[-3])]
+    services.database.execute(
+        "select dp.remove_release(dp.own_release($1)) is null as done", [("text", name)]
+    )
     written = _written(name, outcome, role, services)
     if readers:
         calls = " ".join(
@@ -168,11 +166,21 @@ def _require_writable(services: Services) -> None:
 
 
 def _hold(name: str, services: Services) -> None:
-    """Let whoever makes a table of the same name at the same time wait, before it pays."""
-    services.database.execute(
-        "select pg_advisory_xact_lock(hashtextextended($1, 0)) is null as held",
-        [("text", f"dpsql release {name}")],
-    )
+    """Let whoever makes a table of the same name at the same time wait, before it pays.
+
+    A name in a table that nobody else can write; an advisory lock could be taken by any role.
+    """
+    for statement in (
+        "INSERT INTO dp.release_held (name) VALUES ($1)",
+        "DELETE FROM dp.release_held AS h WHERE h.name = $1",
+    ):
+        services.database.execute(statement, [("text", name)])
+
+
+def _own(name: str, services: Services) -> str:
+    """Return the name without the schema of the table, which it may be written with."""
+    named = services.database.execute("select dp.release_name($1) as name", [("text", name)])
+    return str(named[0][0])
 
 
 def _require_free(name: str, services: Services) -> None:
@@ -234,6 +242,7 @@ def _written(name: str, outcome: Outcome, role: Role, services: Services) -> str
             ("jsonb", json.dumps(_sets(admitted.released))),
             ("jsonb", _span(outcome, services)),
             ("text[]", _protected(admitted.question)),
+            ("text", None if outcome.measured_at is None else outcome.measured_at.isoformat()),
         ],
     )
     return table_name(name)
@@ -314,6 +323,9 @@ def _span(outcome: Outcome, services: Services) -> str:
 def share(name: str, role: int, services: Services) -> None:
     """Let a role read a release and charge its ledger with what the release cost.
 
+    Once for a measurement: not for a second table of the same numbers, nor where the role has
+    released them itself (PRIVACY.md section 7).
+
     Raises
     ------
     PermissionDenied
@@ -323,8 +335,9 @@ def share(name: str, role: int, services: Services) -> None:
     """
     database = services.database
     _require_writable(services)
+    name = _own(name, services)
     kept = database.execute(_OWN, [("text", name)])[0]
-    question, _, epsilon, delta, rho, rho_delta, mechanism, noise, when = map(str, kept[:-2])
+    question, _, epsilon, delta, rho, rho_delta, mechanism, noise, spend = map(str, kept[:-3])
     if not kept[-1]:
         raise PermissionDenied(
             "must be owner of all relations of the release",
@@ -343,7 +356,6 @@ def share(name: str, role: int, services: Services) -> None:
         services.note(f"role {named[0][0]} can read it already: nothing is charged")
         return
     reader = Role(role, str(named[0][0]))
-    key = f"release {name} {when} {role}".encode()
     opened = services.ledger.open(
         Charge(
             role=reader.oid,
@@ -357,10 +369,13 @@ def share(name: str, role: int, services: Services) -> None:
             method=mechanism,
             label=PROVED,
             question=question,
-            key=key,
+            key=f"release {spend} {role}".encode(),
             what="share",
+            shared=int(spend),
         )
     )
     if not isinstance(opened, Hit):
-        services.ledger.finish(opened, "")
+        raise InternalError("a measurement that exists was to be computed")
+    if not opened.charged:
+        services.note(f"role {reader.name} has paid for these numbers already: nothing is charged")
     database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(reader.name)}")

@@ -20,12 +20,14 @@ from dpsql.engine.release_domain import Released, build
 from dpsql.engine.release_price import Priced, choose, told
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
-from dpsql.errors import InvalidParameter, LedgerUnavailable, NotAnswerable
+from dpsql.engine.whose import address
+from dpsql.errors import DpsqlError, InvalidParameter, LedgerUnavailable, NotAnswerable
 from dpsql.ledger.model import Charge, Hit
 from dpsql.relation import base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from dpsql.engine.services import Services
     from dpsql.query.asked import WorkloadQuestion
@@ -65,8 +67,10 @@ def admit(text: str, terms: Terms, settings: Settings, services: Services) -> Ad
     analysis = services.catalog.analyze(text)
     try:
         question = analyse_workload(analysis, services.catalog)
-    except NotAnswerable as error:
-        error.query = str(analysis["sql"])
+    except DpsqlError as error:
+        address(error, services)
+        if isinstance(error, NotAnswerable):
+            error.query = str(analysis["sql"])
         raise
     if set(analysis["collations"]) - {0, DEFAULT_COLLATION}:
         check_collations([question.counted], services)
@@ -129,6 +133,7 @@ class Outcome:
     spend: int
     terms: Terms
     progress: Progress
+    measured_at: datetime | None
 
     @property
     def postprocess(self) -> str:
@@ -171,7 +176,7 @@ def release(
     """
     settings = terms.settings(own)
     settled = terms.settled(settings)
-    admitted = admit(text, terms, settings, services)
+    admitted = _admitted(lambda: admit(text, terms, settings, services), in_snapshot)
     ready(admitted.released)
     progress = Progress.of(services.database, Command.RELEASE, admitted.question.counted)
     found, refused = choose(admitted, terms, settings, services, progress)
@@ -192,7 +197,8 @@ def release(
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)
-        return Outcome(admitted, priced, measured, opened.spend, settled, progress)
+        taken = opened.taken_at
+        return Outcome(admitted, priced, measured, opened.spend, settled, progress, taken)
     try:
         progress.phase(Phase.MEASURING)
         measured = in_snapshot(lambda: measure(admitted, priced, services, progress))
@@ -201,15 +207,34 @@ def release(
     except BaseException:
         services.ledger.fail(opened)
         raise
+    when: datetime | None = None
     try:
-        services.ledger.finish(opened, dump(measured))
+        when = services.ledger.finish(opened, dump(measured))
     except LedgerUnavailable:
         services.warn(
             "what was measured could not be stored",
             "The release was charged and is published; the ledger went away meanwhile.",
             "Keep the table: releasing the same again is charged again.",
         )
-    return Outcome(admitted, priced, measured, opened.spend, settled, progress)
+    return Outcome(admitted, priced, measured, opened.spend, settled, progress, when)
+
+
+def _admitted(
+    work: Callable[[], Admitted], in_snapshot: Callable[[Callable[[], Any]], Any]
+) -> Admitted:
+    """Admit in one snapshot: what is declared and the fingerprint are of one state."""
+
+    def kept() -> Admitted | DpsqlError:
+        try:
+            return work()
+        except DpsqlError as error:  # which would lose its place in the text on its way out
+            return error
+
+    found = in_snapshot(kept)
+    if isinstance(found, DpsqlError):
+        raise found
+    admitted: Admitted = found
+    return admitted
 
 
 def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) -> Charge:
@@ -228,20 +253,27 @@ def _charge(admitted: Admitted, priced: Priced, role: Role, settings: Settings) 
         key=_key(admitted, priced),
         fresh=settings.fresh,
         what="release",
+        objects=admitted.relations,
+        token=hashlib.sha256(_read(admitted).encode()).digest(),
     )
+
+
+def _read(admitted: Admitted) -> str:
+    """Return what of the fingerprint outlives domains that are not read, and rows."""
+    return admitted.fingerprint.rpartition("#")[0].partition("|")[2]
 
 
 def _key(admitted: Admitted, priced: Priced) -> bytes:
     """Return what determines the law of the measurements, of what they cost, and of their form.
 
-    Of the declarations only those of what is read take part: the fingerprint's first part, which
-    changes with any of the database, does not (PRIVACY.md section 7: policy and domain versions).
+    Of domains only the levels that are read take part: the fingerprint's first part, which tells
+    of all of a relation, does not (PRIVACY.md section 7: policy and domain versions).
     """
     mechanism = priced.mechanism
     parts = (
         "release",
         __version__,
-        admitted.fingerprint.rpartition("#")[0].partition("|")[2],
+        _read(admitted),
         admitted.policies,
         admitted.question.block,
         repr([level.lookups for level in admitted.released.attributes]),

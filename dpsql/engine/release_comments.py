@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from dpsql.engine.release_table import columns_of, is_key, several, table_name
@@ -31,10 +32,9 @@ _MADE = {
 def comment(name: str, outcome: Outcome, services: Services) -> None:
     """Say of a released table how it was made, and of its columns what is in them."""
     table = table_name(name)
-    when = services.database.execute(
-        "select to_char(now() at time zone 'UTC', 'YYYY-MM-DD HH24:MI') as when"
-    )[0][0]
-    texts = {None: _of_table(outcome, str(when)), **_of_columns(outcome)}
+    measured = outcome.measured_at or datetime.now(timezone.utc)
+    when = measured.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M")
+    texts = {None: _of_table(outcome, when), **_of_columns(outcome)}
     for column, text in texts.items():
         place = f"TABLE {table}" if column is None else f"COLUMN {table}.{quote_identifier(column)}"
         services.database.execute(f"COMMENT ON {place} IS {literal(text)}")

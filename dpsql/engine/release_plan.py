@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from dpsql.engine.progress import Command, Progress
 from dpsql.engine.release import admit
-from dpsql.engine.release_price import choose
+from dpsql.engine.release_price import choose, reason
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Settings
+from dpsql.errors import InvalidParameter
 from dpsql.workload.names import AUTO
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
     found, refused = choose(admitted, terms, settings, services, progress, every=True)
     progress.end()
     cells = str(admitted.released.cells)
+    # the one that dp.release takes; it is refused there if it cannot be post-processed
     chosen = next((p for p in found if terms.mechanism in (AUTO, p.mechanism.name)), None)
+    if chosen and terms.postprocess != "none" and _unprocessed(chosen, terms.postprocess):
+        chosen = None
     best = found[0].mechanism.rmse if found else math.nan
     rows: list[list[str | None]] = []
     for priced in found:
@@ -48,7 +52,7 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
                 None if math.isnan(rmse) else f"{rmse / best:.4g}",
                 cells,
                 "true" if priced is chosen else "false",
-                _about(priced, admitted),
+                _about(priced, admitted, terms.postprocess),
             ]
         )
     for name, noise, why in refused:
@@ -56,11 +60,30 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
     return rows
 
 
-def _about(priced: Priced, admitted: Admitted) -> str:
+def _about(priced: Priced, admitted: Admitted, postprocess: str) -> str:
     domain = " x ".join(str(n) for n in admitted.released.workload.domain.sizes)
     units = f"; of each privacy unit {admitted.rows} rows count" if admitted.rows > 1 else ""
     unknown = "" if not math.isnan(priced.mechanism.error) else _UNKNOWN
-    return f"domain {domain}{units}{unknown}"
+    return f"domain {domain}{units}{unknown}{_made(priced, postprocess)}"
+
+
+def _made(priced: Priced, postprocess: str) -> str:
+    """Say what post-processing makes of the error, or why it cannot be had."""
+    if postprocess == "none":
+        return ""
+    if why := _unprocessed(priced, postprocess):
+        return f"; no postprocess => '{postprocess}': {why}"
+    return f"; rmse is before postprocess => '{postprocess}', which is free"
+
+
+def _unprocessed(priced: Priced, postprocess: str) -> str | None:
+    from dpsql.workload.postprocessed import require_postprocessing
+
+    try:
+        require_postprocessing(priced.mechanism, postprocess)
+    except InvalidParameter as error:
+        return reason(error)
+    return None
 
 
 def _number(value: object) -> str:

@@ -128,7 +128,7 @@ def choose(
     found, refused = candidates(
         work, allowed, services.database.tick, rounds, best=not (every or _named(terms))
     )
-    reasons = [(name, NOISES[b.order], _reason(error)) for name, b, error in refused]
+    reasons = [(name, NOISES[b.order], reason(error)) for name, b, error in refused]
     if settings.delta > 0 and all(b.order == 1 for b in allowed):
         reasons += [(name, NOISES[2], _too_small(settings)) for name in names(2)]
     priced = []
@@ -136,7 +136,7 @@ def choose(
         try:
             priced.append(_priced(mechanism, settings))
         except InvalidParameter as error:
-            reasons.append((mechanism.name, NOISES[mechanism.budget.order], _reason(error)))
+            reasons.append((mechanism.name, NOISES[mechanism.budget.order], reason(error)))
     if priced and not every:
         _tell_failures([error for _, _, error in refused], priced[0], services)
     return priced, reasons
@@ -170,7 +170,8 @@ def _too_small(settings: Settings) -> str:
     )
 
 
-def _reason(error: InvalidParameter) -> str:
+def reason(error: InvalidParameter) -> str:
+    """Return a refusal as one text: what, why, and what to do."""
     told = f"{error.message}: {error.detail}" if error.detail else error.message
     if not error.hint:
         return told

@@ -30,7 +30,7 @@ class Readable:
     name: str
     span: Span
     rows: str | None
-    released_at: str
+    measured_at: str
     cells: int
     normal: bool
     postprocess: str | None = None
@@ -60,7 +60,7 @@ class Served:
         """Say it to the asker."""
         source = self.readable
         shown = show_name("dpv", source.name)
-        told = f"answered from the release {shown} of {source.released_at} at no cost"
+        told = f"answered from the release {shown} of {source.measured_at} at no cost"
         if source.rows:
             told += f"; of each privacy unit at most {source.rows} rows count"
         if self.cells > 1:

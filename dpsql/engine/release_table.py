@@ -34,6 +34,11 @@ def check_name(name: str) -> None:
             'parameter "name" must be the name of a table',
             detail=f"It has {len(name.encode())} bytes; a name has 1 to {_MAX_NAME}.",
         )
+    if name.startswith("dpv."):
+        raise InvalidParameter(
+            'parameter "name" must be the name of a table, or that behind "dpv."',
+            detail="The table is made in the schema dpv.",
+        )
 
 
 def columns(question: WorkloadQuestion) -> list[tuple[str, str]]:

@@ -59,8 +59,11 @@ class Settings:
     min_frequency: Fraction = Fraction(0)
 
     @classmethod
-    def from_texts(cls, texts: Mapping[str, str | None]) -> Settings:
+    def from_texts(cls, texts: Mapping[str, str | None], *, capped: bool = True) -> Settings:
         """Read settings as ``current_setting`` returns them; absent ones keep their default.
+
+        Where a call may name its own epsilon only that is held against the caller's cap: then
+        this is called without ``capped``, and `check` later.
 
         Settings are user input even when a module checks their ranges: without the module
         any role can set a placeholder of any name (STYLE.md 5.2).
@@ -82,7 +85,7 @@ class Settings:
         if values.get("max_epsilon_per_query") == -1:
             values["max_epsilon_per_query"] = None
         settings = cls(**values)  # type: ignore[arg-type]
-        settings.check()
+        settings.check(capped=capped)
         return settings
 
     def with_intervals(self, level: str) -> Settings:
@@ -91,7 +94,7 @@ class Settings:
         _check_level("intervals", confidence)
         return replace(self, confidence=confidence)
 
-    def check(self, said: Collection[str] = ()) -> None:
+    def check(self, said: Collection[str] = (), *, capped: bool = True) -> None:
         """Check ranges and the caller's own cap; ``said`` are parameters of the call."""
         epsilon, delta = (n if n in said else f"dp.{n}" for n in ("epsilon", "delta"))
         if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
@@ -114,7 +117,7 @@ class Settings:
         cap = self.max_epsilon_per_query
         if cap is not None and cap < 0:
             _refuse("dp.max_epsilon_per_query", "-1 (none) or at least 0", cap)
-        if cap is not None and self.epsilon > cap:
+        if capped and cap is not None and self.epsilon > cap:
             raise InvalidParameter(
                 "the query would spend more than dp.max_epsilon_per_query allows",
                 detail=f"{epsilon} is {float(self.epsilon):g}, the cap is {float(cap):g}.",

@@ -38,6 +38,12 @@ class Charge:
     what : str
         What is charged: a ``question``, a ``release``, or a ``share`` of one that exists, which
         an owner asks for and another role pays.  Refusals speak of it.
+    objects, token : tuple of int, bytes or None
+        What the question names, by OID, and a hash of what is declared of it now: when that is
+        another one nobody finds the stored answer any more, and `Ledger.purge` deletes it.
+    shared : int or None
+        The spend that measured what the role is shown: it pays once for it, however often and
+        under whatever name it is shown.
     """
 
     role: int
@@ -55,6 +61,9 @@ class Charge:
     rho: Fraction | None = None
     rho_delta: Fraction | None = None
     what: str = "question"
+    objects: tuple[int, ...] = ()
+    token: bytes | None = None
+    shared: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

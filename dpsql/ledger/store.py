@@ -27,7 +27,7 @@ select status, spend_id, payload, {_MICROSECONDS},
        {_ACCOUNT}
   from dp.ledger_open($1::uuid, $2::oid, $3::integer[], $4::numeric, $5::numeric, $6::numeric,
                       $7::numeric, $8::bytea, $9::bytea, $10::text, $11::text, $12::text, $13::text,
-                      $14::boolean, $15::timestamptz)
+                      $14::boolean, $15::timestamptz, $16::oid[], $17::bytea, $18::bigint)
 """
 _OUTLOOK = f"""
 select status, null, null, null,
@@ -99,7 +99,7 @@ class LedgerStore:
         """See `dpsql.ledger.model.Ledger.outlook`."""
         parameters = (
             str(charge.role),
-            _roots(charge),
+            _integers(charge.roots),
             *_amounts(charge),
             _bytea(charge.key),
             _boolean(charge.fresh),
@@ -139,7 +139,7 @@ class LedgerStore:
         parameters = (
             request,
             str(charge.role),
-            _roots(charge),
+            _integers(charge.roots),
             *_amounts(charge),
             _bytea(charge.key),
             None if charge.text_key is None else _bytea(charge.text_key),
@@ -149,6 +149,9 @@ class LedgerStore:
             charge.question,
             _boolean(charge.fresh),
             self.connection.backend_start,
+            None if charge.token is None else _integers(charge.objects),
+            None if charge.token is None else _bytea(charge.token),
+            None if charge.shared is None else str(charge.shared),
         )
         try:
             return self.connection.call("open", _OPEN, parameters)[0]
@@ -217,8 +220,8 @@ def _cap(row: Row) -> Cap | None:
     return None if row[11] is None else Cap(row[11], exhausted=row[12] == "t")
 
 
-def _roots(charge: Charge) -> str:
-    return "{" + ",".join(str(int(root)) for root in charge.roots) + "}"
+def _integers(values: tuple[int, ...]) -> str:
+    return "{" + ",".join(str(int(value)) for value in values) + "}"
 
 
 def _amounts(charge: Charge) -> tuple[str, str, str | None, str | None]:

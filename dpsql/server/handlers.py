@@ -193,7 +193,7 @@ def release(
     from dpsql.engine.release_terms import Terms
 
     services = session.services(plpy)
-    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    role, settings = read_settings.read(services.database, capped=False)  # type: ignore[arg-type]
     named = _text(name, "name")
     return publish(
         named, _text(query), Terms.of(*terms), role, settings, services, session.in_snapshot
@@ -212,7 +212,7 @@ def refresh_release(plpy: Any, session: Session, *, name: str | None) -> str:
     from dpsql.engine.publish import refresh
 
     services = session.services(plpy)
-    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    role, settings = read_settings.read(services.database, capped=False)  # type: ignore[arg-type]
     return refresh(_text(name, "name"), role, settings, services, session.in_snapshot)
 
 
@@ -231,7 +231,7 @@ def plan_release(
     from dpsql.engine.release_terms import Terms
 
     services = session.services(plpy)
-    _, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    _, settings = read_settings.read(services.database, capped=False)  # type: ignore[arg-type]
     return _as_texts(plan(_text(query), Terms.of(*terms), settings, services))
 
 

@@ -105,7 +105,8 @@ class _Ledger:
             self._session.touched = self._session.charged = True
             return opened
         self._session.touched = self._session.charged = opened.charged
-        return self._told(opened)
+        # whoever shares is shown nothing
+        return opened if charge.shared is not None else self._told(opened)
 
     def outlook(self, charge: Charge) -> Outlook:
         return self._store().outlook(charge)

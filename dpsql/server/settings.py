@@ -34,15 +34,18 @@ _SQL = (
 )
 
 
-def read(database: SpiDatabase) -> tuple[Role, Settings]:
-    """Return who asks and with which settings, as of now."""
+def read(database: SpiDatabase, *, capped: bool = True) -> tuple[Role, Settings]:
+    """Return who asks and with which settings, as of now.
+
+    Not ``capped``: for a call that may say another epsilon than ``dp.epsilon``.
+    """
     row = database.execute(_SQL, (("int4", 1),))[0]
     oid, name, *texts = row
-    settings = _settings(*(None if t is None else str(t) for t in texts))
+    settings = _settings(capped, *(None if t is None else str(t) for t in texts))
     return Role(int(str(oid)), str(name)), settings
 
 
 @lru_cache(maxsize=16)
-def _settings(*texts: str | None) -> Settings:
+def _settings(capped: bool, *texts: str | None) -> Settings:
     """Check them: a function of the texts alone, which most sessions never change."""
-    return Settings.from_texts(dict(zip(_NAMES, texts, strict=True)))
+    return Settings.from_texts(dict(zip(_NAMES, texts, strict=True)), capped=capped)

@@ -1,3 +1,45 @@
+-- Internal: what is declared of relations, as far as questions about them depend on it (PRIVACY.md section 7):
+-- their policies, their own roots and those of the units that their rows belong to, what was said of
+-- their keys (the paths themselves are in dp.fingerprint_text), and the domains of their columns with
+-- what is declared of the relations that these refer to.  Declarations of other relations do not show: their owners
+-- would stop the questions of others, after the charge.  Nor do budgets, caps and lifetimes, which are looked up when
+-- they matter.  A declaration that was taken back and made again shows.  The incarnation tells a restored database.
+create or replace function dp.declared_text(objects oid[], units integer[])
+returns text
+language plpgsql stable parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return (with named(oid) as (
+     select o.oid from unnest(objects) as o(oid)
+      union
+     select d.reference::oid from dp.column_domain as d where d.relation::oid = any (objects) and d.kind = 'reference'),
+  charged(id) as (
+     select p.root from dp.policy as p join named as n on n.oid = p.relation::oid
+      union
+     select u.id from unnest(units) as u(id))
+    select concat_ws('|', (select i.token from dp.ledger_incarnation as i),
+  (select string_agg(row(p.relation::oid, p.kind, p.root, extract(epoch from p.declared_at))::text, ','
+            order by p.relation::oid)
+     from dp.policy as p
+    where p.relation::oid in (select n.oid from named as n) or p.root in (select h.id from charged as h)),
+  (select string_agg(row(r.id, r.neighbours, r.unit_attnum, r.unit_column, r.heuristic)::text, ',' order by r.id)
+     from dp.root as r join charged as h on h.id = r.id),
+  (select string_agg(row(l.child::oid, l.attnums, l.parent::oid, l.parent_attnums, l.follow, l.nulls,
+                         extract(epoch from l.declared_at))::text, ','
+            order by l.child::oid, l.attnums, l.parent::oid, l.parent_attnums)
+     from dp.unit_link as l join named as n on n.oid = l.child::oid),
+  (select string_agg(row(d.xmin, d.relation::oid, d.column_name, d.kind, d.type_name, d.members, d.lower, d.upper,
+                         d.step, d.reference::oid, d.reference_column, d.includes_null,
+                         case when d.kind = 'reference' then coalesce(dp.relation_problem(d.reference), '') end)::text,
+                     ',' order by d.relation::oid, d.column_name)
+     from dp.column_domain as d where d.relation::oid = any (objects))));
+end
+$$;
+comment on function dp.declared_text(oid[], integer[]) is 'internal: what is declared of relations that plans and answers rely on';
+
 -- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
 -- their triggers, paths to privacy units, indexes, view definitions, types, collations and casts.  As
 -- of the caller's snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
@@ -5,7 +47,7 @@
 -- parts and files, which the executor finds as of now, whether the parts' triggers keep what foreign
 -- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of
 -- one state; answers outlive it, as they outlive other changes of rows.  What stands before the first '|'
--- changes with every declaration of the database; releases tell those that they read, and go without it.
+-- is dp.declared_text; releases tell those levels that they read, and go without it.
 --
 -- Nothing in it may be changed by a role that neither owns nor declares anything of the question: it
 -- would stop the questions of others, after the charge, and end their stored answers.  So rows of
@@ -30,11 +72,16 @@ set enable_seqscan = off
 as $$
 declare
     parts oid[] := objects;
+    ways text;
+    units integer[];
 begin
+    select string_agg(c.oid || ':' || u::text, ',' order by c.oid, u::text), array_agg(distinct u.root) into ways, units
+      from pg_class c, dp.unit_paths(c.oid) as u where c.oid = any (objects);
     if exists (select from pg_inherits i where i.inhparent = any (objects)) then
         parts := array(select distinct unnest(dp.statistics_members(o)) from unnest(objects) as o);
     end if;
-    return (select concat_ws('|', (select version from dp.catalog_version),
+    return (select concat_ws('|',
+  (select encode(sha256(convert_to(dp.declared_text(objects, units), getdatabaseencoding())), 'hex')),
   (select string_agg(row(c.oid, n.nspname, c.relname, c.relowner, c.relkind, c.relpersistence, c.relrowsecurity,
             c.relforcerowsecurity, c.relispartition, c.relam, c.reltablespace, c.relfilenode, c.reltype, c.relnatts,
             c.relchecks, c.reloptions, coalesce(c.relacl, acldefault('r', c.relowner)),
@@ -78,9 +125,7 @@ begin
   -- what indexes, partitions and functions' owners forbid by now
   (select string_agg(c.oid || ':' || dp.own_problem(c.oid), ',' order by c.oid)
      from pg_class c where c.oid = any (objects)),
-  (select string_agg(c.oid || ':' || u::text, ',' order by c.oid, u::text)
-     from pg_class c, dp.unit_paths(c.oid) as u where c.oid = any (objects))
-  ) || '#' || concat_ws('|',
+  ways) || '#' || concat_ws('|',
   (select string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid)
      from pg_class c where c.oid = any (parts)),
   (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)

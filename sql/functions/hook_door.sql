@@ -117,7 +117,7 @@ comment on function dp.release_query(text, text, text, text, text, text, double 
 
 -- What every mechanism would cost for a workload; charges nothing, reads no protected row.
 create or replace function dp.plan_release_query(
-    query text, epsilon text, delta text, mechanism text, weights double precision[], source text
+    query text, epsilon text, delta text, mechanism text, weights double precision[], postprocess text, source text
 )
 returns table (
     mechanism_name text, noise text, cost_epsilon double precision, cost_delta double precision, rho double precision, rmse double precision,
@@ -125,7 +125,7 @@ returns table (
 language c stable parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_rows';
 
-comment on function dp.plan_release_query(text, text, text, text, double precision[], text) is
+comment on function dp.plan_release_query(text, text, text, text, double precision[], text, text) is
     'internal: dp.plan_release with its statement deparsed';
 
 -- Measures a release again.

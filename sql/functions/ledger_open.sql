@@ -17,6 +17,10 @@
 -- order everywhere: the role's total, the roots' totals by number, the answer.  Only dp_ledger can
 -- lock these rows, and only for the length of this statement.  While an answer is computed the
 -- connection must not end for being idle: who computes is told by its being there.
+--
+-- "objects" and "token" say what the answer hangs on, for dp.ledger_purge.  "shared" is the spend of a measurement that
+-- the role is shown because an owner says so, whether or not the ledger still stores it: nothing is computed, and a role
+-- that has paid for it in any way pays nothing more.
 create or replace function dp.ledger_open(
     request uuid,
     role_oid oid,
@@ -33,6 +37,9 @@ create or replace function dp.ledger_open(
     question text,
     fresh boolean,
     holder_start timestamptz,
+    objects oid[] default null,
+    token bytea default null,
+    shared bigint default null,
     out status text,
     out spend_id bigint,
     out payload text,
@@ -84,7 +91,15 @@ begin
     end if;
 
     -- Without a lock first: a repeated question and a waiting one write nothing.
-    if not fresh then
+    if shared is not null then
+        taken_at := coalesce((select s.at from dp.spend as s where s.id = shared), clock_timestamp());
+        payload := '';
+        if exists (select from dp.spend as s where s.source = shared and s.principal = me) then
+            status := 'hit';
+            spend_id := shared;
+            return;
+        end if;
+    elsif not fresh then
         select a.* into found_answer from dp.answer as a where a.key = ledger_open.key;
         if found then
             if dp.ledger_answer_valid(found_answer) then
@@ -111,8 +126,10 @@ begin
     select r from unnest(charged_roots) as r order by r
     on conflict on constraint root_total_pkey do nothing;
     perform from dp.root_total as t where t.root = any (charged_roots) order by t.root for update;
-    insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
-    select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
+    if shared is null then
+        insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
+        select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
+    end if;
 
     -- Again, because the budget may have been lowered while this waited for the locks.
     select a.* into account from dp.ledger_account(me, clock_timestamp()) as a;
@@ -128,7 +145,16 @@ begin
     budget_window := account.budget_window;
     window_end := account.window_end;
 
-    if not fresh then
+    if shared is not null then
+        if exists (select from dp.spend as s where s.source = shared and s.principal = me) then
+            status := 'hit';
+            spend_id := shared;
+            return;
+        end if;
+        stored := true;
+        charged_roots := '{}';
+        found_answer.spend := shared;
+    elsif not fresh then
         if dp.ledger_answer_valid(found_answer) then
             if exists (select from dp.spend as s
                         where s.source = found_answer.spend and s.principal = me) then
@@ -186,6 +212,11 @@ begin
        set epsilon = t.epsilon + cost_epsilon, delta = t.delta + cost_delta,
            rho = t.rho + cost_rho, rho_delta = t.rho_delta + cost_rho_delta, spends = t.spends + 1
      where t.root = any (charged_roots);
+    if shared is not null then
+        status := 'shown';
+        spend_id := shared;
+        return;
+    end if;
     perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
     if stored then
         status := 'shown';
@@ -201,7 +232,8 @@ begin
        and not dp.ledger_answer_awaited(found_answer);
     update dp.answer as a
        set pending_spend = ledger_open.spend_id,
-           catalog_version = (select v.version from dp.catalog_version as v),
+           objects = ledger_open.objects,
+           token = ledger_open.token,
            holder_pid = pg_backend_pid(),
            holder_start = ledger_open.holder_start
      where a.key = ledger_open.key;
@@ -211,5 +243,5 @@ end
 $$;
 comment on function dp.ledger_open(
     uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
-    boolean, timestamptz) is
+    boolean, timestamptz, oid[], bytea, bigint) is
     'internal: looks up or charges one question';

@@ -29,7 +29,8 @@ create or replace function dp.plan_release(
     epsilon numeric default null,
     delta numeric default null,
     mechanism text default 'auto',
-    weights double precision[] default null)
+    weights double precision[] default null,
+    postprocess text default 'none')
 returns table (
     mechanism text, noise text, epsilon double precision, delta double precision, rho double precision,
     rmse double precision, ratio double precision,
@@ -37,9 +38,9 @@ returns table (
 language sql stable parallel unsafe security invoker
 as $sql$
     select * from dp.plan_release_query(
-        dp.deparse(query), epsilon::pg_catalog.text, delta::pg_catalog.text, mechanism, weights, query)
+        dp.deparse(query), epsilon::pg_catalog.text, delta::pg_catalog.text, mechanism, weights, postprocess, query)
 $sql$;
-comment on function dp.plan_release(text, numeric, numeric, text, double precision[]) is
+comment on function dp.plan_release(text, numeric, numeric, text, double precision[], text) is
     'what dp.release would use and cost: a row for each mechanism and noise, the best first, with its root mean squared '
     'error (weights included), the ratio to the best one and, where it cannot be used, the reason; touches no data, costs nothing';
 
@@ -51,6 +52,33 @@ set search_path = pg_catalog, pg_temp
 as $sql$ select to_regclass(dp.refresh_release_query(name)) $sql$;
 comment on function dp.refresh_release(text) is 'measures a release on the data of now and replaces its table; pays again, '
     'and readers with whom it was shared lose it until it is shared again';
+
+-- Internal: the name of a release, also where it is written with the schema of its table: dpv.sales, dpv."Sales".
+create or replace function dp.release_name(name text)
+returns text
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select case when name ~ '^dpv\."([^"]|"")+"$' then replace(substr(name, 6, length(name) - 6), '""', '"')
+                when name like 'dpv.%' then substr(name, 5)
+                else name end
+$$;
+comment on function dp.release_name(text) is 'internal: the name of a release without the schema';
+
+-- Internal: the roles that were let read a release, but for who made it.
+-- Security definer on purpose: reads the catalogue.
+create or replace function dp.release_readers(found_release dp.stored_release)
+returns text[]
+language sql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select array(select quote_ident(r.rolname)
+                   from pg_class as c, aclexplode(c.relacl) as g join pg_roles as r on r.oid = g.grantee
+                  where c.oid = to_regclass(format('dpv.%I', found_release.name)) and g.privilege_type = 'SELECT'
+                    and r.oid <> c.relowner and r.rolname <> found_release.role_name
+                  order by r.rolname)
+$$;
+comment on function dp.release_readers(dp.stored_release) is 'internal: the roles that were let read a release';
 
 -- Internal: whether the caller is, or is a member of, the role that made a release.  Roles are known by
 -- oid in the database where it was made, and by name in one that it was restored into.
@@ -95,7 +123,7 @@ as $$
 declare
     found_release dp.stored_release;
 begin
-    select r.* into found_release from dp.stored_release as r where r.name = own_release.name;
+    select r.* into found_release from dp.stored_release as r where r.name = dp.release_name(own_release.name);
     if not found or not (dp.made_release(found_release) or dp.owns_release(found_release)) then
         raise exception using
             errcode = 'PD040',
@@ -108,6 +136,22 @@ end
 $$;
 comment on function dp.own_release(text) is 'internal: a release that the caller may change';
 
+-- Internal: takes a release and its table away.  Security definer on purpose: owned by dp_executor, who owns the table.
+create or replace function dp.remove_release(found_release dp.stored_release)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if to_regclass(format('dpv.%I', found_release.name)) is not null then
+        execute format('drop table dpv.%I', found_release.name);
+    end if;
+    delete from dp.stored_release as r where r.name = found_release.name;
+end
+$$;
+comment on function dp.remove_release(dp.stored_release) is 'internal: takes a release and its table away';
+alter function dp.remove_release(dp.stored_release) owner to dp_executor;
+
 -- Drops a release and its table; what it cost stays spent.  Callers: who released it, or the owners of
 -- all relations that it reads.  Security definer on purpose: owned by dp_executor, who owns the table.
 create or replace function dp.drop_release(name text)
@@ -117,11 +161,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     found_release dp.stored_release := dp.own_release(drop_release.name);
+    readers constant text[] := dp.release_readers(found_release);
 begin
-    if to_regclass(format('dpv.%I', found_release.name)) is not null then
-        execute format('drop table dpv.%I', found_release.name);
+    perform dp.remove_release(found_release);
+    if cardinality(readers) > 0 then
+        raise notice using
+            message = format('%s could read dpv.%I and cannot any more', array_to_string(readers, ', '), found_release.name),
+            detail = 'What it cost each of them stays spent.',
+            hint = 'The same release is found again for nothing as long as what was measured is stored; its owner shares it'
+                   ' again with dp.share_release, which charges nobody twice.';
     end if;
-    delete from dp.stored_release as r where r.name = found_release.name;
 end
 $$;
 comment on function dp.drop_release(text) is 'drops a release and its table; what it cost stays spent; for who '
@@ -138,3 +187,35 @@ set search_path = pg_catalog, pg_temp
 as $sql$ select dp.share_release_with(name, role::oid) $sql$;
 comment on function dp.share_release(text, regrole) is 'lets another role read a release, which is charged to that role; '
     'for the owners of what it reads';
+
+-- Takes the right to read a release away; what it cost the role stays spent, so that sharing it with the role again
+-- costs nothing.  Callers: the owners, members of dp_owner, of all relations that it reads.
+-- Security definer on purpose: owned by dp_executor, who owns the table.
+create or replace function dp.unshare_release(name text, role regrole)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found_release constant dp.stored_release := dp.own_release(unshare_release.name);
+begin
+    if not dp.owns_release(found_release) then
+        raise exception using
+            errcode = 'PD070',
+            message = 'must be owner of all relations of the release',
+            detail = 'Owners decide who may read what was measured of their relations.';
+    end if;
+    if role is null or not exists (
+        select from pg_class as c, aclexplode(c.relacl) as g
+         where c.oid = to_regclass(format('dpv.%I', found_release.name)) and g.grantee = role::oid and g.grantee <> c.relowner) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('the release %s is not shared with role %s', found_release.name, coalesce(role::text, 'NULL')),
+            hint = 'A role also reads what was shared with a role of which it is a member.';
+    end if;
+    execute format('revoke select on dpv.%I from %s', found_release.name, role);
+end
+$$;
+comment on function dp.unshare_release(text, regrole) is 'takes the right to read a release away from a role, also from who '
+    'made it; for the owners of what it reads';
+alter function dp.unshare_release(text, regrole) owner to dp_executor;

@@ -1,5 +1,5 @@
 -- Internal: every administration function ends with it.  Forgets dropped relations, refreshes
--- remembered names, and changes the token that stored answers depend on, unless only budgets changed.
+-- remembered names, and lets other declarations wait until this one is committed, unless only budgets changed.
 create or replace function dp.touch_catalogue(declarations boolean default true)
 returns void
 language plpgsql volatile parallel unsafe security invoker

@@ -49,6 +49,22 @@ int_array(ArrayType *array, int32 **values)
 	return ARR_NDIM(array) == 0 ? 0 : ARR_DIMS(array)[0];
 }
 
+/* The table is one that dp.release made: its own columns are of the types that are written. */
+static void
+check_columns(TupleDesc desc, int first)
+{
+	for (int n = 0; n < desc->natts; n++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(desc, n);
+		Oid			type = n < first ? INT4OID : n >= desc->natts - 2 ? FLOAT8OID : attribute->atttypid;
+
+		if (attribute->attisdropped || attribute->attgenerated != '\0' || attribute->atttypid != type)
+			elog(ERROR, "dp.write_cells writes tables with the columns of a release only");
+	}
+	if (desc->constr != NULL && (desc->constr->num_check > 0 || desc->constr->num_defval > 0))
+		elog(ERROR, "dp.write_cells writes tables with the columns of a release only");
+}
+
 /* Read the labels of all group columns by the types of the table's columns. */
 static GroupColumn *
 group_columns(TupleDesc desc, int first, int number, const int32 *axes, const int32 *counts,
@@ -131,6 +147,7 @@ dpsql_write_cells(PG_FUNCTION_ARGS)
 	if (int_array(PG_GETARG_ARRAYTYPE_P(8), &counts) != column_number ||
 		desc->natts != first + column_number + 2 || axis_number > MAX_AXES)
 		elog(ERROR, "dp.write_cells was given arrays that do not fit the table");
+	check_columns(desc, first);
 	for (int i = 0; i < axis_number; i++)
 	{
 		if (rows[i] < 1 || pg_mul_s64_overflow(cells, rows[i], &cells))

@@ -10,7 +10,7 @@ create table dp.catalog_version (
     version uuid not null default pg_catalog.gen_random_uuid()
 );
 comment on table dp.catalog_version is
-    'one row; changes with every declaration and is fresh after a restore (not dumped)';
+    'one row; changes with every declaration, so that they wait for each other';
 insert into dp.catalog_version default values;
 
 create table dp.principal (

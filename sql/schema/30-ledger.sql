@@ -62,7 +62,9 @@ create table dp.answer (
     spend bigint,
     payload text,
     taken_at timestamptz,
-    catalog_version uuid,
+    -- what the question names, and a hash of what was declared of it: another one ends the answer
+    objects oid[],
+    token bytea,
     pending_spend bigint,
     holder_pid integer,
     holder_start timestamptz,

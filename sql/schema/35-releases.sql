@@ -16,6 +16,8 @@ create table dp.stored_release (
     spend bigint not null,
     role_name name not null,
     role_oid oid not null,
+    -- when rows were read, and when the table was written
+    measured_at timestamptz not null,
     released_at timestamptz not null,
     cells bigint not null,
     rmse double precision,
@@ -28,3 +30,10 @@ create table dp.stored_release (
 );
 comment on table dp.stored_release is 'published workloads; the numbers are in dpv.<name>';
 select pg_catalog.pg_extension_config_dump('dp.stored_release', '');
+
+-- Empty but for transactions that run: who inserts a name lets others wait who want the same one.  An
+-- advisory lock would do too, but any role can take any of them and block a name for ever.
+create table dp.release_held (
+    name name primary key
+);
+comment on table dp.release_held is 'names of releases that are being made';

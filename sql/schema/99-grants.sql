@@ -26,6 +26,7 @@ grant execute on function
     dp.window_period(timestamptz, interval, timestamptz)
 to public;
 grant select on dp.ledger_status, dp.links to dp_owner;
+grant execute on function dp.ledger_answer_lost(dp.answer) to dp_owner;
 grant execute on function
     dp.own_problem(oid),
     dp.relation_problem(oid),
@@ -78,14 +79,13 @@ grant execute on function
 to dp_owner;
 
 -- Whoever answers questions reads the declarations; base relations are granted by dp.protect.
-grant select on dp.catalog_version, dp.policy, dp.root, dp.column_domain to dp_executor;
+grant select on dp.policy, dp.root, dp.unit_link, dp.column_domain to dp_executor;
 grant execute on function dp.domain_type_oid(regclass, name) to dp_executor;
 grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner, dp_executor;
 grant execute on function dp.ledger_in_place() to dp_owner, dp_executor;
 
 -- The ledger's own connection: its tables belong to dp_ledger, the declarations it only reads.
-grant select on dp.catalog_version, dp.principal, dp.role_budget, dp.root, dp.loss,
-    dp.ledger_identity, dp.ledger_incarnation to dp_ledger;
+grant select on dp.principal, dp.role_budget, dp.root, dp.loss, dp.ledger_identity, dp.ledger_incarnation to dp_ledger;
 grant execute on function
     dp.ledger_place(),
     dp.ledger_in_place(),
@@ -94,13 +94,14 @@ grant execute on function
     dp.ledger_remember_text(bytea, bytea),
     dp.ledger_peek(oid, bytea),
     dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
-                   text, text, boolean, timestamptz),
+                   text, text, boolean, timestamptz, oid[], bytea, bigint),
     dp.ledger_account(integer, timestamptz),
     dp.ledger_exceeded_root(integer[], numeric, numeric, numeric, numeric),
     dp.ledger_exhausted(integer),
     dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean),
     dp.ledger_finish(bigint, text, boolean),
     dp.ledger_purge(),
+    dp.ledger_answer_lost(dp.answer),
     dp.zcdp_price(numeric),
     dp.ledger_fail(bigint),
     dp.ledger_adopt(uuid, timestamptz)
@@ -132,8 +133,8 @@ grant execute on function dp.running_commands() to dp_analyst, dp_owner;
 grant execute on function
     dp.release(text, text, numeric, numeric, text, text, double precision[]),
     dp.release_query(text, text, text, text, text, text, double precision[], text),
-    dp.plan_release(text, numeric, numeric, text, double precision[]),
-    dp.plan_release_query(text, text, text, text, double precision[], text),
+    dp.plan_release(text, numeric, numeric, text, double precision[], text),
+    dp.plan_release_query(text, text, text, text, double precision[], text, text),
     dp.refresh_release(text),
     dp.refresh_release_query(text),
     dp.own_release(text),
@@ -141,11 +142,14 @@ grant execute on function
     dp.owns_release(dp.stored_release),
     dp.drop_release(text),
     dp.share_release(text, regrole),
+    dp.unshare_release(text, regrole),
+    dp.release_name(text),
     dp.share_release_with(text, oid),
     dp.prefix(anyelement), dp.all_ranges(anyelement), dp.ranges(anyelement, integer)
 to dp_analyst, dp_owner;
 grant create, usage on schema dpv to dp_executor;
 grant select, insert, delete on dp.stored_release to dp_executor;
+grant select (name), insert, delete on dp.release_held to dp_executor;
 grant select on dp.stored_release to dp_ledger;
 grant select on dp.ledger_incarnation to dp_executor;
 grant execute on function
@@ -154,9 +158,12 @@ grant execute on function
                    text[]),
     dp.zcdp_rho(numeric, numeric),
     dp.zcdp_offset(numeric, numeric),
+    dp.release_name(text),
+    dp.release_readers(dp.stored_release),
     dp.own_release(text),
     dp.made_release(dp.stored_release),
     dp.owns_release(dp.stored_release),
+    dp.remove_release(dp.stored_release),
     dp.drop_release(text)
 to dp_executor;
 
@@ -202,6 +209,7 @@ grant execute on function
     dp.fingerprint(oid[]),
     dp.fingerprint_now(oid[]),
     dp.fingerprint_text(oid[]),
+    dp.declared_text(oid[], integer[]),
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any"),
     dp.planned_rows(text),

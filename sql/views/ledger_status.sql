@@ -22,8 +22,7 @@ select case
          where exists (select from dp.root as r
                         where r.id = any (s.roots)
                           and a.taken_at + r.answer_lifetime <= pg_catalog.clock_timestamp())
-            or a.catalog_version is distinct from (select v.version from dp.catalog_version as v)
-               and not exists (select from dp.stored_release as r where r.spend = a.spend))
+            or not exists (select from dp.stored_release as r where r.spend = a.spend) and dp.ledger_answer_lost(a))
            as expired_answers
  where dp.caller_administers();
 comment on view dp.ledger_status is 'state of the ledger, for owners';

@@ -15,6 +15,7 @@ select r.name,
        array(select coalesce(pg_catalog.to_regclass(u.name)::text, u.name)
                from pg_catalog.unnest(r.protected) as u(name) order by 1) as reads,
        r.role_name as released_by,
+       r.measured_at,
        r.released_at,
        r.spend,
        pg_catalog.to_regclass(pg_catalog.format('dpv.%I', r.name)) as relation,
@@ -42,7 +43,8 @@ comment on column dp.releases.postprocess is 'none, non_negative, integral or pg
 comment on column dp.releases.rows_of_a_unit is 'of each privacy unit so many rows count; 1: each has one, or rows are protected';
 comment on column dp.releases.reads is 'the protected relations that were charged';
 comment on column dp.releases.released_by is 'the role that paid; others read it after dp.share_release';
-comment on column dp.releases.released_at is 'when the table was written; what was measured may have been stored before';
+comment on column dp.releases.measured_at is 'when it was measured: of then are its numbers';
+comment on column dp.releases.released_at is 'when the table was written, from what may have been measured long before';
 comment on column dp.releases.spend is 'its entry in dp.ledger';
 comment on column dp.releases.relation is 'the table';
 comment on column dp.releases.question is 'the statement';
