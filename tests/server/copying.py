@@ -122,7 +122,7 @@ select dp.set_domain('loan', 'l_rate', 0, 1);
 select dp.set_domain('loan', 'l_score', -1, 1);
 select dp.set_domain('loan', 'l_paid', -5, 5000000000);
 select dp.set_domain('loan', 'l_at', '1990-01-01', '2000-01-01');
-select dp.set_domain('trans', 't_kind', array['in', 'out'], includes_null => true);
+select dp.set_domain('trans', 't_kind', array['in', 'out'], includes_null => true, other => 'else');
 select dp.set_domain('trans', 't_at', '1993-01-01', '1998-12-31 12:00');
 select dp.set_domain('trans', 't_free', 0.5, 2);
 select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);

@@ -124,3 +124,14 @@ def test_the_bank_is_planned_parents_first(copied: Any) -> None:
     assert disp.use("p_account") is Use.REFERENCE
     assert len(plan.notes) == 1
     assert "a_note" in plan.notes[0]
+
+
+def test_all_other_values_are_one_level(copied: Any) -> None:
+    (kind,) = (a for a in read(copied, "trans")["trans"].domains if a.column == "t_kind")
+    alice = copied.connect(user="alice")
+    alice.execute("set dp.max_rows_contributed = 2")
+    text = f"select {kind.expression} as level, dp_count(*) from trans group by 1"
+    alice.execute("select dp.release('kinds', %s, epsilon => 0.01, delta => 1e-9)", (text,))
+    rows = alice.execute("select level::text from dpv.kinds").fetchall()
+    assert {row[0] for row in rows} == {"in", "out", "else", None}
+    assert kind.nullable
