@@ -96,14 +96,14 @@ def edges(
     -------
     tuple of str
         Increasing, one more than there are bins; the last is beyond every value, but for types
-        whose values are dense, where it is the upper end.  A range of one value of such a type
-        is two equal edges.
+        whose values are dense, where it is the upper end; then it may equal the one before it, and
+        their bin is that one value.
     """
     kind = base(type_name)
     if kind in _INTEGERS or kind == "numeric":
         scale = _scale(type_name, low, high, bins)
-        unit = Fraction(1, 10**scale)
-        return _decimals(Fraction(low), Fraction(high), unit, scale, bins, members)
+        dense = type_name == "numeric"
+        return _decimals(Fraction(low), Fraction(high), scale, dense, bins, members)
     if kind in _FLOATS:
         return _floats(kind, Fraction(low), Fraction(high), bins)
     if kind == "date":
@@ -149,14 +149,15 @@ def _starts(first: int, count: int, bins: int) -> list[int]:
 
 
 def _decimals(
-    low: Fraction, high: Fraction, unit: Fraction, scale: int, bins: int, members: Sequence[str]
+    low: Fraction, high: Fraction, scale: int, dense: bool, bins: int, members: Sequence[str]
 ) -> tuple[str, ...]:
+    unit = Fraction(1, 10**scale)
     if members:
         starts = [Fraction(m) for m in _chosen(members, bins)]
     else:
-        count = math.floor((high - low) / unit) + 1
+        count = math.floor((high - low) / unit) + (not dense or high == low)
         starts = [low + unit * n for n in _starts(0, count, bins)]
-    return tuple(_decimal(e, scale) for e in [*starts, high + unit])
+    return tuple(_decimal(e, scale) for e in [*starts, high if dense else high + unit])
 
 
 def _decimal(value: Fraction, scale: int) -> str:

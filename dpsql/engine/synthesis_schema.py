@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_bins import DEFAULT_BINS, attribute, of_public
-from dpsql.errors import InvalidParameter, NotAnswerable, UndeclaredRelation
+from dpsql.errors import InvalidParameter, NotAnswerable, UndeclaredRelation, UnreadableRelation
 from dpsql.relation import Relation, show_name
 from dpsql.synthesis.schema import Attribute, Column, ForeignKey, Table, Unique
 
@@ -203,10 +204,13 @@ def _require_table(row: dict[str, Any]) -> None:
 
 
 def _is_public(row: dict[str, Any], services: Services) -> bool:
-    """Tell whether a relation that a key leads to is a public table."""
+    """Tell whether a relation that a key leads to is a public table that can be read."""
     if row["problem"] or row["relkind"] == "f":
         return False
-    declared = services.catalog.relation(row["nspname"], row["relname"])
+    try:
+        declared = services.catalog.relation(row["nspname"], row["relname"])
+    except UnreadableRelation:
+        return False
     return declared is not None and not declared.private
 
 
@@ -241,8 +245,6 @@ def _table(row: dict[str, Any], services: Services, bins: int) -> Table:
 
 def _with_domains(table: Table, declared: Relation, services: Services, bins: int) -> Table:
     """Add what is learnt of columns: nothing of those that make up keys or lead to parents."""
-    from dataclasses import replace
-
     if table.public:
         return replace(table, domains=of_public(table, declared, services, bins))
     linked = {c for key in table.foreign_keys if key.problem is None for c in key.columns}

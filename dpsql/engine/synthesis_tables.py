@@ -370,8 +370,9 @@ class _Reader:
 
     def _foreign_keys(self) -> None:
         database = self.services.database
-        for reference in self.planned.references:
-            parent = self.plan.tables[reference.parent].table
+        tables = {planned.table.oid: planned.table for planned in self.plan.tables}
+        for key in (*(r.key for r in self.planned.references), *self.planned.implied):
+            parent = tables[key.parent]
             schema = quote_identifier(parent.schema) if parent.public else self.target
             if (
                 parent.public
@@ -381,14 +382,14 @@ class _Reader:
                 )[0][0]
             ):
                 self.notes.append(
-                    f"foreign key {reference.key.name} of {self.table.name} is left out, but holds: no"
+                    f"foreign key {key.name} of {self.table.name} is left out, but holds: no"
                     f" privilege REFERENCES on {show_name(parent.schema, parent.name)}"
                 )
                 continue
             self.details.foreign.append(
-                f"ALTER TABLE {self.name} ADD CONSTRAINT {quote_identifier(reference.key.name)}"
-                f" FOREIGN KEY ({_names(reference.key.columns)}) REFERENCES"
-                f" {schema}.{quote_identifier(parent.name)} ({_names(reference.key.parent_columns)})"
+                f"ALTER TABLE {self.name} ADD CONSTRAINT {quote_identifier(key.name)}"
+                f" FOREIGN KEY ({_names(key.columns)}) REFERENCES"
+                f" {schema}.{quote_identifier(parent.name)} ({_names(key.parent_columns)})"
             )
 
 

@@ -9,7 +9,7 @@ children; by any other key it takes single links from parents that stay.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,7 @@ def units_of(tables: Sequence[Table], services: Services) -> Units:
     ways = {}
     if not by_rows:
         for table in private:
-            ways[table.oid] = _way(table, declared[table.oid])
+            ways[table.oid] = _way(table, declared[table.oid], services)
     by_oid = {t.oid: t for t in tables}
     passages = {}
     for table in private:
@@ -113,24 +113,26 @@ def _roots(roots: Sequence[int], services: Services) -> dict[int, str]:
     """Name the relations and columns that units are of."""
     rows = services.database.execute(
         "select r.id, format('%I.%I', r.schema_name, r.relation_name)"
-        " || coalesce(format(' (%I)', r.unit_column), '') as name"
+        " || case when r.unit_column is not null then format(' (%I)', r.unit_column) else '' end"
+        " as name"
         " from dp.root as r where r.id = any ($1)",
         (("int4[]", list(roots)),),
     )
     return {int(str(root)): str(name) for root, name in rows}
 
 
-def _way(table: Table, relation: Relation) -> UnitPath:
+def _way(table: Table, relation: Relation, services: Services) -> UnitPath:
     """Return the one way to the unit of a row."""
-    if len(relation.units) > 1:
-        shown = "; ".join(_shown(path) for path in relation.units)
+    ways = list(dict.fromkeys(_nearest(path, relation, services) for path in relation.units))
+    if len(ways) > 1:
+        shown = "; ".join(_shown(path) for path in ways)
         raise NotAnswerable(
             f"a row of relation {table.shown} can belong to several privacy units",
-            detail=f"There are {len(relation.units)} ways to them: {shown}.",
+            detail=f"There are {len(ways)} ways to them: {shown}.",
             hint="Let the owner say of all keys but one that they lead to no unit: dp.link(child,"
             " parent, columns, follow => false); or leave the relation out of the list.",
         )
-    path = relation.units[0]
+    path = ways[0]
     if path.loose and not path.excluded:
         raise UndeclaredRelation(
             f"rows of {table.shown} may belong to no privacy unit",
@@ -139,6 +141,33 @@ def _way(table: Table, relation: Relation) -> UnitPath:
             " dp.link(child, parent, columns, nulls => 'excluded').",
         )
     return path
+
+
+def _nearest(path: UnitPath, relation: Relation, services: Services) -> UnitPath:
+    """Name the unit by the column of the nearest row that the keys on the way equate it with.
+
+    A way over parents that all rows have, by columns of equal types (`dpsql.query.units`).
+    """
+    if path.loose:
+        return path
+    along = [relation]
+    for hop in path.hops:
+        parent = services.catalog.relation(hop.schema, hop.name)
+        if parent is None:
+            return path
+        along.append(parent)
+    hops, column = list(path.hops), path.column
+    while hops and column in hops[-1].parent_columns:
+        mine = hops[-1].columns[hops[-1].parent_columns.index(column)]
+        if _type(along[len(hops) - 1], mine) != _type(along[len(hops)], column):
+            break
+        hops.pop()
+        column = mine
+    return replace(path, hops=tuple(hops), column=column)
+
+
+def _type(relation: Relation, column: str) -> str:
+    return next(c.type_name for c in relation.columns if c.name == column)
 
 
 def _shown(path: UnitPath) -> str:

@@ -12,6 +12,9 @@ by a back end:
 - `swaps.BySwaps`: the links themselves, bettered one by one, for more attributes than types can
   hold; begin with the links of `ByTypes`.
 
+What is copied, and how its tables hang together, is in `schema` (the vocabulary) and `planning`,
+with `plan_keys` and `plan_columns`.
+
 Counts come from the caller, noise and private choices too (`dpsql.workload.supply`); seeded
 generators round and sample, which is post-processing.  Nothing here knows SQL.
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpsql.engine.synthesis_schema import read_schema
+from dpsql.synthesis.schema import Table
 from tests.server.collecting import Direct
 
 #: Accounts, clients and loans of a bank with a public table of districts; the unit is an account.
@@ -26,18 +28,27 @@ create table public.trans (t_loan uuid not null references public.loan, t_no int
 create table public.elsewhere (e_id int primary key, e_account int references public.account);
 insert into public.district select i, 'region ' || i % 3, i * 100 from generate_series(1, 9) i;
 """
-#: A tree, two keys to one table, composite keys, keys that imply others.
+#: A tree, two keys to one table, composite keys, keys that imply others; the unit is a person.
 OFFICE = """
 create table public.person (u_id bigint generated always as identity primary key, u_name text not null default '?',
-  u_boss bigint references public.person, u_wing text not null);
+  u_boss bigint references public.person, u_wing text);
 create table public.room (r_wing text, r_number int, r_seats int, primary key (r_wing, r_number));
 create table public.desk (k_wing text, k_room int, k_number int, k_owner bigint not null references public.person,
-  primary key (k_wing, k_room, k_number), foreign key (k_wing, k_room) references public.room);
+  primary key (k_wing, k_room, k_number), unique (k_owner, k_number),
+  foreign key (k_wing, k_room) references public.room);
 create table public.mail (m_from bigint not null references public.person, m_to bigint references public.person,
-  m_day date not null default '2024-01-01', m_words int not null);
+  m_day date not null default '2024-01-01', m_words int);
 create table public.paper (x_wing text not null, x_room int not null, x_desk int not null, x_what text,
   constraint paper_room foreign key (x_wing, x_room) references public.room,
   constraint paper_desk foreign key (x_wing, x_room, x_desk) references public.desk);
+create table public.drawer (w_owner bigint not null references public.person, w_desk int not null, w_copies int,
+  constraint drawer_desk foreign key (w_owner, w_desk) references public.desk (k_owner, k_number));
+"""
+DECLARED_OFFICE = """
+select dp.declare_public('room');
+select dp.link('person', 'person', array['u_boss'], follow => false);
+select dp.link('mail', 'person', array['m_to'], follow => false);
+select dp.protect('person', privacy_unit => 'u_id');
 """
 ROLES = "grant dp_owner to owner1; grant create on schema public to owner1; grant usage on schema public to alice;"
 
@@ -63,25 +74,38 @@ def oids(connection: Any, *names: str) -> list[int]:
     return [connection.execute("select %s::regclass::oid::int8", (n,)).fetchone()[0] for n in names]
 
 
-def owned(sql: str) -> str:
-    return f"set role owner1; {sql} reset role;"
-
-
 def bank(database: Any) -> Any:
     """The bank, its accounts as privacy units, its clients row by row."""
+    return _declared(database, BANK, DECLARED)
+
+
+def office(database: Any) -> Any:
+    """The office, its persons as privacy units."""
+    return _declared(database, OFFICE, DECLARED_OFFICE)
+
+
+def _declared(database: Any, made: str, declared: str) -> Any:
     database.sql(ROLES)
-    database.sql(owned(BANK))
     with database.connect(user="owner1") as owner:
-        for statement in DECLARED.strip().split("\n"):
+        owner.execute(made)
+        for statement in declared.strip().split("\n"):
             owner.execute(statement)
     return database
 
 
-def office(database: Any) -> Any:
-    """The office, declared by nobody yet."""
-    database.sql(ROLES)
-    database.sql(owned(OFFICE))
-    return database
+def reader(database: Any) -> Any:
+    """A session with the rights that the engine has."""
+    connection = database.connect()
+    connection.execute("set role dp_executor")
+    connection.execute("set search_path = pg_catalog, pg_temp")
+    return connection
+
+
+def read(database: Any, *names: str, **terms: Any) -> dict[str, Table]:
+    """What is read of relations of the schema public, by name."""
+    connection = reader(database)
+    found = oids(connection, *(f"public.{name}" for name in names))
+    return {t.name: t for t in read_schema(found, services_of(connection), **terms)}
 
 
 DECLARED = """
@@ -98,7 +122,7 @@ select dp.set_domain('loan', 'l_rate', 0, 1);
 select dp.set_domain('loan', 'l_score', -1, 1);
 select dp.set_domain('loan', 'l_paid', -5, 5000000000);
 select dp.set_domain('loan', 'l_at', '1990-01-01', '2000-01-01');
-select dp.set_domain('trans', 't_kind', array['in', 'out'], includes_null => true);
+select dp.set_domain('trans', 't_kind', array['in', 'out'], includes_null => true, other => 'else');
 select dp.set_domain('trans', 't_at', '1993-01-01', '1998-12-31 12:00');
 select dp.set_domain('trans', 't_free', 0.5, 2);
 select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.engine.synthesis_schema import read_schema
 from dpsql.synthesis.planning import planned
-from dpsql.synthesis.schema import Table, Use
-from tests.server.copying import bank, oids, services_of
+from dpsql.synthesis.schema import Use
+from tests.server.copying import bank, read
 
 TABLES = ("account", "client", "disp", "loan", "trans", "elsewhere")
 
@@ -19,20 +18,6 @@ def copied(server: Any) -> Any:
     database = bank(server.create_database())
     yield database
     server.drop_database(database)
-
-
-def reader(database: Any) -> Any:
-    """A session with the rights that the engine has."""
-    connection = database.connect()
-    connection.execute("set role dp_executor")
-    connection.execute("set search_path = pg_catalog, pg_temp")
-    return connection
-
-
-def read(database: Any, *names: str, **terms: Any) -> dict[str, Table]:
-    connection = reader(database)
-    found = oids(connection, *(f"public.{name}" for name in names))
-    return {t.name: t for t in read_schema(found, services_of(connection), **terms)}
 
 
 def test_levels_of_each_attribute_are_what_is_said_of_it(copied: Any) -> None:
@@ -139,3 +124,14 @@ def test_the_bank_is_planned_parents_first(copied: Any) -> None:
     assert disp.use("p_account") is Use.REFERENCE
     assert len(plan.notes) == 1
     assert "a_note" in plan.notes[0]
+
+
+def test_all_other_values_are_one_level(copied: Any) -> None:
+    (kind,) = (a for a in read(copied, "trans")["trans"].domains if a.column == "t_kind")
+    alice = copied.connect(user="alice")
+    alice.execute("set dp.max_rows_contributed = 2")
+    text = f"select {kind.expression} as level, dp_count(*) from trans group by 1"
+    alice.execute("select dp.release('kinds', %s, epsilon => 0.01, delta => 1e-9)", (text,))
+    rows = alice.execute("select level::text from dpv.kinds").fetchall()
+    assert {row[0] for row in rows} == {"in", "out", "else", None}
+    assert kind.nullable
