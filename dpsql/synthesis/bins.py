@@ -38,8 +38,8 @@ class Binned:
         if low.dtype.kind == "f":
             drawn = low + (high - low) * rng.random(codes.size)
             return np.where(high > low, np.minimum(drawn, np.nextafter(high, low)), low)
-        # differences in Python's own width would be slow; edges are far from the ends of int64
-        return low + rng.integers(0, np.maximum(high - low, 1))
+        width = np.maximum(high - low, 1)
+        return low + rng.integers(0, width) if (width > 1).any() else low
 
 
 def binned(
@@ -55,7 +55,7 @@ def binned(
         Digits after the point of a numeric type that says how many.
     edges : sequence of str
     levels : sequence of (str or None)
-        Numbers of bins from 1; what is below the first edge or not below the last becomes that edge.
+        Numbers of bins from 1; what is outside of all bins becomes the nearest edge.
     """
     if base in ("float4", "float8"):
         return _floats(edges, levels)
