@@ -239,28 +239,31 @@ class _Reader:
             self.details.last.append(f"{head}{self.name} USING {tail.removeprefix(place)}")
 
     def _foreign_keys(self) -> None:
-        database = self.services.database
-        for reference in self.planned.references:
-            parent = self.plan.tables[reference.parent].table
+        tables = {planned.table.oid: planned.table for planned in self.plan.tables}
+        keys = [r.key for r in self.planned.references]
+        for key in [*keys, *self.planned.implied]:
+            parent = tables.get(key.parent)
+            if parent is None:
+                continue
             schema = quote_identifier(parent.schema) if parent.public else self.target
-            if (
-                parent.public
-                and not database.execute(
-                    "select has_table_privilege(dp.caller(), $1::oid, 'references') as granted",
-                    [("int8", parent.oid)],
-                )[0][0]
-            ):
+            if parent.public and not self._may_refer(parent.oid):
                 self.notes.append(
-                    f"foreign key {reference.key.name} of {self.table.name} is left out, but holds:"
-                    f" no privilege REFERENCES on {show_name(parent.schema, parent.name)}"
+                    f"foreign key {key.name} of {self.table.name} is left out, but holds: no"
+                    f" privilege REFERENCES on {parent.shown}"
                 )
                 continue
             self.details.foreign.append(
-                f"ALTER TABLE {self.name} ADD CONSTRAINT {quote_identifier(reference.key.name)}"
-                f" FOREIGN KEY ({_names(reference.key.columns)}) REFERENCES"
-                f" {schema}.{quote_identifier(parent.name)}"
-                f" ({_names(reference.key.parent_columns)})"
+                f"ALTER TABLE {self.name} ADD CONSTRAINT {quote_identifier(key.name)}"
+                f" FOREIGN KEY ({_names(key.columns)}) REFERENCES"
+                f" {schema}.{quote_identifier(parent.name)} ({_names(key.parent_columns)})"
             )
+
+    def _may_refer(self, parent: int) -> bool:
+        granted = self.services.database.execute(
+            "select has_table_privilege(dp.caller(), $1::oid, 'references') as granted",
+            [("int8", parent)],
+        )
+        return bool(granted[0][0])
 
 
 def _names(columns: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_rows import write
@@ -23,14 +22,12 @@ from dpsql.engine.synthesis_tables import (
 )
 from dpsql.engine.synthesis_target import make_schema, require_target
 from dpsql.errors import NotAnswerable, PermissionDenied
-from dpsql.relation import quote_identifier
 from dpsql.synthesis.assembling import Assembled, assemble
 from dpsql.synthesis.keys import NoKey
 from dpsql.synthesis.schema import Plan
-from dpsql.synthesis.stored import plan_of, plan_text
+from dpsql.synthesis.stored import plan_of
 
 if TYPE_CHECKING:
-    from dpsql.engine.request import Role
     from dpsql.engine.services import Services
 
 _JOB = """
@@ -42,72 +39,6 @@ select s.target::text as target, s.state, s.settings::text as settings, s.plan::
   s.role_name = current_user as same
   from dp.own_synthesis($1) as s
 """
-
-
-_KEEP = """
-insert into dp.synthesis (target, role_name, role_oid, settings, plan, payload, seed, epsilon,
-  delta, relations, protected, spend, incarnation)
-select $1, $2, $3::oid, $4, $5, $6, $7, $8, $9, $10, $11, $12, i.token
-  from dp.ledger_incarnation as i
-returning id
-"""
-
-
-def keep(
-    target: str,
-    role: Role,
-    plan: Plan,
-    payload: bytes,
-    seed: int,
-    epsilon: str,
-    delta: str,
-    spend: int | None,
-    services: Services,
-    **settings: object,
-) -> int:
-    """Store what was measured, so that `step` can write it; returns its number.
-
-    Parameters
-    ----------
-    target : str
-    role : Role
-        Who paid, and whose the tables will be.
-    plan : Plan
-    payload : bytes
-        What ``dpsql.engine.synthesis_generate.generate`` reads.
-    seed : int
-        Of everything that is drawn from the payload; 63 bits.
-    epsilon, delta : str
-    spend : int, optional
-        The entry in the ledger.
-    services : Services
-        With a database that has the rights of ``dp_executor``.
-    settings
-        ``replace=True``: tables of earlier syntheses in the target are dropped.
-    """
-    protected = [planned.table for planned in plan.tables if not planned.table.public]
-    names = [f"{quote_identifier(t.schema)}.{quote_identifier(t.name)}" for t in protected]
-    return int(
-        str(
-            services.database.execute(
-                _KEEP,
-                [
-                    ("name", target),
-                    ("name", role.name),
-                    ("int8", role.oid),
-                    ("jsonb", json.dumps(settings)),
-                    ("jsonb", plan_text(plan)),
-                    ("bytea", payload),
-                    ("int8", seed),
-                    ("numeric", epsilon),
-                    ("numeric", delta),
-                    ("oid[]", [table.oid for table in protected]),
-                    ("text[]", names),
-                    ("int8", spend),
-                ],
-            )[0][0]
-        )
-    )
 
 
 @dataclass(slots=True)
@@ -253,8 +184,8 @@ def tables_of(
         "select dp.synthesis_payload($1) as payload", [("int8", job.number)]
     )[0]
     payload = bytes(row[0])  # type: ignore[call-overload]
-    # said late: generation needs what only syntheses need
-    generate = import_module("dpsql.engine.synthesis_generate").generate
+    from dpsql.engine.synthesis_generate import generate
+
     generated = generate(job.plan, payload, job.seed, services.database.tick)
     listings = {
         place: public_rows(planned, referenced(job.plan, place), services)

@@ -318,7 +318,7 @@ class _Table:
         movers = [self._mover_of_link(r, uniques) for r in self.order]
         movers += [self._mover_of_value(n) for n in range(len(self.attributes))]
         lost = settle(
-            [unique.columns for unique in uniques],
+            uniques,
             self._numbers,
             [m for m in movers if m is not None],
             self.alive,

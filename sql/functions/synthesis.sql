@@ -36,6 +36,7 @@ comment on procedure dp.synthesize(text, regclass[], numeric, numeric, text, jso
     'may have; row_counts: declared numbers of rows; without: foreign keys to leave out; placeholders: make values up where nothing public is known; see docs/synthesis.md';
 
 -- Measures what the tables of a synthesis are made of, or finds it measured; the number of the job.
+-- Not pinned on purpose: a door to PL/Python, as in hook_door.sql.
 create or replace function dp.synthesize_query(
     target text, relations oid[], epsilon text, delta text, method text, d_max text, row_counts text,
     without text[], bins integer, placeholders boolean, replace boolean)
@@ -56,7 +57,7 @@ comment on function dp.synthesis_step(bigint) is
     'writes the next part of a synthesis; false when it is complete';
 
 -- Writes all that is left of a synthesis, and commits after each part; CALL it again to go on after a
--- crash or a cancel.  dp.synthesize calls it.
+-- crash or a cancel of dp.synthesize.
 -- Not pinned on purpose: a procedure that is cannot commit; every name here is qualified, and nothing
 -- has more rights than the caller.
 create or replace procedure dp.write_synthesis(job bigint)
