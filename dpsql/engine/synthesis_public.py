@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from dpsql.errors import NotAnswerable
 from dpsql.relation import quote_identifier
@@ -59,5 +59,4 @@ def public_rows(planned: Planned, expressions: Sequence[str], services: Services
     values = ", ".join(f"({sql})::text AS v{n}" for n, sql in enumerate(expressions))
     shown = ", ".join(f"array_agg(s.v{n}{order}) AS c{n}" for n in range(len(expressions)))
     row = services.database.execute(f"SELECT {shown} FROM (SELECT *, {values} FROM {name}) AS s")[0]
-    texts = tuple(tuple(found or ()) for found in row)  # type: ignore[call-overload]
-    return PublicRows(number, texts)
+    return PublicRows(number, tuple(tuple(found or ()) for found in cast("list[Any]", row)))

@@ -21,7 +21,6 @@ from dpsql.synthesis.values import MISSING, Kind, Numbers
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
-    from dpsql.workload.residual_bases import Integers
 
 #: Values of one statement, and rows.
 _VALUES = 1_000_000
@@ -115,7 +114,7 @@ class _Batch:
         for n, (name, array) in enumerate(numbers.items(), 1):
             function, sent = _sent(self.kinds[name], array)
             calls.append(f"dp.{function}(${n})")
-            parameters.append(("bytea", sent.tobytes()))
+            parameters.append(("bytea", sent))
             if self.kinds[name].form == "listed":
                 levels.append(("text[]", list(self.kinds[name].levels)))
         names = ", ".join(_column(n) for n in range(len(numbers)))
@@ -127,7 +126,7 @@ class _Batch:
 
     def _levels(self, numbers: Mapping[str, Numbers]) -> str:
         """Return the query that has the levels of every column as arrays, once."""
-        shown = []
+        shown: list[str] = []
         for n, name in enumerate(numbers):
             kind = self.kinds[name]
             if kind.form == "listed":
@@ -181,11 +180,11 @@ class _Batch:
             return {}
         source, parameters = self._source(numbers, rows)
         inner = [f"r.{_quoted_number()}"]
-        for n, name in enumerate(self.details.types):
-            if name in self.details.generated:
-                continue
-            inner.append(f"{self._typed(name, numbers)} AS {quote_identifier(name)}")
-            del n
+        inner += [
+            f"{self._typed(name, numbers)} AS {quote_identifier(name)}"
+            for name in self.details.types
+            if name not in self.details.generated
+        ]
         label = quote_identifier(self.planned.table.name)
         query = f"SELECT {', '.join(inner)} FROM l, {source}"
         if self.details.generated:
@@ -230,13 +229,13 @@ def _quoted_number() -> str:
     return quote_identifier(_NUMBER)
 
 
-def _sent(kind: Kind, array: Numbers) -> tuple[str, Integers | Numbers]:
-    """Return the function that reads the bytes of an array, and the array to be sent."""
+def _sent(kind: Kind, array: Numbers) -> tuple[str, bytes]:
+    """Return the function that reads the bytes of an array, and these."""
     if array.dtype.kind == "f":
-        return "floats", array.astype(np.float64)
+        return "floats", array.astype(np.float64).tobytes()
     if kind.form == "listed":
-        return "integers", np.where(array == MISSING, 0, array + 1).astype(np.int32)
-    return "bigints", array.astype(np.int64)
+        return "integers", np.where(array == MISSING, 0, array + 1).astype(np.int32).tobytes()
+    return "bigints", array.astype(np.int64).tobytes()
 
 
 def _value(kind: Kind, number: str, levels: str) -> str:

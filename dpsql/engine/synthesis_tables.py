@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import NotAnswerable, PermissionDenied
+from dpsql.engine.synthesis_catalogue import COLUMNS, CONSTRAINTS, INDEXES, foreign_code
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.assembling import Base
@@ -19,103 +19,6 @@ from dpsql.synthesis.schema import Plan, Planned, Use
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
-
-_COLUMNS = """
-with recursive base(attnum, oid, modifier) as (
-    select a.attnum, a.atttypid, a.atttypmod
-      from pg_attribute as a where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped
-    union all
-    select b.attnum, t.typbasetype, t.typtypmod
-      from base as b join pg_type as t on t.oid = b.oid where t.typtype = 'd')
-select a.attname::text as name, format_type(a.atttypid, a.atttypmod) as type_name,
-  t.typname::text as base, format_type(t.oid, -1) as base_type, b.modifier::int4 as modifier,
-  a.attnotnull as not_null, a.attidentity::text as identity, a.attgenerated::text as generated,
-  pg_get_expr(d.adbin, d.adrelid) as expression, d.oid::int8 as default_oid,
-  (select format('%I.%I', n.nspname, c.collname) from pg_collation as c
-     join pg_namespace as n on n.oid = c.collnamespace
-    where c.oid = a.attcollation
-      and a.attcollation <> (select o.typcollation from pg_type as o where o.oid = a.atttypid)) as collation,
-  case when a.attstorage <> (select o.typstorage from pg_type as o where o.oid = a.atttypid) then
-    case a.attstorage when 'p' then 'PLAIN' when 'e' then 'EXTERNAL' when 'm' then 'MAIN' else 'EXTENDED' end
-  end as storage,
-  col_description(a.attrelid, a.attnum) as comment,
-  exists (select from pg_depend as p join pg_class as s on s.oid = p.refobjid and s.relkind = 'S'
-           where p.classid = 'pg_attrdef'::regclass and p.objid = d.oid
-             and p.refclassid = 'pg_class'::regclass) as serial
-  from pg_attribute as a
-  join base as b on b.attnum = a.attnum
-  join pg_type as t on t.oid = b.oid and t.typtype <> 'd'
-  left join pg_attrdef as d on d.adrelid = a.attrelid and d.adnum = a.attnum
- where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped
- order by a.attnum
-"""
-_CONSTRAINTS = """
-select k.oid::int8 as oid, k.conname::text as name, k.contype::text as kind,
-  pg_get_constraintdef(k.oid) as definition, pg_get_expr(k.conbin, k.conrelid) as expression,
-  obj_description(k.oid, 'pg_constraint') as comment
-  from pg_constraint as k
- where k.conrelid = $1::oid and k.contype in ('c', 'p', 'u', 'x')
- order by k.contype <> 'p', k.conname
-"""
-_INDEXES = """
-select i.indexrelid::int8 as oid, c.relname::text as name, pg_get_indexdef(i.indexrelid) as definition,
-  format('CREATE %sINDEX %I ON ', case when i.indisunique then 'UNIQUE ' else '' end, c.relname) as head,
-  format('%I.%I USING ', n.nspname, t.relname) as place, i.indisunique as distinct_rows,
-  i.indexprs is not null or i.indpred is not null as expressions
-  from pg_index as i
-  join pg_class as c on c.oid = i.indexrelid
-  join pg_class as t on t.oid = i.indrelid
-  join pg_namespace as n on n.oid = t.relnamespace
- where i.indrelid = $1::oid and i.indisvalid
-   and not exists (select from pg_constraint as k
-                    where k.conindid = i.indexrelid and k.contype in ('p', 'u', 'x'))
- order by c.relname
-"""
-# what an object needs, through types to their constraints: the first function of a stranger
-_FOREIGN = """
-with recursive used(class, object) as (
-    select $1::regclass::oid, $2::oid
-    union
-    select next.class, next.object
-      from used as u
-     cross join lateral (
-        select d.refclassid, d.refobjid
-          from pg_depend as d
-         where d.classid = u.class and d.objid = u.object and d.refobjid >= 16384
-           and d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_opclass'::regclass,
-                                'pg_opfamily'::regclass, 'pg_type'::regclass, 'pg_cast'::regclass)
-        union all
-        select 'pg_constraint'::regclass, k.oid from pg_constraint as k
-         where u.class = 'pg_type'::regclass and k.contypid = u.object
-        union all
-        select 'pg_type'::regclass, t.typelem from pg_type as t
-         where u.class = 'pg_type'::regclass and t.oid = u.object and t.typelem >= 16384
-        union all
-        select 'pg_proc'::regclass, f.amproc from pg_amproc as f
-         where u.class = 'pg_opfamily'::regclass and f.amprocfamily = u.object and f.amproc >= 16384
-        union all
-        select 'pg_operator'::regclass, f.amopopr from pg_amop as f
-         where u.class = 'pg_opfamily'::regclass and f.amopfamily = u.object and f.amopopr >= 16384
-     ) as next(class, object))
-select pg_describe_object(u.class, u.object, 0) as name
-  from used as u
-  join pg_roles as r on r.oid = case u.class
-           when 'pg_proc'::regclass then (select f.proowner from pg_proc as f where f.oid = u.object)
-           when 'pg_operator'::regclass then (select o.oprowner from pg_operator as o where o.oid = u.object)
-           when 'pg_opclass'::regclass then (select o.opcowner from pg_opclass as o where o.oid = u.object)
-           when 'pg_opfamily'::regclass then (select o.opfowner from pg_opfamily as o where o.oid = u.object)
-       end
- where u.object >= 16384 and not r.rolsuper and r.oid <> dp.caller()
- order by u.class, u.object
- limit 1
-"""
-_TYPES = """
-select a.attname::text as name, a.atttypid::int8 as type_oid, format_type(a.atttypid, a.atttypmod) as shown,
-  has_type_privilege(dp.caller(), a.atttypid, 'usage') as usable
-  from pg_attribute as a
- where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped and a.atttypid >= 16384
- order by a.attnum
-"""
 
 
 @dataclass(slots=True)
@@ -179,39 +82,6 @@ def read_details(
     return found, notes
 
 
-def require_types(plan: Plan, services: Services) -> None:
-    """Refuse columns whose types the caller may not use, or that run code of others.
-
-    Raises
-    ------
-    PermissionDenied, NotAnswerable
-    """
-    for planned in plan.tables:
-        if planned.table.public:
-            continue
-        rows = services.database.execute(_TYPES, [("int8", planned.table.oid)])
-        for name, oid, shown, usable in rows:
-            column = show_name(planned.table.schema, planned.table.name, str(name))
-            if not usable:
-                raise PermissionDenied(
-                    f"permission denied for type {shown}",
-                    detail=f"It is the type of {column}, which the copy has as well.",
-                    hint=f"Ask the type's owner for GRANT USAGE ON TYPE {shown} TO <role>.",
-                )
-            if code := foreign_code("pg_type", int(str(oid)), services):
-                raise NotAnswerable(
-                    f"the type of {column} runs code of another role",
-                    detail=f"Writing a value of type {shown} runs {code} with your rights.",
-                    hint="Ask a superuser to own that function, or leave the relation out.",
-                )
-
-
-def foreign_code(catalog: str, oid: int, services: Services) -> str | None:
-    """Name a function that an object needs and that belongs to neither caller nor superuser."""
-    found = services.database.execute(_FOREIGN, [("text", catalog), ("int8", oid)])
-    return str(found[0][0]) if found else None
-
-
 class _Reader:
     """Reads one table."""
 
@@ -233,7 +103,7 @@ class _Reader:
         self.services = services
         self.notes = notes
         self.details = TableDetails(self.name)
-        self.rows = self._execute(_COLUMNS)
+        self.rows = self._execute(COLUMNS)
 
     def _execute(self, sql: str) -> list[tuple[Any, ...]]:
         return self.services.database.execute(sql, [("int8", self.table.oid)])
@@ -334,7 +204,7 @@ class _Reader:
 
     def _constraints(self) -> list[str]:
         lines = []
-        for oid, name, kind, definition, expression, comment in self._execute(_CONSTRAINTS):
+        for oid, name, kind, definition, expression, comment in self._execute(CONSTRAINTS):
             quoted = quote_identifier(name)
             if kind == "x" or (code := foreign_code("pg_constraint", oid, self.services)):
                 why = "excludes rows by operators" if kind == "x" else f"needs {code}"
@@ -355,7 +225,7 @@ class _Reader:
 
     def _indexes(self) -> None:
         made = {unique.name for unique in self.table.uniques}
-        for oid, name, definition, head, place, distinct, expressions in self._execute(_INDEXES):
+        for oid, name, definition, head, place, distinct, expressions in self._execute(INDEXES):
             tail = definition.removeprefix(head).removeprefix("ONLY ")
             code = foreign_code("pg_class", oid, self.services)
             why = f"it needs {code}" if code else None
@@ -369,21 +239,17 @@ class _Reader:
             self.details.last.append(f"{head}{self.name} USING {tail.removeprefix(place)}")
 
     def _foreign_keys(self) -> None:
-        database = self.services.database
         tables = {planned.table.oid: planned.table for planned in self.plan.tables}
-        for key in (*(r.key for r in self.planned.references), *self.planned.implied):
-            parent = tables[key.parent]
+        keys = [r.key for r in self.planned.references]
+        for key in [*keys, *self.planned.implied]:
+            parent = tables.get(key.parent)
+            if parent is None:
+                continue
             schema = quote_identifier(parent.schema) if parent.public else self.target
-            if (
-                parent.public
-                and not database.execute(
-                    "select has_table_privilege(dp.caller(), $1::oid, 'references') as granted",
-                    [("int8", parent.oid)],
-                )[0][0]
-            ):
+            if parent.public and not self._may_refer(parent.oid):
                 self.notes.append(
                     f"foreign key {key.name} of {self.table.name} is left out, but holds: no"
-                    f" privilege REFERENCES on {show_name(parent.schema, parent.name)}"
+                    f" privilege REFERENCES on {parent.shown}"
                 )
                 continue
             self.details.foreign.append(
@@ -391,6 +257,13 @@ class _Reader:
                 f" FOREIGN KEY ({_names(key.columns)}) REFERENCES"
                 f" {schema}.{quote_identifier(parent.name)} ({_names(key.parent_columns)})"
             )
+
+    def _may_refer(self, parent: int) -> bool:
+        granted = self.services.database.execute(
+            "select has_table_privilege(dp.caller(), $1::oid, 'references') as granted",
+            [("int8", parent)],
+        )
+        return bool(granted[0][0])
 
 
 def _names(columns: Sequence[str]) -> str:
@@ -418,11 +291,8 @@ def public_rows(
         for n, c in enumerate(columns)
     )
     name = f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
-    row = services.database.execute(f"SELECT {shown} FROM {name} AS t")[0]
-    return {
-        column: tuple(texts or ())
-        for column, texts in zip(columns, row, strict=True)  # type: ignore[arg-type]
-    }
+    row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {name} AS t")[0]
+    return {column: tuple(texts or ()) for column, texts in zip(columns, row, strict=True)}
 
 
 def _places(columns: Sequence[str]) -> str:

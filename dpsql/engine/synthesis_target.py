@@ -1,10 +1,11 @@
-"""The schema that synthetic tables are made in: refusals from public facts, before anything is paid."""
+"""Where synthetic tables are made: refusals from public facts, before anything is paid."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpsql.engine.synthesis_tables import referenced, require_types
+from dpsql.engine.synthesis_catalogue import require_types
+from dpsql.engine.synthesis_tables import referenced
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.keys import NoKey, made_up
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
 _SCHEMA = """
-select has_database_privilege(dp.caller(), current_database(), 'create') as may_create,
+select
+  has_database_privilege(dp.caller(), current_database(), 'create') as may_create,
   n.oid is not null as there, has_schema_privilege(dp.caller(), n.oid, 'create') as may_use,
   current_setting('transaction_read_only')::boolean as read_only
   from (select 1) as one left join pg_namespace as n on n.nspname = $1
@@ -24,7 +26,8 @@ select format('%I.%I', n.nspname, c.relname) as name, c.relkind::text as kind,
   s.relation is not null as synthetic, pg_has_role(dp.caller(), c.relowner, 'usage') as own
   from pg_class as c
   join pg_namespace as n on n.oid = c.relnamespace
-  left join (select distinct t.relation from dp.synthetic_tables($1) as t) as s on s.relation = c.oid
+  left join (select distinct t.relation from dp.synthetic_tables($1) as t) as s
+    on s.relation = c.oid
  where n.nspname = $1 and c.relkind not in ('i', 'I', 't', 'c')
    and not (c.relkind = 'S' and exists (
      select from pg_depend as d where d.classid = 'pg_class'::regclass and d.objid = c.oid
@@ -35,8 +38,8 @@ _SELECTABLE = """
 select has_table_privilege(dp.caller(), $1::oid, 'select')
     or coalesce((select bool_and(has_column_privilege(dp.caller(), $1::oid, u.name, 'select'))
                    from unnest($2::text[]) as u(name)), true) as readable,
-  has_schema_privilege(dp.caller(), (select c.relnamespace from pg_class as c where c.oid = $1::oid), 'usage')
-    as reachable
+  (select has_schema_privilege(dp.caller(), c.relnamespace, 'usage')
+     from pg_class as c where c.oid = $1::oid) as reachable
 """
 _BASE = """
 with recursive base(oid, modifier, step) as (

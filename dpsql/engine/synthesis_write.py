@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_rows import write
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 
 _JOB = """
 select s.target::text as target, s.state, s.settings::text as settings, s.plan::text as plan,
-  s.payload, s.seed, s.details::text as details, s.statements, s.epsilon::text as epsilon,
+  format('%s %s %s %s', s.id, s.seed, s.created_at, s.incarnation) as identity, s.seed,
+  s.details::text as details, s.statements, s.epsilon::text as epsilon,
   s.delta::text as delta, s.id, s.role_name::text as role_name,
   (select r.oid from pg_roles as r where r.rolname = current_user) = dp.caller() as undisguised,
   s.role_name = current_user as same
@@ -50,7 +50,7 @@ class Job:
     state: str
     settings: dict[str, Any]
     plan: Plan
-    payload: bytes
+    identity: str
     seed: int
     details: list[TableDetails]
     statements: int
@@ -62,7 +62,7 @@ class Job:
 class Kept:
     """What one session keeps of the synthesis that it writes, so that it is generated once."""
 
-    identity: bytes
+    identity: str
     tables: list[Assembled]
 
 
@@ -112,7 +112,7 @@ def _read(job: int, services: Services) -> Job:
         state=str(row[1]),
         settings=json.loads(str(row[2])),
         plan=plan_of(str(row[3])),
-        payload=bytes(row[4]),  # type: ignore[call-overload]
+        identity=str(row[4]),
         seed=int(str(row[5])),
         details=[details_of(raw) for raw in details],
         statements=int(str(row[7])),
@@ -176,16 +176,17 @@ def tables_of(
     NotAnswerable
         When a key cannot be made up.
     """
-    digest = sha256(job.payload)
-    digest.update(f"{job.number} {job.seed} {job.target}".encode())
-    identity = digest.digest()
     found = kept.get("synthesis")
-    if found is not None and found.identity == identity:
+    if found is not None and found.identity == job.identity:
         return found.tables
     kept.clear()
+    row = services.database.execute(
+        "select dp.synthesis_payload($1) as payload", [("int8", job.number)]
+    )[0]
+    payload = bytes(row[0])  # type: ignore[call-overload]
     from dpsql.engine.synthesis_generate import generate
 
-    generated = generate(job.plan, job.payload, job.seed, services.database.tick)
+    generated = generate(job.plan, payload, job.seed, services.database.tick)
     listings = {
         place: public_rows(planned, referenced(job.plan, place), services)
         for place, planned in enumerate(job.plan.tables)
@@ -202,7 +203,7 @@ def tables_of(
         for table in tables:
             for note in table.notes:
                 services.note(note)
-    kept["synthesis"] = Kept(identity, tables)
+    kept["synthesis"] = Kept(job.identity, tables)
     return tables
 
 
@@ -213,37 +214,38 @@ def _write_next(job: Job, services: Services, kept: MutableMapping[str, Kept], t
         "select t.place, t.rows, t.written from dp.synthesis_tables($1) as t",
         [("int8", job.number)],
     )
-    for place, rows, written in ((int(str(p)), r, int(str(w))) for p, r, w in progress):
-        table = tables[place]
-        if rows is not None and written >= table.rows:
-            continue
-        now = written
-        if written < table.rows:
-            now += write(
-                place,
-                job.plan.tables[place],
-                table,
-                job.details[place],
-                written,
-                job.seed,
-                services,
-            )
-        services.database.execute(
-            "select dp.synthesis_wrote($1, $2, $3, $4, $5) is null as done",
-            [
-                ("int8", job.number),
-                ("int4", place),
-                ("int8", table.rows),
-                ("int8", written),
-                ("int8", now),
-            ],
+    found = [(int(str(p)), r, int(str(w))) for p, r, w in progress]
+    if any(rows is not None and rows != tables[place].rows for place, rows, _ in found):
+        raise NotAnswerable(
+            "a public table has changed since the synthesis began",
+            detail="Rows that refer to it would not be those that are there already.",
+            hint="Drop it with dp.drop_synthesis and measure again.",
         )
-        return
+    for place, rows, _ in found:
+        if rows is None:
+            _wrote(job, place, tables[place].rows, 0, 0, services)
+    for place, _, written in found:
+        if written < tables[place].rows:
+            planned, details = job.plan.tables[place], job.details[place]
+            many = write(place, planned, tables[place], details, written, job.seed, services)
+            _wrote(job, place, tables[place].rows, written, written + many, services)
+            return
     _move(job, "finishing", 0, [note for table in tables for note in table.notes], services)
 
 
+def _wrote(job: Job, place: int, rows: int, before: int, now: int, services: Services) -> None:
+    services.database.execute(
+        "select dp.synthesis_wrote($1, $2, $3, $4, $5) is null as done",
+        [
+            ("int8", job.number),
+            ("int4", place),
+            *[("int8", number) for number in (rows, before, now)],
+        ],
+    )
+
+
 def statements_of(job: Job) -> list[str]:
-    """Return what is run once all rows are there: keys, indexes, comments, foreign keys, ANALYZE."""
+    """Return what is run once all rows are there: keys, indexes, foreign keys, ANALYZE."""
     own = [
         details
         for details, planned in zip(job.details, job.plan.tables, strict=True)

@@ -57,9 +57,7 @@ def degree_histogram(
     writer = answering(plan, numeric=True)
     answer = f"SELECT * FROM ({writer.answer(tuple(dict.fromkeys(counted.groups)))}) AS w"
     keys = ", ".join(f"d.a{a}" for a in query.groups)
-    if query.unit is None:
-        parents = f"SELECT d.n FROM ({answer}) AS d"
-    elif not query.groups:
+    if query.unit is None or not query.groups:
         parents = f"SELECT d.n FROM ({answer}) AS d"
     elif whole:
         parents = _first_parents(answer, query, bound)

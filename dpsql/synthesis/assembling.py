@@ -126,9 +126,7 @@ class _Table:
         self.uses = dict(planned.uses)
         self.notes: list[str] = []
         self.alive = np.ones(given.rows, dtype=bool)
-        self.codes = np.array(given.codes, dtype=np.int64).reshape(
-            given.rows, len(planned.attributes)
-        )
+        self.codes = np.asarray(given.codes).reshape(given.rows, len(planned.attributes))
         self.parents = [np.array(p, dtype=np.int64) for p in given.parents]
         self.attributes = [
             self._attribute(attribute, levels)
@@ -142,6 +140,8 @@ class _Table:
             for n, attribute in enumerate(planned.attributes)
             if attribute.column in referred
         }
+        if self.drawn:
+            self.codes = self.codes.copy()
         order = range(len(planned.references))
         self.order = sorted(order, key=lambda r: planned.references[r].parent == place)
         self.shared: dict[int, tuple[str, ...]] = {}
@@ -316,9 +316,9 @@ class _Table:
         if not uniques:
             return
         movers = [self._mover_of_link(r, uniques) for r in self.order]
-        movers += [self._mover_of_value(n, uniques) for n in range(len(self.attributes))]
+        movers += [self._mover_of_value(n) for n in range(len(self.attributes))]
         lost = settle(
-            [unique.columns for unique in uniques],
+            uniques,
             self._numbers,
             [m for m in movers if m is not None],
             self.alive,
@@ -366,7 +366,7 @@ class _Table:
 
         return Mover(frozenset(touched), move)
 
-    def _mover_of_value(self, n: int, uniques: Sequence[Unique]) -> Mover | None:
+    def _mover_of_value(self, n: int) -> Mover | None:
         name = self.planned.attributes[n].column
         if name not in self.drawn:
             return None

@@ -159,7 +159,9 @@ class Assembly:
             answers = learn(backend)
             if given.degrees is not None and answers:
                 expected = (backend.table.sum(axis=1) / backend.one.counts)[backend.one.of]
-                degrees = assign(to_total(wanted, linked.size, most, rng), expected, rng)
+                degrees = assign(
+                    to_total(wanted.astype(np.float64), linked.size, most, rng), expected, rng
+                )
                 relationship = one_to_many(number, linked.size, degrees=degrees, most=most)
                 backend = ByTypes(left, right, relationship, tick=self.tick)
                 backend.fit(answers)

@@ -8,6 +8,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -25,21 +26,24 @@ _MICROSECOND = timedelta(microseconds=1)
 class Binned:
     """Bins as ranges of numbers: ``low[i] <= number < high[i]`` for the level of place ``i``.
 
-    Equal ends stand for that one number.
+    Equal ends stand for that one number; floats are rounded to the column's width.
     """
 
     kind: Kind
     low: Numbers
     high: Numbers
+    single: type[np.floating[Any]] = np.float64
 
     def draw(self, codes: Integers, rng: np.random.Generator) -> Numbers:
         """Draw a number for each level, uniformly."""
         low, high = self.low[codes], self.high[codes]
         if low.dtype.kind == "f":
             drawn = low + (high - low) * rng.random(codes.size)
-            return np.where(high > low, np.minimum(drawn, np.nextafter(high, low)), low)
-        # differences in Python's own width would be slow; edges are far from the ends of int64
-        return low + rng.integers(0, np.maximum(high - low, 1))
+            most = np.nextafter(high.astype(self.single), low.astype(self.single))
+            drawn = np.minimum(drawn.astype(self.single), most).astype(np.float64)
+            return np.where(high > low, drawn, low)
+        width = np.maximum(high - low, 1)
+        return low + rng.integers(0, width) if (width > 1).any() else low
 
 
 def binned(
@@ -55,10 +59,10 @@ def binned(
         Digits after the point of a numeric type that says how many.
     edges : sequence of str
     levels : sequence of (str or None)
-        Numbers of bins from 1; what is below the first edge or not below the last becomes that edge.
+        Numbers of bins from 1; what is outside of all bins becomes the nearest edge.
     """
     if base in ("float4", "float8"):
-        return _floats(edges, levels)
+        return _floats(edges, levels, np.float32 if base == "float4" else np.float64)
     kind, exact = _numbers(base, scale, edges)
     low, high = [], []
     last = len(edges) - 1
@@ -76,7 +80,9 @@ def binned(
     return Binned(kind, np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
 
 
-def _floats(edges: Sequence[str], levels: Sequence[str | None]) -> Binned:
+def _floats(
+    edges: Sequence[str], levels: Sequence[str | None], single: type[np.floating[Any]]
+) -> Binned:
     values = [float(edge) for edge in edges]
     last = len(values) - 1
     low: Floats = np.full(len(levels), np.nan)
@@ -86,7 +92,7 @@ def _floats(edges: Sequence[str], levels: Sequence[str | None]) -> Binned:
             place = min(max(int(level), 0), last + 1)
             low[n] = values[max(place - 1, 0)]
             high[n] = values[place] if 0 < place <= last else low[n]
-    return Binned(Kind("float"), low, high)
+    return Binned(Kind("float"), low, high, single)
 
 
 def _numbers(base: str, scale: int | None, edges: Sequence[str]) -> tuple[Kind, list[Fraction]]:

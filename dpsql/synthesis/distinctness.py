@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsql.synthesis.hashing import Flags, Hashes, among, any_missing, hashed, repeats
+from dpsql.synthesis.schema import Unique
 from dpsql.synthesis.values import Numbers
 from dpsql.workload.residual_bases import Integers
 
@@ -36,7 +37,7 @@ class Mover:
 
 
 def settle(
-    uniques: Sequence[tuple[str, ...]],
+    uniques: Sequence[Unique],
     numbers: Callable[[str, Integers], Numbers],
     movers: Sequence[Mover],
     alive: Flags,
@@ -47,8 +48,8 @@ def settle(
 
     Parameters
     ----------
-    uniques : sequence of tuple of str
-        Sets of columns; rows with a NULL among them repeat none.
+    uniques : sequence of Unique
+        Rows with a NULL among the columns repeat none, unless NULLs are not distinct.
     numbers : callable
         The numbers of a column in some rows, as of now.
     movers : sequence of Mover
@@ -65,8 +66,8 @@ def settle(
     taken: list[Hashes] = []
     waiting = np.zeros(alive.size, dtype=bool)
     found = []
-    for columns in uniques:
-        hashes, missing = _state(columns, numbers, np.arange(alive.size))
+    for unique in uniques:
+        hashes, missing = _state(unique, numbers, np.arange(alive.size))
         found.append((hashes, missing))
         waiting |= repeats(hashes, missing | ~alive)
     for hashes, missing in found:
@@ -82,36 +83,37 @@ def settle(
         if not useful:
             break
         useful[turn % len(useful)].move(rows)
-    for columns, mover in _exhaustive(uniques, movers):
-        rows = _fill(rows, columns, mover, uniques, numbers, taken, rng)
+    for unique, mover in _exhaustive(uniques, movers):
+        rows = _fill(rows, unique, mover, uniques, numbers, taken, rng)
     return rows
 
 
 def _state(
-    columns: tuple[str, ...], numbers: Callable[[str, Integers], Numbers], rows: Integers
+    unique: Unique, numbers: Callable[[str, Integers], Numbers], rows: Integers
 ) -> tuple[Hashes, Flags]:
-    found = [numbers(name, rows) for name in columns]
-    return hashed(found), any_missing(found)
+    found = [numbers(name, rows) for name in unique.columns]
+    missing = any_missing(found)
+    return hashed(found), missing & unique.nulls_distinct
 
 
 def _broken(
     rows: Integers,
-    uniques: Sequence[tuple[str, ...]],
+    uniques: Sequence[Unique],
     numbers: Callable[[str, Integers], Numbers],
     taken: Sequence[Hashes],
 ) -> set[str]:
     """Return the columns of constraints that some of the rows break."""
     result: set[str] = set()
-    for columns, there in zip(uniques, taken, strict=True):
-        hashes, missing = _state(columns, numbers, rows)
+    for unique, there in zip(uniques, taken, strict=True):
+        hashes, missing = _state(unique, numbers, rows)
         if ((among(hashes, there) & ~missing) | repeats(hashes, missing)).any():
-            result.update(columns)
+            result.update(unique.columns)
     return result
 
 
 def _accept(
     rows: Integers,
-    uniques: Sequence[tuple[str, ...]],
+    uniques: Sequence[Unique],
     numbers: Callable[[str, Integers], Numbers],
     taken: list[Hashes],
 ) -> Integers:
@@ -119,7 +121,7 @@ def _accept(
     if not rows.size:
         return rows
     refused = np.zeros(rows.size, dtype=bool)
-    states = [_state(columns, numbers, rows) for columns in uniques]
+    states = [_state(unique, numbers, rows) for unique in uniques]
     for (hashes, missing), there in zip(states, taken, strict=True):
         refused |= (among(hashes, there) & ~missing) | repeats(hashes, missing)
     for n, (hashes, missing) in enumerate(states):
@@ -129,23 +131,21 @@ def _accept(
     return rows[refused]
 
 
-def _exhaustive(
-    uniques: Sequence[tuple[str, ...]], movers: Sequence[Mover]
-) -> list[tuple[tuple[str, ...], Mover]]:
-    """Return the single columns whose values can be listed."""
+def _exhaustive(uniques: Sequence[Unique], movers: Sequence[Mover]) -> list[tuple[Unique, Mover]]:
+    """Return the constraints on one column whose values can be listed."""
     return [
-        (columns, mover)
-        for columns in uniques
+        (unique, mover)
+        for unique in uniques
         for mover in movers
-        if len(columns) == 1 and mover.columns == set(columns) and mover.alternatives is not None
+        if mover.columns == set(unique.columns) and mover.alternatives is not None
     ]
 
 
 def _fill(
     rows: Integers,
-    columns: tuple[str, ...],
+    unique: Unique,
     mover: Mover,
-    uniques: Sequence[tuple[str, ...]],
+    uniques: Sequence[Unique],
     numbers: Callable[[str, Integers], Numbers],
     taken: list[Hashes],
     rng: np.random.Generator,
@@ -154,7 +154,7 @@ def _fill(
     values = mover.alternatives() if mover.alternatives is not None else None
     if values is None or mover.place is None or not rows.size:
         return rows
-    there = taken[list(uniques).index(columns)]
+    there = taken[list(uniques).index(unique)]
     unused = values[~among(hashed([values]), there)]
     many = min(unused.size, rows.size)
     if many:

@@ -61,7 +61,7 @@ def among(hashes: Hashes, ordered: Hashes) -> Flags:
 
 
 def ranks(hashes: Hashes) -> Integers:
-    """Number the rows of each group of equal hashes from 1, in their order."""
+    """Count up from 1 in each group of equal hashes, in the order of rows."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     new = np.ones(hashes.size, dtype=bool)

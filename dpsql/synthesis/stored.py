@@ -22,6 +22,7 @@ from dpsql.synthesis.schema import (
     Unique,
     Use,
 )
+from dpsql.workload.residual_bases import Integers
 
 
 def plan_text(plan: Plan) -> str:
@@ -89,7 +90,7 @@ def unpack(payload: bytes) -> list[Generated | None]:
             if table is None:
                 result.append(None)
                 continue
-            parents = []
+            parents: list[Integers] = []
             while f"parents{place}_{len(parents)}" in arrays:
                 parents.append(arrays[f"parents{place}_{len(parents)}"])
             levels = tuple(tuple(texts) for texts in table[1])

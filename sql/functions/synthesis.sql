@@ -26,9 +26,7 @@ begin
         d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, placeholders,
         replace);
     commit;
-    while dp.synthesis_step(job) loop
-        commit;
-    end loop;
+    call dp.write_synthesis(job);
 end
 $$;
 comment on procedure dp.synthesize(text, regclass[], numeric, numeric, text, jsonb, jsonb, text[], integer, boolean, boolean) is
@@ -36,6 +34,7 @@ comment on procedure dp.synthesize(text, regclass[], numeric, numeric, text, jso
     'may have; row_counts: declared numbers of rows; without: foreign keys to leave out; placeholders: make values up where nothing public is known; see docs/synthesis.md';
 
 -- Measures what the tables of a synthesis are made of, or finds it measured; the number of the job.
+-- Not pinned on purpose: a door to PL/Python, as in hook_door.sql.
 create or replace function dp.synthesize_query(
     target text, relations oid[], epsilon text, delta text, method text, d_max text, row_counts text,
     without text[], bins integer, placeholders boolean, replace boolean)
@@ -54,6 +53,22 @@ language c volatile parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_value';
 comment on function dp.synthesis_step(bigint) is
     'writes the next part of a synthesis; false when it is complete';
+
+-- Writes all that is left of a synthesis, and commits after each part; CALL it again to go on after a
+-- crash or a cancel of dp.synthesize.
+-- Not pinned on purpose: a procedure that is cannot commit; every name here is qualified, and nothing
+-- has more rights than the caller.
+create or replace procedure dp.write_synthesis(job bigint)
+language plpgsql security invoker
+as $$
+begin
+    while dp.synthesis_step(job) loop
+        commit;
+    end loop;
+end
+$$;
+comment on procedure dp.write_synthesis(bigint) is
+    'writes what is left of a synthesis, part by part; reads and pays nothing';
 
 -- Internal: whether the caller is, or is a member of, the role of a synthesis; as dp.made_release.
 -- Security definer on purpose: reads the catalogue.
@@ -86,7 +101,7 @@ $$;
 comment on function dp.owns_synthesis(oid[], text[], uuid) is
     'internal: whether the caller owns the protected relations of a synthesis';
 
--- Internal: the caller's synthesis of that number, held until the transaction ends.
+-- Internal: the caller's synthesis of that number, without its payload, held until the transaction ends.
 -- Security definer on purpose: reads the catalogue.
 create or replace function dp.own_synthesis(job bigint)
 returns dp.synthesis
@@ -96,7 +111,12 @@ as $$
 declare
     found_synthesis dp.synthesis;
 begin
-    select s.* into found_synthesis from dp.synthesis as s where s.id = job for update;
+    -- all but the payload, which is large
+    select s.id, s.target, s.role_name, s.role_oid, s.state, s.settings, s.plan, null::bytea, s.seed,
+           s.details, s.statements, s.made_schema, s.notes, s.epsilon, s.delta, s.relations, s.protected,
+           s.spend, s.created_at, s.finished_at, s.incarnation
+      into found_synthesis
+      from dp.synthesis as s where s.id = job for update;
     if not found or not dp.made_synthesis(found_synthesis.role_oid, found_synthesis.role_name,
                                           found_synthesis.incarnation) then
         raise exception using
@@ -109,6 +129,14 @@ begin
 end
 $$;
 comment on function dp.own_synthesis(bigint) is 'internal: a synthesis of the caller, locked';
+
+-- Internal: what was measured for the caller's synthesis.  Security definer on purpose, as above.
+create or replace function dp.synthesis_payload(job bigint)
+returns bytea
+language sql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$ select s.payload from dp.synthesis as s where s.id = (dp.own_synthesis(job)).id $$;
+comment on function dp.synthesis_payload(bigint) is 'internal: what a synthesis of the caller measured';
 
 -- Internal: how far the tables of the caller's synthesis are.  Security definer on purpose, as below.
 create or replace function dp.synthesis_tables(job bigint)

@@ -5,7 +5,7 @@ revoke all on schema dp, dpv from public;
 revoke all on all tables in schema dp from public, dp_owner, dp_analyst, dp_executor;
 revoke all on all sequences in schema dp from public, dp_owner, dp_analyst, dp_executor;
 revoke all on schema dpv from dp_executor;
-revoke all on all functions in schema dp from public, dp_owner, dp_analyst, dp_executor, dp_ledger;
+revoke all on all routines in schema dp from public, dp_owner, dp_analyst, dp_executor, dp_ledger;
 
 -- Names resolve for everyone, so that refusals say what is missing.
 grant usage on schema dp to public;
@@ -179,6 +179,7 @@ grant execute on function
     dp.made_synthesis(oid, name, uuid),
     dp.owns_synthesis(oid[], text[], uuid),
     dp.own_synthesis(bigint),
+    dp.synthesis_payload(bigint),
     dp.synthesis_tables(bigint),
     dp.synthesis_begun(bigint, jsonb, boolean, integer[], name[]),
     dp.synthesis_wrote(bigint, integer, bigint, bigint, bigint),
@@ -189,6 +190,7 @@ grant execute on function
     -- to say something to oneself, and to the server log, as RAISE does
     dp.note(text), dp.server_log(text)
 to dp_analyst, dp_owner;
+grant execute on procedure dp.write_synthesis(bigint) to dp_analyst, dp_owner;
 grant insert, select on dp.synthesis to dp_executor;
 grant execute on function dp.synthetic_tables(name) to dp_executor;
 

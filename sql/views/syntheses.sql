@@ -8,6 +8,7 @@ select s.id,
        dp.shown_cost(s.delta) as delta,
        (select pg_catalog.count(*) from dp.synthesis_table as t where t.synthesis = s.id) as tables,
        (select pg_catalog.sum(t.written)::bigint from dp.synthesis_table as t where t.synthesis = s.id) as rows_written,
+       (select pg_catalog.sum(t.rows)::bigint from dp.synthesis_table as t where t.synthesis = s.id) as rows,
        array(select coalesce(pg_catalog.to_regclass(u.name)::text, u.name)
                from pg_catalog.unnest(s.protected) as u(name) order by 1) as reads,
        s.notes,
@@ -22,5 +23,6 @@ comment on view dp.syntheses is 'synthetic databases: budget, and how far they a
 comment on column dp.syntheses.target is 'the schema';
 comment on column dp.syntheses.state is 'measured, writing, finishing (keys and indexes) or done';
 comment on column dp.syntheses.epsilon is 'what it cost, rounded up; dp.ledger has the exact amount';
+comment on column dp.syntheses.rows_written is 'rows that are there, of so many that there will be (rows)';
 comment on column dp.syntheses.reads is 'the protected relations that were charged';
 comment on column dp.syntheses.notes is 'what the copy lacks, and what was changed so that constraints hold';

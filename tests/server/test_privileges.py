@@ -81,7 +81,9 @@ def reasons(text: str) -> set[str]:
     """Tell which functions of a file say why they do not pin their search_path: each, or all at once."""
     head = re.match(r"(--.*\n)*", text)
     all_of_them = head is not None and "-- None is pinned on purpose: " in head[0]
-    defined = re.finditer(r"((?:^--.*\n)*)^ *'?create or replace function dp\.(\w+)", text, re.M)
+    defined = re.finditer(
+        r"((?:^--.*\n)*)^ *'?create or replace (?:function|procedure) dp\.(\w+)", text, re.M
+    )
     return {d[2] for d in defined if all_of_them or re.search(r"\bNot pinned on purpose: ", d[1])}
 
 

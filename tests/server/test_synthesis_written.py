@@ -8,6 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 from synthesising import read_plan, rows, store, write, writer
+from test_dump_restore import dump_and_restore
 
 from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.schema import Attribute
@@ -177,7 +178,9 @@ def test_rows_are_generated_once_a_session(made: Any) -> None:
     session = writer(made, "owner1")
     write(session, job)
     session.execute("reset session authorization")
-    session.execute("do language plpython3u $$ if GD['generated'] != 1: raise Exception(GD['generated']) $$")
+    session.execute(
+        "do language plpython3u $$ if GD['generated'] != 1: raise Exception(GD['generated']) $$"
+    )
 
 
 def test_tables_of_one_row_and_of_none(made: Any) -> None:
@@ -234,15 +237,22 @@ def test_keys_that_share_a_column_agree(database: Any) -> None:
     admin = database.connect()
     plan = read_plan(admin, ["tenant", "project", "task"], {})
     task = plan.tables[2]
-    parents = [{"tenant": 12, "project": 80}[plan.tables[r.parent].table.name] for r in task.references]
+    parents = [
+        {"tenant": 12, "project": 80}[plan.tables[r.parent].table.name] for r in task.references
+    ]
     generated = [
         rows(12, []),
         rows(80, [], [80, 12], 2, [True, False]),
         rows(500, [], parents, 3, [r.nullable for r in task.references]),
     ]
     write(writer(database, "owner1"), store(database, "owner1", "syn", plan, generated))
-    assert admin.execute("select count(*) > 400 and count(*) <= 500 from syn.task").fetchone() == (True,)
-    assert admin.execute("select count(*), count(above) > 10 from syn.project").fetchone() == (80, True)
+    assert admin.execute("select count(*) > 400 and count(*) <= 500 from syn.task").fetchone() == (
+        True,
+    )
+    assert admin.execute("select count(*), count(above) > 10 from syn.project").fetchone() == (
+        80,
+        True,
+    )
 
 
 def test_rows_that_a_check_refuses_get_the_attributes_of_others(database: Any) -> None:
@@ -256,8 +266,13 @@ def test_rows_that_a_check_refuses_get_the_attributes_of_others(database: Any) -
     plan = read_plan(admin, ["t"], {"t": ["low", "high"]})
     levels = [[str(i) for i in range(10)]] * 2
     for target in ("syn", "again"):
-        write(writer(database, "owner1"), store(database, "owner1", target, plan, [rows(3000, levels)]))
-    assert admin.execute("select count(*) from syn.t where low < high and low < 6").fetchone() == (3000,)
+        write(
+            writer(database, "owner1"),
+            store(database, "owner1", target, plan, [rows(3000, levels)]),
+        )
+    assert admin.execute("select count(*) from syn.t where low < high and low < 6").fetchone() == (
+        3000,
+    )
     assert contents(admin, "syn")["syn.t"] == contents(admin, "again")["again.t"]
     # rows that satisfied it are as they were drawn
     drawn = rows(3000, levels).codes
@@ -290,7 +305,9 @@ def test_a_target_with_relations_is_refused_and_only_synthetic_ones_are_replaced
     assert admin.execute("select count(*) from syn.person").fetchone() == (50,)
     # the schema was there before
     session.execute("select dp.drop_synthesis('syn')")
-    assert admin.execute("select count(*) from pg_class where relnamespace = 'syn'::regnamespace").fetchone() == (0,)
+    assert admin.execute(
+        "select count(*) from pg_class where relnamespace = 'syn'::regnamespace"
+    ).fetchone() == (0,)
     assert made.sql("select count(*) from dp.synthesis_table") == [(0,)]
     with pytest.raises(psycopg.Error, match="there is no synthesis syn of yours"):
         session.execute("select dp.drop_synthesis('syn')")
@@ -345,7 +362,9 @@ def test_code_of_others_does_not_run_with_the_callers_rights(database: Any) -> N
     )
     admin = database.connect()
     plan = read_plan(admin, ["m.t"], {"m.t": ["a"]})
-    write(writer(database, "owner1"), store(database, "owner1", "syn", plan, [rows(50, [["1", "2"]])]))
+    write(
+        writer(database, "owner1"), store(database, "owner1", "syn", plan, [rows(50, [["1", "2"]])])
+    )
     assert admin.execute("select count(*), count(b) from syn.t").fetchone() == (50, 0)
     notes = database.sql("select notes from dp.synthesis")[0][0]
     assert len(notes) == 4
@@ -363,17 +382,35 @@ def test_a_caller_who_cannot_create_is_refused(made: Any) -> None:
     assert raised.value.sqlstate == "PD070"
     made.sql("revoke select on public.region from alice")
     made.sql("create schema syn authorization alice")
-    with pytest.raises(psycopg.Error, match="permission denied for table public.region"):
+    with pytest.raises(psycopg.Error, match=r"permission denied for table public\.region"):
         write(writer(made, "alice"), job)
 
 
 def test_keys_of_many_types_are_made_up_and_followed(database: Any) -> None:
-    types = ["smallint", "bigint", "numeric(6,2)", "text", "varchar(4)", "char(5)", "uuid", "bytea", "date", "timestamp", "timestamptz", "float8", "short"]
-    database.sql("create domain short as varchar(6) check (length(value) < 6); grant dp_owner to owner1;"
-                 f"grant create on database {database.name} to owner1")
+    types = [
+        "smallint",
+        "bigint",
+        "numeric(6,2)",
+        "text",
+        "varchar(4)",
+        "char(5)",
+        "uuid",
+        "bytea",
+        "date",
+        "timestamp",
+        "timestamptz",
+        "float8",
+        "short",
+    ]
+    database.sql(
+        "create domain short as varchar(6) check (length(value) < 6); grant dp_owner to owner1;"
+        f"grant create on database {database.name} to owner1"
+    )
     names = []
     for n, type_name in enumerate(types):
-        database.sql(f"create table k{n} (id {type_name} primary key); create table c{n} (id int primary key, k {type_name} references k{n})")
+        database.sql(
+            f"create table k{n} (id {type_name} primary key); create table c{n} (id int primary key, k {type_name} references k{n})"
+        )
         names += [f"k{n}", f"c{n}"]
     database.sql("grant select on all tables in schema public to owner1")
     admin = database.connect()
@@ -383,16 +420,25 @@ def test_keys_of_many_types_are_made_up_and_followed(database: Any) -> None:
         generated += [rows(300, []), rows(200, [], [300], 3, [True])]
     write(writer(database, "owner1"), store(database, "owner1", "syn", plan, generated))
     for n in range(len(types)):
-        assert admin.execute(f"select count(*), count(k) between 100 and 199 from syn.c{n}").fetchone() == (200, True)
-        assert admin.execute(f"select count(*) from syn.c{n} join syn.k{n} on k = k{n}.id where k is not null").fetchone()[0] > 100
+        assert admin.execute(
+            f"select count(*), count(k) between 100 and 199 from syn.c{n}"
+        ).fetchone() == (200, True)
+        assert (
+            admin.execute(
+                f"select count(*) from syn.c{n} join syn.k{n} on k = k{n}.id where k is not null"
+            ).fetchone()[0]
+            > 100
+        )
 
 
 def test_a_type_without_made_up_keys_is_refused(database: Any) -> None:
-    database.sql("create table t (a boolean primary key); grant select on t to owner1; grant dp_owner to owner1;"
-                 f"grant create on database {database.name} to owner1")
+    database.sql(
+        "create table t (a boolean primary key); grant select on t to owner1; grant dp_owner to owner1;"
+        f"grant create on database {database.name} to owner1"
+    )
     plan = read_plan(database.connect(), ["t"], {})
     job = store(database, "owner1", "syn", plan, [rows(1, [])])
-    with pytest.raises(psycopg.Error, match="no keys can be made up for public.t.a"):
+    with pytest.raises(psycopg.Error, match=r"no keys can be made up for public\.t\.a"):
         write(writer(database, "owner1"), job)
 
 
@@ -405,7 +451,10 @@ def test_values_lie_in_their_bins(database: Any) -> None:
         "r": ("real", ("0", "1", "2")),
         "d": ("date", ("1999-12-01", "2000-01-15", "2001-01-01")),
         "s": ("timestamp", ("1999-12-01 00:00:00", "2000-01-15 12:00:00.5", "2001-01-01 00:00:00")),
-        "z": ("timestamptz", ("1999-12-01 00:00:00+00", "2000-01-15 00:00:00+00", "2001-01-01 00:00:00+00")),
+        "z": (
+            "timestamptz",
+            ("1999-12-01 00:00:00+00", "2000-01-15 00:00:00+00", "2001-01-01 00:00:00+00"),
+        ),
         "t": ("time", ("00:00:00", "12:00:00", "23:59:59")),
     }
     database.sql(
@@ -414,7 +463,9 @@ def test_values_lie_in_their_bins(database: Any) -> None:
         f"grant create on database {database.name} to owner1; set timezone = 'Asia/Tokyo'"
     )
     admin = database.connect()
-    plan = read_plan(admin, ["t"], {"t": [Attribute(c, "bin", edges) for c, (_, edges) in columns.items()]})
+    plan = read_plan(
+        admin, ["t"], {"t": [Attribute(c, "bin", edges) for c, (_, edges) in columns.items()]}
+    )
     levels = ["0", "1", "2", "3", None]
     given = rows(5000, [levels] * len(columns), seed=8)
     write(writer(database, "owner1"), store(database, "owner1", "syn", plan, [given]))
@@ -423,19 +474,87 @@ def test_values_lie_in_their_bins(database: Any) -> None:
             f"case when {name} is null then 'null' when {name} = '{edges[2]}'::{kind} then '3' when {name} < '{edges[0]}' or {name} > '{edges[2]}' then 'out'"
             f" when {name} >= '{edges[1]}'::{kind} then '2' else '1' end"
         )
-        found = admin.execute(f"select {places}, {name} = '{edges[0]}'::{kind} from syn.t order by id").fetchall()
+        found = admin.execute(
+            f"select {places}, {name} = '{edges[0]}'::{kind} from syn.t order by id"
+        ).fetchall()
         for code, (place, lowest) in zip(given.codes[:, c], found, strict=True):
             level = levels[code]
-            assert (lowest if level == "0" else place == (level or "null")), (name, level, place)
+            assert lowest if level == "0" else place == (level or "null"), (name, level, place)
         distinct = admin.execute(f"select count(distinct {name}) from syn.t").fetchone()[0]
         assert distinct > (10 if name == "i" else 50)
 
 
 def test_the_listing_of_a_public_table_is_in_the_order_of_its_key(made: Any) -> None:
-    job = store(made, "owner1", "syn", plan_of_chain(made.connect()), [
-        None,
-        Generated(5, np.zeros((5, 4), int), tuple(map(tuple, LEVELS[1])), (np.full(5, -1), np.array([4, 3, 2, 1, 0]))),
-        *chain(5, 3, 3, 3)[2:],
-    ])
+    job = store(
+        made,
+        "owner1",
+        "syn",
+        plan_of_chain(made.connect()),
+        [
+            None,
+            Generated(
+                5,
+                np.zeros((5, 4), int),
+                tuple(map(tuple, LEVELS[1])),
+                (np.full(5, -1), np.array([4, 3, 2, 1, 0])),
+            ),
+            *chain(5, 3, 3, 3)[2:],
+        ],
+    )
     write(writer(made, "owner1"), job)
-    assert made.sql("select p_region from syn.person order by p_id") == [(5,), (4,), (3,), (2,), (1,)]
+    assert made.sql("select p_region from syn.person order by p_id") == [
+        (5,),
+        (4,),
+        (3,),
+        (2,),
+        (1,),
+    ]
+
+
+def test_a_procedure_writes_all_and_goes_on_after_a_cancel(made: Any) -> None:
+    plan = plan_of_chain(made.connect())
+    job = store(made, "owner1", "syn", plan, chain(people=20_000, bookings=200_000))
+    session = writer(made, "owner1")
+    session.execute("set statement_timeout = '400ms'")
+    cancelled = 0
+    for _ in range(200):
+        try:
+            session.execute("call dp.write_synthesis(%s)", (job,))
+            break
+        except psycopg.errors.QueryCanceled:
+            cancelled += 1
+    assert cancelled > 0
+    found = made.sql("select state, rows, rows_written from dp.syntheses")
+    assert found == [("done", 221_100, 221_100)]
+    assert made.sql("select count(*), count(distinct b_id) from syn.booking") == [
+        (200_000, 200_000)
+    ]
+
+
+def test_a_dump_keeps_what_was_measured_and_how_far_it_is(server: Any, made: Any) -> None:
+    plan = plan_of_chain(made.connect())
+    job = store(made, "owner1", "syn", plan, chain())
+    session = writer(made, "owner1")
+    for _ in range(4):
+        session.execute("select dp.synthesis_step(%s)", (job,))
+    copy = dump_and_restore(server, made, "c")
+    try:
+        copy.sql("select dp.acknowledge_restore('a copy')")
+        write(writer(copy, "owner1"), job)
+        write(session, job)
+        assert contents(copy.connect(), "syn") == contents(made.connect(), "syn")
+        copy.sql("select dp.drop_synthesis('syn')", user="owner1")
+    finally:
+        server.drop_database(copy)
+
+
+def test_owners_see_syntheses_of_what_they_own(made: Any) -> None:
+    store(made, "owner1", "syn", plan_of_chain(made.connect()), chain())
+    made.sql("grant dp_owner to mallory")
+    shown = "select target, made_by::text, state, epsilon, cardinality(reads) from dp.syntheses"
+    assert made.sql(shown, user="owner1") == [("syn", "owner1", "measured", 1, 4)]
+    assert made.sql(shown, user="mallory") == []
+    for table in ("person", "account", "booking", "member"):
+        assert made.sql(shown, user="mallory") == []
+        made.sql(f"alter table public.{table} owner to mallory")
+    assert made.sql(shown, user="mallory") == [("syn", "owner1", "measured", 1, 4)]

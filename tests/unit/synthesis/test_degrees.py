@@ -1,5 +1,7 @@
 """Degrees that follow a law and fit the links of types."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,7 +54,7 @@ def test_bins_begin_at_one_and_reach_the_bound(most):
     assert found[0] == 1
     assert found[-1] <= most
     assert most < max(found[-1] + 1, found[-1] * 5 // 4) or found[-1] == most
-    assert all(a < b for a, b in zip(found, found[1:], strict=False))
+    assert all(a < b for a, b in pairwise(found))
     assert len(found) <= 16 + 30
 
 
