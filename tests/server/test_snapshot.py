@@ -59,6 +59,14 @@ ANSWERING = {
     "refresh_statistics": "v",  # counts all by one statement, and so in one snapshot
     "rotate_sketch_seeds": "v",
     "run": "s",
+    # what these measure is read through python_measure_release, in one snapshot
+    "synthesize": "v",
+    "synthesize_query": "v",
+    "python_synthesize_query": "v",
+    # reads no protected data
+    "synthesis_step": "v",
+    "python_synthesis_step": "v",
+    "write_synthesis": "v",
     "suggest_bounds": "v",  # asks by a statement of its own
     "run_json": "s",
     "estimate_query": "s",
