@@ -337,12 +337,14 @@ def bounded(answer: str, query: JoinQuery, rows: int) -> str:
     """
     unit = f"w.a{query.unit}"
     keys = [f"w.a{a}" for a in dict.fromkeys(query.groups)]
+    source = answer.removeprefix("SELECT * ")
+    if not keys:  # one number for each unit
+        return f"SELECT sum(LEAST(w.n, {rows}))::bigint AS n {source}"
     texts = " || ".join(text_of(key) for key in keys)
     order = f"ORDER BY pg_catalog.hashtextextended({text_of(unit)} || {texts}, 0), {texts}"
     before = f"sum(w.n) OVER (PARTITION BY {unit} {order} ROWS UNBOUNDED PRECEDING) - w.n"
     kept = f"LEAST(w.n, GREATEST(0, {rows} - ({before})))::bigint"
     columns = ", ".join(f"{key} AS {key[2:]}" for key in keys)
-    source = answer.removeprefix("SELECT * ")
     inner = f"SELECT {columns}, {kept} AS n {source}"
     again = ", ".join(f"k.{key[2:]}" for key in keys)
     return (

@@ -150,15 +150,15 @@ def test_keys_that_are_looked_at_together(odd: Any) -> None:
 
 #: Counts all results of a unit; bounds all units together; bounds by what others have, too.
 MUTANTS = {
-    "not bounded": "tabulation._bounded = lambda answer, query, rows: right(answer, query, 10**6)",
-    "one too many": "tabulation._bounded = lambda answer, query, rows: right(answer, query, rows + 1)",
-    "all units together": "tabulation._bounded = lambda answer, query, rows: right(answer, query,"
+    "not bounded": "tabulation.bounded = lambda answer, query, rows: right(answer, query, 10**6)",
+    "one too many": "tabulation.bounded = lambda answer, query, rows: right(answer, query, rows + 1)",
+    "all units together": "tabulation.bounded = lambda answer, query, rows: right(answer, query,"
     " rows).replace(f'PARTITION BY w.a{query.unit} ', '')",
 }
 PATCH = """
 do language plpython3u $body$
 import dpsql.statistics.tabulation as tabulation
-right = tabulation._bounded
+right = tabulation.bounded
 {}
 $body$"""
 
