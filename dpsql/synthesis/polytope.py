@@ -10,6 +10,7 @@ depends on the order.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,6 +75,8 @@ class Polytope:
         used = [(bounds, to) for bounds, to in families if bounds is not None]
         if _fixed(self.rows) or _fixed(self.columns):
             used.pop()
+        if self.cap is None:
+            return self._scaled(table, used, sweeps, tolerance)
         factors = [np.ones_like(bounds.low) for bounds, _ in used]
         alone = len(used) == 1
         slack = not all(_fixed(bounds) for bounds, _ in used)
@@ -85,15 +88,58 @@ class Polytope:
                 for n, (_, other) in enumerate(used):
                     if n != k:
                         plain = plain * factors[n].reshape(other)
-                before, factors[k] = factors[k], self._factors(plain, bounds, to)
+                before, factors[k] = factors[k], self._factors(plain, self.cap, bounds, to)
                 # tables may be feasible before the multipliers of inequalities have settled
                 still &= not slack or bool(np.allclose(before, factors[k], rtol=_SETTLED, atol=0))
                 result = plain * factors[k].reshape(to)
-                if self.cap is not None:
-                    np.minimum(result, self.cap, out=result)
+                np.minimum(result, self.cap, out=result)
             if alone or (still and self.excess(result) <= tolerance * max(self.total, 1.0)):
                 break
         return result
+
+    def _scaled(
+        self,
+        table: Floats,
+        used: Sequence[tuple[Bounds, tuple[int, int]]],
+        sweeps: int,
+        tolerance: float,
+    ) -> Floats:
+        """Project without a box: sums are products with vectors, no table is made on the way."""
+        rows, columns, whole = np.ones(table.shape[0]), np.ones(table.shape[1]), 1.0
+        for _ in range(sweeps):
+            still = True
+            for bounds, to in used:
+                if to == (-1, 1):
+                    before = rows
+                    rows = found = _multipliers(whole * (table @ columns), bounds)
+                elif to == (1, -1):
+                    before = columns
+                    columns = found = _multipliers(whole * (rows @ table), bounds)
+                else:
+                    before = np.array([whole])
+                    found = _multipliers(np.array([float(rows @ (table @ columns))]), bounds)
+                    whole = float(found[0])
+                still &= bool(np.allclose(before, found, rtol=_SETTLED, atol=0))
+            if len(used) == 1:
+                break
+            slack = not all(_fixed(bounds) for bounds, _ in used)
+            if slack and not still:
+                continue
+            down, across = rows * whole * (table @ columns), columns * whole * (rows @ table)
+            if self._sums_excess(down, across) <= tolerance * max(self.total, 1.0):
+                break
+        result = table * (rows * whole)[:, None]
+        result *= columns
+        return result
+
+    def _sums_excess(self, down: Floats, across: Floats) -> float:
+        """Return the largest violation of sums of rows and of columns, and of the total."""
+        found = abs(float(down.sum()) - self.total)
+        for bounds, sums in ((self.rows, down), (self.columns, across)):
+            if bounds is not None:
+                found = max(found, float((sums - bounds.high).max(initial=0.0)))
+                found = max(found, float((bounds.low - sums).max(initial=0.0)))
+        return found
 
     def settle(self, table: Floats) -> Floats:
         """Return a nearly feasible table with its fixed sums exact, for rounding.
@@ -121,25 +167,18 @@ class Polytope:
 
     def excess(self, table: Floats) -> float:
         """Return the largest violation of any bound, in links."""
-        found = abs(float(table.sum()) - self.total)
-        for bounds, axis in ((self.rows, 1), (self.columns, 0)):
-            if bounds is not None:
-                sums = table.sum(axis=axis)
-                found = max(found, float((sums - bounds.high).max(initial=0.0)))
-                found = max(found, float((bounds.low - sums).max(initial=0.0)))
+        found = self._sums_excess(table.sum(axis=1), table.sum(axis=0))
         if self.cap is not None:
             found = max(found, float((table - self.cap).max(initial=0.0)))
         return found
 
-    def _factors(self, plain: Floats, bounds: Bounds, to: tuple[int, int]) -> Floats:
+    def _factors(self, plain: Floats, cap: Floats, bounds: Bounds, to: tuple[int, int]) -> Floats:
         """Return the multipliers of one family, exactly."""
         axes = tuple(a for a in (0, 1) if to[a] == 1)
 
         def sums(factors: Floats | None) -> Floats:
             grown = plain if factors is None else plain * factors.reshape(to)
-            if self.cap is not None:
-                grown = np.minimum(grown, self.cap)
-            return np.asarray(grown.sum(axis=axes)).reshape(-1)
+            return np.asarray(np.minimum(grown, cap).sum(axis=axes)).reshape(-1)
 
         now = sums(None)
         wanted = np.clip(now, bounds.low, bounds.high)
@@ -147,13 +186,11 @@ class Polytope:
         if not moved.any():
             return np.ones_like(bounds.low)
         factors = np.where(moved, wanted / np.maximum(sums_of(plain, axes), 1 / LARGE), 1.0)
-        if self.cap is None:
-            return factors
         # saturated cells only become more as the factor grows: ends after finitely many steps
         for _ in range(60):
             grown = plain * factors.reshape(to)
-            full = grown >= self.cap
-            fixed = sums_of(np.where(full, self.cap, 0.0), axes)
+            full = grown >= cap
+            fixed = sums_of(np.where(full, cap, 0.0), axes)
             free = sums_of(np.where(full, 0.0, plain), axes)
             better = np.where(
                 moved & (free > TINY),
@@ -166,6 +203,12 @@ class Polytope:
             if done:
                 break
         return np.asarray(factors)
+
+
+def _multipliers(now: Floats, bounds: Bounds) -> Floats:
+    """Return by what sums are multiplied to be within their bounds."""
+    wanted = np.clip(now, bounds.low, bounds.high)
+    return np.where(wanted != now, wanted / np.maximum(now, 1 / LARGE), 1.0)
 
 
 def sums_of(table: Floats, axes: tuple[int, ...]) -> Floats:
