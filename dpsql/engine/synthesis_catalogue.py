@@ -63,6 +63,17 @@ select i.indexrelid::int8 as oid, c.relname::text as name,
                     where k.conindid = i.indexrelid and k.contype in ('p', 'u', 'x'))
  order by c.relname
 """
+FOREIGN_KEYS = """
+select k.conname::text as name,
+  case when k.confmatchtype = 'f' then ' MATCH FULL' else '' end
+  || ' ON UPDATE ' || case k.confupdtype when 'a' then 'NO ACTION' when 'r' then 'RESTRICT'
+       when 'c' then 'CASCADE' when 'n' then 'SET NULL' else 'SET DEFAULT' end
+  || ' ON DELETE ' || case k.confdeltype when 'a' then 'NO ACTION' when 'r' then 'RESTRICT'
+       when 'c' then 'CASCADE' when 'n' then 'SET NULL' else 'SET DEFAULT' end
+  || case when k.condeferrable then ' DEFERRABLE' else '' end
+  || case when k.condeferred then ' INITIALLY DEFERRED' else '' end as terms
+  from pg_constraint as k where k.conrelid = $1::oid and k.contype = 'f'
+"""
 # what an object needs, through types to their constraints: the first function of a stranger
 _FOREIGN = """
 with recursive used(class, object) as (

@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engine.synthesis_catalogue import COLUMNS, CONSTRAINTS, INDEXES, foreign_code
+from dpsql.engine.synthesis_catalogue import (
+    COLUMNS,
+    CONSTRAINTS,
+    FOREIGN_KEYS,
+    INDEXES,
+    foreign_code,
+)
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.assembling import Base
@@ -241,6 +247,7 @@ class _Reader:
     def _foreign_keys(self) -> None:
         tables = {planned.table.oid: planned.table for planned in self.plan.tables}
         keys = [r.key for r in self.planned.references]
+        terms = dict(self._execute(FOREIGN_KEYS))
         for key in [*keys, *self.planned.implied]:
             parent = tables.get(key.parent)
             if parent is None:
@@ -256,6 +263,7 @@ class _Reader:
                 f"ALTER TABLE {self.name} ADD CONSTRAINT {quote_identifier(key.name)}"
                 f" FOREIGN KEY ({_names(key.columns)}) REFERENCES"
                 f" {schema}.{quote_identifier(parent.name)} ({_names(key.parent_columns)})"
+                f"{terms.get(key.name, '')}"
             )
 
     def _may_refer(self, parent: int) -> bool:

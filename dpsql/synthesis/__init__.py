@@ -15,6 +15,11 @@ by a back end:
 What is copied, and how its tables hang together, is in `schema` (the vocabulary) and `planning`,
 with `plan_keys` and `plan_columns`.
 
+What was generated (`generated`) becomes columns in `assembling`: every column is numbers and a way
+to write them (`values`), so that foreign keys take their parents' through any chain; `keys` are
+made up, `bins` drawn from, `relinking` and `distinctness` mend what constraints forbid.  `stored`
+keeps plans as text.
+
 Counts come from the caller, noise and private choices too (`dpsql.workload.supply`); seeded
 generators round and sample, which is post-processing.  Nothing here knows SQL.
 """
