@@ -157,6 +157,8 @@ class _Task:
         from dpsql.engine.synthesis_units import Passage
 
         self.wish, self.plan, self.settings, self.services = wish, plan, settings, services
+        self.units = units
+        self.listings: list[str] = []
         names = [p for p in plan.tables if not p.table.public]
         d_max = _numbers("d_max", wish.d_max, names, least=1)
         self.counts = _numbers("row_counts", wish.row_counts, names, least=0)
@@ -194,6 +196,7 @@ class _Task:
         for place, planned in enumerate(self.plan.tables):
             if planned.table.public:
                 tables[place] = _public(planned, self.learnt[place], self.services)
+                self.listings.append(_listing(planned, self.services))
         for part in self.parts:
             if isinstance(part, TablePart):
                 tables[part.place] = table = self._table(part)
@@ -330,20 +333,28 @@ class _Task:
         )
 
     def _key(self) -> bytes:
-        """Return what determines the law of all measurements, and what they mean."""
+        """Return what determines the law of all measurements, and what they mean.
+
+        Not the fingerprint of the relations, which changes with foreign keys to public ones, as the
+        copy itself has them: plan, units, levels and policies are what counts.
+        """
         from dpsql.synthesis.stored import plan_text
 
         parts: list[object] = ["synthesis", __version__, plan_text(self.plan), str(self.rho)]
         for part in self.parts:
             read = _statement(part)
             parts.append((type(part).__name__, part.place, str(part.share)))
-            parts.append((read.fingerprint, read.policies))
+            parts.append((sorted(read.relations), read.policies, read.roots))
             if isinstance(part, DegreePart):
                 parts.append((part.reference, part.bound, part.most, part.whole))
             else:
                 parts.append((part.counted.ask.text, part.counted.rows))
                 parts.append([level.lookups for level in part.counted.levels])
-        parts += [self.wish.method, sorted(self.counts.items())]
+        parts += self.listings
+        parts += [table.levels for table in self.measured.tables]
+        parts += [t.codes.tobytes() for t in self.measured.tables if t.codes is not None]
+        parts += [self.wish.method, sorted(self.counts.items()), self.units.root]
+        parts += [self.units.by_rows, sorted(map(repr, self.units.ways.items()))]
         parts += [str(self.settings.epsilon), str(self.settings.delta)]
         return hashlib.sha256("\x1f".join(map(repr, parts)).encode()).digest()
 
@@ -445,6 +456,15 @@ def _public(planned: Planned, learnt: Sequence[Learned], services: Services) -> 
         codes.append([known[text] for text in texts])
     found = np.array(codes, dtype=np.int32).reshape(len(codes), columns.rows).T
     return MeasuredTable(tuple(levels), np.ascontiguousarray(found))
+
+
+def _listing(planned: Planned, services: Services) -> str:
+    """Return a digest of a public table's keys in their order: links are numbers of its rows."""
+    from dpsql.engine.synthesis_public import public_rows
+
+    columns = dict.fromkeys(c for unique in planned.table.uniques for c in unique.columns)
+    found = public_rows(planned, [quote_identifier(column) for column in columns], services)
+    return hashlib.sha256(repr((found.rows, found.texts)).encode()).hexdigest()
 
 
 def _numbers(

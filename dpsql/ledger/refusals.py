@@ -41,10 +41,13 @@ _QUESTION = _Words(
 _RELEASE = _Words(
     "release", "Release", "epsilon", "epsilon =>", "delta", "what was released before stays free"
 )
+_SYNTHESIS = _Words(
+    "synthesis", "Call it", "epsilon", "epsilon =>", "delta", "what was measured before stays free"
+)
 
 
 def _words(charge: Charge) -> _Words:
-    return _QUESTION if charge.what == "question" else _RELEASE
+    return {"question": _QUESTION, "synthesis": _SYNTHESIS}.get(charge.what, _RELEASE)
 
 
 def shown_time(moment: datetime) -> str:

@@ -1,0 +1,167 @@
+"""``CALL dp.synthesize``: what it measures, pays, keeps and refuses.
+
+Noise is drawn for real: counts are compared within bounds that are met but for less than 1e-9.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+SHOP = """
+create table public.land (n_id int primary key, n_name text not null);
+create table public.guest (g_id int primary key, g_land int not null references public.land, g_kind text not null);
+create table public.visit (v_id bigint generated always as identity primary key,
+  v_guest int not null references public.guest, v_paid text, v_note varchar(20) not null default '-',
+  check (v_paid <> 'never'));
+insert into public.land select i, 'land ' || i from generate_series(1, 5) i;
+insert into public.guest select i, 1 + i % 5, case when i % 4 = 0 then 'club' else 'single' end
+  from generate_series(1, 4000) i;
+insert into public.visit (v_guest, v_paid) select g_id, case when g_kind = 'club' then 'card' else 'cash' end
+  from public.guest cross join generate_series(1, 3) k where k <= case when g_kind = 'club' then 3 else 1 end;
+insert into public.visit (v_guest, v_paid) select g_id, null from public.guest where g_id % 2 = 0;
+select dp.declare_public('land');
+select dp.protect('guest', privacy_unit => 'g_id');
+select dp.set_domain('guest', 'g_kind', array['club', 'single']);
+select dp.set_domain('visit', 'v_paid', array['card', 'cash'], includes_null => true);
+select dp.set_root_cap('guest', 1000, 1e-4);
+select dp.grant_budget('alice', epsilon => 100, delta => 1e-5);
+grant select, references on public.land to alice;
+create schema syn authorization alice;
+"""
+CALL = (
+    "call dp.synthesize('syn', array['guest', 'visit']::regclass[], epsilon => 8, delta => 1e-6,"
+    " d_max => '{\"visit\": 4}'{more})"
+)
+
+
+@pytest.fixture
+def shop(database: Any) -> Any:
+    for statement in SHOP.split(";\n"):
+        if statement.strip():
+            database.sql(statement)
+    return database
+
+
+def call(session: Any, more: str = "") -> None:
+    session.execute(CALL.replace("{more}", more))
+
+
+def spent(database: Any) -> float:
+    found = database.sql(
+        "select epsilon_spent from dp.budgets where role = 'alice' and account = 'role'"
+    )
+    return float(found[0][0])
+
+
+def test_a_copy_has_the_rows_the_links_and_what_they_have_in_common(shop: Any) -> None:
+    alice = shop.connect(user="alice")
+    call(alice)
+    assert spent(shop) == pytest.approx(8)
+    guests, lands = shop.sql("select count(*), count(distinct g_land) from syn.guest")[0]
+    assert abs(guests - 4000) < 100  # standard deviation of 1: epsilon 8 over four parts
+    assert lands == 5
+    rows = shop.sql(
+        "select g_kind, coalesce(v_paid, '-'), count(*) from syn.visit join syn.guest"
+        " on v_guest = g_id group by 1, 2"
+    )
+    found = {(kind.strip(), paid): number for kind, paid, number in rows}
+    truth = {
+        ("club", "card"): 3000,
+        ("single", "cash"): 3000,
+        ("club", "-"): 1000,
+        ("single", "-"): 1000,
+    }
+    for key, number in truth.items():
+        assert abs(found.get(key, 0) - number) < 600, found
+    # at random a third of these would be among the others
+    assert found.get(("club", "cash"), 0) + found.get(("single", "card"), 0) < 800, found
+    none = shop.sql("select count(*) from syn.visit where v_paid is null")[0][0]
+    assert abs(none - 2000) < 500
+    assert shop.sql("select max(n) from (select count(*) n from syn.visit group by v_guest) d") == [
+        (4,)
+    ]
+
+
+def test_what_was_measured_is_found_again_and_not_paid_again(shop: Any) -> None:
+    alice = shop.connect(user="alice")
+    call(alice)
+    first = shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v")
+    call(alice, ", replace => true")
+    assert spent(shop) == pytest.approx(8)
+    assert shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v") == first
+    shop.sql("insert into public.land values (0, 'land 0')")
+    call(alice, ", replace => true")
+    assert spent(shop) == pytest.approx(16)  # lands have other places now
+    alice.execute("set dp.fresh = on")
+    call(alice, ", replace => true")
+    assert spent(shop) == pytest.approx(24)
+    assert shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v") != first
+
+
+def test_declared_numbers_of_rows_hold_exactly(shop: Any) -> None:
+    alice = shop.connect(user="alice")
+    call(alice, ', row_counts => \'{"guest": 1234, "visit": 4321}\'')
+    assert shop.sql("select (select count(*) from syn.guest), count(*) from syn.visit") == [
+        (1234, 4321)
+    ]
+
+
+@pytest.mark.parametrize("method", ["pairs", "residual_planner"])
+def test_tables_are_measured_by_other_mechanisms(shop: Any, method: str) -> None:
+    alice = shop.connect(user="alice")
+    call(alice, f", method => '{method}'")
+    clubs = shop.sql("select count(*) from syn.guest where g_kind = 'club'")[0][0]
+    assert abs(clubs - 1000) < 200
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (CALL.replace("{more}", ", method => 'magic'"), 'parameter "method" must be one of'),
+        (CALL.replace("delta => 1e-6", "delta => 0").replace("{more}", ""), "Gaussian noise"),
+        (CALL.replace('"visit": 4', '"visit": 0').replace("{more}", ""), "whole numbers from 1"),
+        (CALL.replace('"visit"', '"vist"').replace("{more}", ""), "names no relation"),
+        (CALL.replace("epsilon => 8", "epsilon => -1").replace("{more}", ""), "at least 0.000001"),
+        (CALL.replace("'guest', 'visit'", "'visit'").replace("{more}", ""), "guest"),
+        (CALL.replace("'syn'", "'pg_catalog'").replace("{more}", ""), 'parameter "target"'),
+        (CALL.replace(", d_max => '{\"visit\": 4}'{more}", ""), "any number of rows in"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_it_is_paid(shop: Any, statement: str, told: str) -> None:
+    alice = shop.connect(user="alice")
+    with pytest.raises(psycopg.Error) as raised:
+        alice.execute(statement)
+    assert told in str(raised.value)
+    assert raised.value.sqlstate is not None
+    assert spent(shop) == 0
+    assert shop.sql("select count(*) from dp.synthesis") == [(0,)]
+
+
+def test_a_budget_that_is_not_there_is_refused(shop: Any) -> None:
+    alice = shop.connect(user="alice")
+    with pytest.raises(psycopg.Error, match="budget"):
+        alice.execute(CALL.replace("delta => 1e-6", "delta => 2e-5").replace("{more}", ""))
+    assert spent(shop) == 0
+
+
+def test_an_analyst_without_budget_gets_nothing(shop: Any) -> None:
+    shop.sql("grant dp_analyst to bob")
+    shop.sql("create schema bobs authorization bob")
+    shop.sql("grant select, references on public.land to bob")
+    bob = shop.connect(user="bob")
+    with pytest.raises(psycopg.Error) as raised:
+        bob.execute(CALL.replace("'syn'", "'bobs'").replace("{more}", ""))
+    assert "budget" in str(raised.value)
+    assert shop.sql("select count(*) from dp.synthesis") == [(0,)]
+
+
+def test_a_little_budget_is_warned_of(shop: Any) -> None:
+    alice = shop.connect(user="alice")
+    told: list[str] = []
+    alice.add_notice_handler(lambda d: told.append(f"{d.message_primary} {d.message_detail}"))
+    alice.execute(CALL.replace("epsilon => 8", "epsilon => 0.01").replace("{more}", ""))
+    assert any("little budget for relation visit" in text for text in told)
+    assert shop.sql("select state from dp.syntheses") == [("done",)]
