@@ -292,6 +292,28 @@ def synthesis_step(plpy: Any, session: Session, *, job: int | None) -> bool:
         ) from None
 
 
+def synthesis_report(
+    plpy: Any, session: Session, *, target: str | None, true_data: bool | None
+) -> list[list[str | None]]:
+    """``dp.synthesis_report``: how good a synthetic copy is, with the caller's rights."""
+    from dpsql.engine.synthesis_report import report
+    from dpsql.server.spi import sqlstate
+
+    services = session.services(plpy)
+    schema, exact = _text(target, "target"), bool(_text(true_data, "true_data"))
+    session.touched = session.touched or exact
+    try:
+        return _as_texts(line.row() for line in report(schema, exact, services))
+    except plpy.SPIError as error:
+        if exact or sqlstate(error)[:2] in ("PD", "40", "57"):
+            raise
+        raise NotAnswerable(
+            "the synthetic tables could not be read",
+            detail=f"{error}.",
+            hint="They are read with your rights.",
+        ) from None
+
+
 def _text(query: Any, parameter: str = "query") -> Any:
     if query is None:
         raise InvalidParameter(f'parameter "{parameter}" must not be null')

@@ -247,6 +247,43 @@ end
 $$;
 comment on function dp.forget_syntheses(name, bigint) is 'internal: forgets syntheses of the caller';
 
+-- How far the tables of a finished synthesis are from what was measured, and with true_data from the original.
+-- Not pinned on purpose: a door to PL/Python, as in hook_door.sql.  Volatile: it locks what it reads.
+create or replace function dp.synthesis_report(target name, true_data boolean default false)
+returns table (part text, relation text, what text, value double precision, expected double precision, note text)
+language c volatile parallel unsafe security invoker
+as 'MODULE_PATHNAME', 'dpsql_door_table';
+comment on function dp.synthesis_report(name, boolean) is
+    'sizes, keys, degrees, budget and errors of marginals of the tables that dp.synthesize made in a schema; '
+    'true_data: errors against the original relations, for the owner of all of them, not to be published';
+
+-- Internal: the last synthesis into a schema that the caller made or whose protected relations he owns, and
+-- its tables as in dp.synthetic_tables.  Security definer on purpose: reads the catalogue.
+create or replace function dp.reported_synthesis(target name)
+returns table (id bigint, state text, plan text, payload bytea, epsilon text, delta text, owns boolean,
+               places integer[], relations oid[])
+language sql stable parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with own as (
+        select s.*, dp.owns_synthesis(s.relations, s.protected, s.incarnation) as owns
+          from dp.synthesis as s
+         where s.target = reported_synthesis.target),
+    visible as (
+        select s.* from own as s
+         where s.owns or dp.made_synthesis(s.role_oid, s.role_name, s.incarnation)
+         order by s.state = 'done' desc, s.id desc limit 1)
+    select s.id, s.state, s.plan::text, s.payload, s.epsilon::text, s.delta::text, s.owns,
+           array_agg(t.place order by t.place) filter (where c.oid is not null),
+           array_agg(c.oid order by t.place) filter (where c.oid is not null)
+      from visible as s
+      left join dp.synthesis_table as t on t.synthesis = s.id
+      left join pg_class as c on c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))
+           and (c.oid = t.relation or s.incarnation <> (select i.token from dp.ledger_incarnation as i))
+     group by s.id, s.state, s.plan, s.payload, s.epsilon, s.delta, s.owns
+$$;
+comment on function dp.reported_synthesis(name) is 'internal: what dp.synthesis_report reads of the catalogue';
+
 -- Drops the tables of a synthesis with the caller's rights, its schema if the synthesis made that and
 -- nothing else is in it, and what was measured; what it cost stays spent.
 create or replace function dp.drop_synthesis(target name)

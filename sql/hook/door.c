@@ -37,6 +37,7 @@
 
 PG_FUNCTION_INFO_V1(dpsql_door);
 PG_FUNCTION_INFO_V1(dpsql_door_rows);
+PG_FUNCTION_INFO_V1(dpsql_door_table);
 PG_FUNCTION_INFO_V1(dpsql_door_value);
 PG_FUNCTION_INFO_V1(dpsql_door_text);
 PG_FUNCTION_INFO_V1(dpsql_door_asking);
@@ -368,14 +369,28 @@ source_argument(FunctionCallInfo fcinfo)
 	return PG_ARGISNULL(last) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(last));
 }
 
-/* Those that return rows and are given the caller's own text as their last argument. */
-Datum
-dpsql_door_rows(PG_FUNCTION_ARGS)
+static void
+require_rows_wanted(FunctionCallInfo fcinfo)
 {
 	if (!wants_rows((ReturnSetInfo *) fcinfo->resultinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("set-valued function called in context that cannot accept a set")));
+}
+
+/* Those that return rows and take no text. */
+Datum
+dpsql_door_table(PG_FUNCTION_ARGS)
+{
+	require_rows_wanted(fcinfo);
+	return answer_rows(fcinfo, NULL, -1, false);
+}
+
+/* Those that return rows and are given the caller's own text as their last argument. */
+Datum
+dpsql_door_rows(PG_FUNCTION_ARGS)
+{
+	require_rows_wanted(fcinfo);
 	return answer_rows(fcinfo, source_argument(fcinfo), -1, false);
 }
 

@@ -176,6 +176,8 @@ grant execute on function
     dp.synthesize_query(text, oid[], text, text, text, text, text, text[], integer, boolean, boolean),
     dp.synthesis_step(bigint),
     dp.drop_synthesis(name),
+    dp.synthesis_report(name, boolean),
+    dp.reported_synthesis(name),
     dp.made_synthesis(oid, name, uuid),
     dp.owns_synthesis(oid[], text[], uuid),
     dp.own_synthesis(bigint),

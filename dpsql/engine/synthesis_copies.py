@@ -1,0 +1,147 @@
+"""The tables of a finished synthesis, as what they were made as, before anybody reads them.
+
+Whoever made them may have put something else in their place since; what is read with the rights of
+a reader must not run code of another (PRIVACY.md section 8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpsql.engine.synthesis_payload import Measured, load
+from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
+from dpsql.relation import quote_identifier, show_name
+from dpsql.synthesis.schema import Plan
+from dpsql.synthesis.stored import plan_of
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+
+_FOUND = """
+select r.id, r.state, r.plan, r.payload, r.epsilon, r.delta, r.owns, r.places, r.relations
+  from dp.reported_synthesis($1) as r
+"""
+_COLUMNS = """
+select c.relkind::text as kind, c.relrowsecurity as secured,
+  (select count(*) from pg_rewrite as w where w.ev_class = c.oid) as rules,
+  array(select a.attname::text || ' ' || format_type(a.atttypid, a.atttypmod)
+          from pg_attribute as a
+         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
+  (select count(*) from pg_constraint as k where k.conrelid = c.oid and k.contype = 'c') as checks,
+  (select count(*) from pg_constraint as k
+    where k.conrelid = c.oid and k.contype = 'c' and not k.convalidated) as invalid
+  from pg_class as c where c.oid = $1 and c.oid = to_regclass($2)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """A finished synthesis.
+
+    Attributes
+    ----------
+    target : str
+    plan : Plan
+    measured : Measured
+    epsilon, delta : float
+        Of the whole.
+    constraints : dict
+        For each place how many CHECK constraints its copy has, and how many are not validated.
+    """
+
+    target: str
+    plan: Plan
+    measured: Measured
+    epsilon: float
+    delta: float
+    constraints: dict[int, tuple[int, int]]
+
+    def original(self, place: int) -> str:
+        """Return the quoted name of what was copied."""
+        table = self.plan.tables[place].table
+        return f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
+
+    def copy(self, place: int) -> str:
+        """Return the quoted name of a copy; a public table is its own."""
+        if self.plan.tables[place].table.public:
+            return self.original(place)
+        return f"ONLY {_name(self.target, self.plan.tables[place].table.name)}"
+
+    def shown(self, place: int) -> str:
+        """Return the name of a copy for a person's eyes."""
+        return show_name(self.target, self.plan.tables[place].table.name)
+
+    def checks(self, place: int) -> tuple[int, int]:
+        """Return how many CHECK constraints a copy has, and how many are not validated."""
+        return self.constraints[place]
+
+
+def read_copies(target: str, true_data: bool, services: Services) -> Copies:
+    """Find a finished synthesis of the caller's, or of relations that the caller owns.
+
+    Raises
+    ------
+    InvalidParameter
+        If there is none.
+    PermissionDenied
+        If the original is asked for by anybody but the owner of all of it.
+    NotAnswerable
+        If it is not complete, or its tables are not those that were made.
+    """
+    rows = services.database.execute(_FOUND, [("name", target)])
+    if not rows:
+        raise InvalidParameter(
+            f"there is no synthesis {show_name(target)} of yours",
+            detail="Whoever called dp.synthesize, and the owner of all that it read, see it.",
+            hint="SELECT id, target, state FROM dp.syntheses;",
+        )
+    number, state, plan_text, payload, epsilon, delta, owns, places, relations = rows[0]
+    if true_data and not owns:
+        raise PermissionDenied(
+            "permission denied to compare a synthesis with the original",
+            detail="Only a member of dp_owner who owns all protected relations of the synthesis"
+            " may: the errors are exact, and nothing is paid for them.",
+            hint=f"Leave it out: SELECT * FROM dp.synthesis_report('{target}');",
+        )
+    if state != "done":
+        raise NotAnswerable(
+            f"the synthesis {show_name(target)} is not complete",
+            detail=f"Its state is {state}.",
+            hint=f"Call dp.synthesize again, or repeat SELECT dp.synthesis_step({number});",
+        )
+    plan = plan_of(str(plan_text))
+    there = dict(zip(list(places or ()), list(relations or ()), strict=True))  # type: ignore[call-overload]
+    constraints = {
+        place: _require_copy(target, plan, place, there.get(place), services)
+        for place, planned in enumerate(plan.tables)
+        if not planned.table.public
+    }
+    measured = load(bytes(payload))  # type: ignore[call-overload]
+    return Copies(target, plan, measured, float(str(epsilon)), float(str(delta)), constraints)
+
+
+def _require_copy(
+    target: str, plan: Plan, place: int, oid: object, services: Services
+) -> tuple[int, int]:
+    """Hold a copy as it is, and refuse what is none any more."""
+    table = plan.tables[place].table
+    name = _name(target, table.name)
+    if oid is not None:
+        services.database.execute(f"LOCK TABLE ONLY {name} IN ACCESS SHARE MODE")
+        rows = services.database.execute(_COLUMNS, [("oid", oid), ("text", name)])
+        made = {f"{column.name} {column.type_name}" for column in table.columns}
+        if rows:
+            kind, secured, rules, columns, checks, invalid = rows[0]
+            plain = kind == "r" and not secured and not rules
+            if plain and made <= set(columns):  # type: ignore[call-overload]
+                return int(str(checks)), int(str(invalid))
+    raise NotAnswerable(
+        f"{show_name(target, table.name)} is not the table that the synthesis made",
+        detail="It was dropped, replaced or altered.",
+        hint="Call dp.synthesize with replace => true: the same call finds what was measured.",
+    )
+
+
+def _name(schema: str, name: str) -> str:
+    return f"{quote_identifier(schema)}.{quote_identifier(name)}"
