@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_ask import Learned, What, reached
-from dpsql.engine.synthesis_copies import Copies, read_copies
+from dpsql.engine.synthesis_copies import Copies
 from dpsql.engine.synthesis_marginals import Column, Counter, Counts, Marginal
 from dpsql.engine.synthesis_payload import MeasuredAxis, MeasuredLink, MeasuredTable
 from dpsql.synthesis.report import (
@@ -54,26 +54,18 @@ class Line:
         return self.part, self.relation, self.what, self.value, self.expected, self.note
 
 
-def report(target: str, true_data: bool, services: Services) -> Iterator[Line]:
+def report(copies: Copies, services: Services, *, true_data: bool) -> Iterator[Line]:
     """Compare a finished synthesis with what was measured, or with the original.
 
     Parameters
     ----------
-    target : str
-        Its schema.
-    true_data : bool
-        With the original relations, for their owner.
+    copies : Copies
+        Of `dpsql.engine.synthesis_copies.read_copies`, which checks who may do that.
     services : Services
         With a database that has the caller's rights.
-
-    Raises
-    ------
-    InvalidParameter
-        If there is no such synthesis of the caller's.
-    PermissionDenied
-        If the original is asked for by anybody but the owner of all of it.
+    true_data : bool
+        With the original relations too, for their owner.
     """
-    copies = read_copies(target, true_data, services)
     found = _Report(copies, services, true_data)
     yield from found.budget()
     for place, planned in enumerate(copies.plan.tables):
@@ -106,7 +98,10 @@ class _Report:
             relation = str(part["relation"])
             if "foreign_key" in part:
                 relation += f" ({part['foreign_key']})"
-            note = f"rho {part['rho']:.3g}; of a unit at most {part['bound']} rows count"
+            bound = f"at most {part['bound']} rows of a unit count"
+            if part["what"] == "degrees":
+                bound = f"a unit changes at most {part['bound']} counts of children"
+            note = f"rho {part['rho']:.3g}; {bound}"
             yield Line("budget", relation, f"share of {part['what']}", part["share"], None, note)
 
     def size(self, place: int) -> Iterator[Line]:

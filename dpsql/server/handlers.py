@@ -296,16 +296,18 @@ def synthesis_report(
     plpy: Any, session: Session, *, target: str | None, true_data: bool | None
 ) -> list[list[str | None]]:
     """``dp.synthesis_report``: how good a synthetic copy is, with the caller's rights."""
+    from dpsql.engine.synthesis_copies import read_copies
     from dpsql.engine.synthesis_report import report
     from dpsql.server.spi import sqlstate
 
     services = session.services(plpy)
     schema, exact = _text(target, "target"), bool(_text(true_data, "true_data"))
-    session.touched = session.touched or exact
     try:
-        return _as_texts(line.row() for line in report(schema, exact, services))
+        copies = read_copies(schema, exact, services)
+        session.touched = session.touched or exact
+        return _as_texts(line.row() for line in report(copies, services, true_data=exact))
     except plpy.SPIError as error:
-        if exact or sqlstate(error)[:2] in ("PD", "40", "57"):
+        if session.touched or sqlstate(error)[:2] in ("PD", "40", "57"):
             raise
         raise NotAnswerable(
             "the synthetic tables could not be read",
