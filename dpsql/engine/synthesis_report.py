@@ -100,7 +100,7 @@ class _Report:
                 relation += f" ({part['foreign_key']})"
             bound = f"at most {part['bound']} rows of a unit count"
             if part["what"] == "degrees":
-                bound = f"a unit changes at most {part['bound']} counts of children"
+                bound = f"a unit changes the degrees of at most {part['bound']} rows"
             note = f"rho {part['rho']:.3g}; {bound}"
             yield Line("budget", relation, f"share of {part['what']}", part["share"], None, note)
 

@@ -67,6 +67,9 @@ ANSWERING = {
     "synthesis_step": "v",
     "python_synthesis_step": "v",
     "write_synthesis": "v",
+    # locks what it reads; of protected data its owner alone, who may see rows change meanwhile
+    "synthesis_report": "v",
+    "python_synthesis_report": "v",
     "suggest_bounds": "v",  # asks by a statement of its own
     "run_json": "s",
     "estimate_query": "s",
