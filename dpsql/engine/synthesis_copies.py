@@ -108,7 +108,7 @@ def read_copies(target: str, true_data: bool, services: Services) -> Copies:
         raise NotAnswerable(
             f"the synthesis {show_name(target)} is not complete",
             detail=f"Its state is {state}.",
-            hint=f"Call dp.synthesize again, or repeat SELECT dp.synthesis_step({number});",
+            hint=f"CALL dp.write_synthesis({number});",
         )
     plan = plan_of(str(plan_text))
     there = dict(zip(list(places or ()), list(relations or ()), strict=True))  # type: ignore[call-overload]

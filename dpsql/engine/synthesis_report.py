@@ -164,8 +164,7 @@ class _Report:
         if self.original is not None:
             parent = self._reference(link).parent
             theirs = self.original.degrees(link.place, link.reference)
-            one: dict[Hashable, float] = {**found}
-            other: dict[Hashable, float] = {**theirs}
+            one, other = dict(found), dict(theirs)
             one[0] = self.copy.rows(parent) - sum(found.values())
             other[0] = self.original.rows(parent) - sum(theirs.values())
             yield Line("degrees", name, "total variation", variation(one, other), None, _EXACT)

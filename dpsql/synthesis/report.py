@@ -5,9 +5,9 @@ Post-processing of whatever is given (PRIVACY.md section 2 (b)).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dpsql.workload.postprocess import project_simplex
 Name = TypeVar("Name")
 
 
-def variation(one: Mapping[Hashable, float], other: Mapping[Hashable, float]) -> float:
+def variation(one: Mapping[Any, float], other: Mapping[Any, float]) -> float:
     """Return the total variation distance of two tables of counts as shares, from 0 to 1.
 
     Parameters
