@@ -139,7 +139,7 @@ def _require_copy(
     raise NotAnswerable(
         f"{show_name(target, table.name)} is not the table that the synthesis made",
         detail="It was dropped, replaced or altered.",
-        hint="Call dp.synthesize with replace => true: the same call finds what was measured.",
+        hint=f"Put it back, or SELECT dp.drop_synthesis('{target}');",
     )
 
 
