@@ -1,13 +1,14 @@
 """Synthetic databases: how near their marginals are, within tables and across keys.
 
 ``python -m bench.synthesis [--data berka,movielens,stats,airbnb,adult,tpch] [--folder DIR]
-[--epsilon 1] [--delta 1e-6] [--scale 0.1] [--d-max '{"orders": 20}']``, on the cluster that
-``make up`` started.  Each database is loaded when it is missing and copied once by
-``CALL dp.synthesize``.  ``tvd_*`` are means, over all marginals of declared attributes and bins, of
-half the L1 distance between the shares of the cells; *cross* joins a table to what its foreign keys
+[--epsilon 1] [--delta 1e-6] [--scale 0.1] [--d-max '{"orders": 20}'] [--bins 8]
+[--method pairs]``, on the cluster that ``make up`` started.  Each database is loaded when it is
+missing and copied once by ``CALL dp.synthesize``.  ``tvd_*`` are means, over all marginals of
+declared attributes and bins, of half the L1 distance between the shares of the cells; *cross*
+joins a table to what its foreign keys
 refer to; ``independent_*`` are those of the same synthetic rows with the links of each key permuted
-at random, so that degrees stay as they are.  ``reached`` counts the cross pairs whose distance is at
-most half of the independent one, of those where that is above 0.1.  ``degrees`` is the distance of
+at random, so that degrees stay as they are.  ``reached`` counts the cross pairs whose distance is
+at most half of the independent one, where that is above 0.1.  ``degrees`` is the distance of
 the shares of parents that have 0, 1, ... children.  ``peak_mb`` is the backend's ``VmHWM``, shared
 buffers included.  Prints a table and, last, one JSON line.
 """
@@ -47,6 +48,8 @@ def main() -> None:
     parser.add_argument("--delta", type=float)
     parser.add_argument("--scale", type=float, default=0.1)
     parser.add_argument("--d-max")
+    parser.add_argument("--bins", type=int)
+    parser.add_argument("--method", default="pairs")
     parser.add_argument("--pairs", action="store_true", help="print the distance of every pair")
     arguments = parser.parse_args()
     rows = []
@@ -54,8 +57,12 @@ def main() -> None:
         data = ALL[name]
         if arguments.d_max:
             data = replace(data, d_max=json.loads(arguments.d_max))
+        if arguments.bins:
+            data = replace(data, bins=arguments.bins)
         where = prepare(superuser(), name, data, arguments.folder, arguments.scale)
-        row = synthesized(where, data, arguments.epsilon, arguments.delta or data.delta)
+        row = synthesized(
+            where, data, arguments.epsilon, arguments.delta or data.delta, arguments.method
+        )
         label = f"tpch sf {arguments.scale:g}" if name == "tpch" else name
         row = {"data": label, "epsilon": arguments.epsilon} | row
         with psycopg.connect(where, autocommit=True) as connection:
@@ -65,16 +72,16 @@ def main() -> None:
     print(json.dumps({"bench": "synthesis", "rows": rows}))
 
 
-def synthesized(where: str, data: Data, epsilon: float, delta: float) -> Row:
+def synthesized(where: str, data: Data, epsilon: float, delta: float, method: str) -> Row:
     """Copy a database; what it took."""
     with psycopg.connect(where, user="alice", autocommit=True) as alice:
         alice.execute("set dp.fresh = on")
         arguments = [COPY, list(data.relations), epsilon, delta, json.dumps(data.d_max)]
-        arguments += [data.bins, data.placeholders]
+        arguments += [data.bins, data.placeholders, method]
         start = time.perf_counter()
         alice.execute(
             "call dp.synthesize(%s, %s::regclass[], %s::numeric, %s::numeric, d_max => %s::jsonb,"
-            " bins => %s::integer, placeholders => %s, replace => true)",
+            " bins => %s::integer, placeholders => %s, method => %s, replace => true)",
             arguments,
         )
         seconds = time.perf_counter() - start
@@ -83,6 +90,8 @@ def synthesized(where: str, data: Data, epsilon: float, delta: float) -> Row:
     return {
         "delta": delta,
         "d_max": data.d_max,
+        "bins": data.bins,
+        "method": method,
         "seconds": round(seconds, 1),
         "peak_mb": round(int(peak[1]) / 1024) if peak else None,
     }
@@ -126,9 +135,7 @@ def compared(connection: Connection, data: Data, *, pairs: bool = False) -> Row:
             "select relation_name from dp.relations where kind = 'public'"
         )
     }
-    true = {
-        t: _load(connection, "public", t, attributes[t], references) for t in data.relations
-    }
+    true = {t: _load(connection, "public", t, attributes[t], references) for t in data.relations}
     made = {
         t: true[t] if t in public else _load(connection, COPY, t, attributes[t], references)
         for t in data.relations
@@ -142,6 +149,8 @@ def compared(connection: Connection, data: Data, *, pairs: bool = False) -> Row:
         sizes = {a.column: a.size for a in attributes[t]}
         for k, found in ((1, one_way), (2, within), (3, three)):
             for columns in itertools.combinations(sizes, k):
+                if pairs and k == 1:
+                    print(f"  {t}.{columns[0]}", *_shown(true, made, t, columns[0], sizes))
                 found.append(
                     distance(
                         [true[t].codes[c] for c in columns],
@@ -263,6 +272,15 @@ def _joined(reference: Reference, found: dict[str, Loaded]) -> tuple[Integers, i
 
 
 _NONE = -(2**62)
+
+
+def _shown(
+    true: dict[str, Loaded], made: dict[str, Loaded], t: str, column: str, sizes: dict[str, int]
+) -> list[Any]:
+    return [
+        np.bincount(found[t].codes[column], minlength=sizes[column]).tolist()
+        for found in (true, made)
+    ]
 
 
 def _references(connection: Connection, relations: tuple[str, ...]) -> list[Reference]:

@@ -45,7 +45,7 @@ class Data:
     declare: str
     files: dict[str, str] = field(default_factory=dict)
     delimiter: str = ","
-    bins: int = 32
+    bins: int = 8
     delta: float = 1e-6
     placeholders: bool = True
 
@@ -93,9 +93,8 @@ def prepare(dsn: str, name: str, found: Data, folder: Path, scale: float) -> str
 
 def _stage(connection: Connection, name: str, path: Path, delimiter: str) -> None:
     """Copy a file with a header into a table of texts."""
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with opened as source:
-        text = source.read()
+    read = path.read_bytes()
+    text = (gzip.decompress(read) if path.suffix == ".gz" else read).decode()
     header = next(csv.reader(io.StringIO(text), delimiter=delimiter))
     columns = sql.SQL(", ").join(
         sql.SQL("{} text").format(sql.Identifier(c.lower())) for c in header
@@ -139,8 +138,8 @@ BERKA = Data(
         alter gender set not null, alter born set not null,
         add foreign key (district_id) references district;
     create table disp as select disp_id::int, client_id::int, account_id::int, type from raw_disp;
-    alter table disp add primary key (disp_id), alter client_id set not null, add unique (client_id),
-        alter account_id set not null, alter type set not null,
+    alter table disp add primary key (disp_id), add unique (client_id),
+        alter client_id set not null, alter account_id set not null, alter type set not null,
         add foreign key (client_id) references client,
         add foreign key (account_id) references account;
     create table card as select card_id::int, disp_id::int, type,
@@ -204,13 +203,11 @@ BERKA = Data(
 
 GENRES = ("Action", "Adventure", "Animation", "Children", "Comedy", "Crime", "Drama", "Fantasy")
 GENRES += ("Horror", "Mystery", "Romance", "Sci-Fi", "Thriller", "War")
-_FLAGS = ", ".join(
-    f"genres like '%{g}%' as {g.lower().replace('-', '_')}" for g in GENRES
-)
+_FLAGS = ", ".join(f"genres like '%{g}%' as {g.lower().replace('-', '_')}" for g in GENRES)
 
 MOVIELENS = Data(
     ("movies", "users", "ratings"),
-    {"ratings": 400},
+    {"ratings": 30},
     f"""
     create table movies as select item_id::int as movie_id,
         (substring(title from '\\((\\d{{4}})\\)\\s*$'))::int / 10 * 10 as decade, {_FLAGS}
@@ -271,7 +268,7 @@ STATS = Data(
         kind="1, 7",
         written="date '2009-01-01', date '2014-09-30'",
         score="-4, 27",
-        views="0, 3199",
+        views="0, 3199, includes_null => true",
         answers="0, 9, includes_null => true",
         comments="0, 15",
     )
@@ -283,17 +280,21 @@ STATS = Data(
 _LISTED = ("gender", "signup_method", "language", "affiliate_channel", "affiliate_provider")
 _LISTED += ("first_affiliate_tracked", "signup_app", "first_device_type", "first_browser")
 _LISTED += ("country_destination",)
+_FILLED = ", ".join(f"coalesce({c}, '') as {c}" for c in _LISTED)
+_NOT_NULL = ", ".join(f"alter {c} set not null" for c in _LISTED)
 
 AIRBNB = Data(
     ("users", "sessions"),
     {"sessions": 50},
     f"""
     create table users as select id, date_account_created::date as created,
-        nullif(age, '')::numeric::int as age, {", ".join(_LISTED)} from raw_users;
+        nullif(age, '')::numeric::int as age, {_FILLED}
+        from raw_users;
     alter table users add primary key (id), alter created set not null,
-        {", ".join(f"alter {c} set not null" for c in _LISTED)};
-    create table sessions as select row_number() over () as session_id, user_id, action_type,
-        device_type, nullif(secs_elapsed, '')::numeric::int as seconds from raw_sessions;
+        {_NOT_NULL};
+    create table sessions as select row_number() over () as session_id, user_id,
+        coalesce(action_type, '') as action_type, device_type,
+        nullif(secs_elapsed, '')::numeric::int as seconds from raw_sessions;
     alter table sessions add primary key (session_id), alter user_id set not null,
         alter action_type set not null, alter device_type set not null,
         add foreign key (user_id) references users;
@@ -302,14 +303,14 @@ AIRBNB = Data(
     + _domains(
         "users",
         created="date '2010-01-01', date '2014-12-31'",
-        age="16, 79",
+        age="16, 79, includes_null => true",
         **{c: _list("users", c) for c in _LISTED},
     )
     + _domains(
         "sessions",
         action_type=_list("sessions", "action_type"),
         device_type=_list("sessions", "device_type"),
-        seconds="0, 31999",
+        seconds="0, 31999, includes_null => true",
     ),
     {"raw_users": "airbnb_subsampled/users.csv.gz"}
     | {"raw_sessions": "airbnb_subsampled/sessions.csv.gz"},
