@@ -29,14 +29,19 @@ if TYPE_CHECKING:
     from dpsql.synthesis.assembly import Assembly
     from dpsql.synthesis.backends import ByTypes
     from dpsql.synthesis.links import LinkState
-    from dpsql.synthesis.records import Answer, Cross
+    from dpsql.synthesis.records import Cross
     from dpsql.synthesis.schema import Plan
+    from dpsql.synthesis.selection import Schedule
     from dpsql.workload.residual_bases import Integers
 
 #: Cells of all marginals across one reference that are looked at.
 MOST_CELLS = 20_000_000
 #: How many of them.
 MOST_WORKLOADS = 2_000
+#: Marginals that are measured across one reference.
+MOST_PICKS = 16
+#: The share of links that noise may move in one of them.
+MOST_NOISE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class Measuring:
             if isinstance(part, DegreePart):
                 self._degrees(part, link)
             else:
-                learn = self._learning(part, link)
+                learn = self._learning(part, link, found.rows(link.place))
         add_link(found, self.task.plan, self.task.measured, link, learn)
 
     def _degrees(self, part: DegreePart, link: MeasuredLink) -> None:
@@ -137,18 +142,33 @@ class Measuring:
         link.histogram = np.asarray(exact + noise, dtype=np.float64)
         self._paid(part)
 
-    def _learning(self, part: LinkPart, link: MeasuredLink) -> Any:
-        """Return what learns the links on generated rows; it is called once at most."""
+    def _learning(self, part: LinkPart, link: MeasuredLink, links: int) -> Any:
+        """Return what learns the links on generated rows; it is called once at most.
 
-        def learn(backend: ByTypes) -> Sequence[Answer]:
+        ``None`` where noise would drown every marginal, which the noisy number of rows tells.
+        """
+        from dpsql.synthesis.links import Learner
+
+        left = [len(axis.values) for axis in link.left]
+        right = [len(axis.values) for axis in link.right]
+        rho = self.task.rho * part.share
+        useful = useful_across(left, right, rho, part.counted.rows, links)
+        if useful is None:
+            reference = self.task.plan.tables[link.place].references[link.reference]
+            self.task.measured.notes.append(
+                f"links by {reference.key.name} are random, but for their degrees: noise would"
+                " drown every marginal; more epsilon, a smaller d_max or fewer bins help"
+            )
+            self._paid(part)
+            return None
+        workloads, schedule = useful
+
+        def learn(backend: ByTypes) -> None:
             from dpsql.engine.release_measure import supply
             from dpsql.statistics.tabulation import tabulate
-            from dpsql.synthesis.links import Learner
 
             counted = part.counted
             counts = tabulate(counted.query, counted.levels, counted.rows, self.services.database)
-            left = [len(axis.values) for axis in link.left]
-            right = [len(axis.values) for axis in link.right]
             gaussian, choose = supply(self.services)
 
             def keep(state: LinkState) -> None:
@@ -156,17 +176,17 @@ class Measuring:
 
             learner = Learner(
                 (left, right),
-                workloads_across(left, right),
-                self.task.rho * part.share,
+                workloads,
+                rho,
                 _Joined(counts, part),
                 gaussian,
                 choose,
                 backend,
+                schedule=schedule,
                 contribution=counted.rows,
                 store=keep,
             )
             link.state = learner.run()
-            return link.state.answers
 
         self._paid(part)
         return learn
@@ -223,6 +243,29 @@ def workloads_across(left: Sequence[int], right: Sequence[int]) -> list[Cross]:
             found.append(workload)
             cells += size(workload)
     return found
+
+
+def useful_across(
+    left: Sequence[int], right: Sequence[int], rho: Fraction, contribution: int, links: int
+) -> tuple[list[Cross], Schedule] | None:
+    """Choose which marginals across a reference may be measured, and how many: public facts.
+
+    Of one that is measured, noise is expected to move `MOST_NOISE` of the links at most; as many
+    are measured as there are that stand it, up to `MOST_PICKS`.  ``None``: not even one is.
+    """
+    from dpsql.synthesis.records import cross_shape
+    from dpsql.synthesis.selection import Schedule
+
+    candidates = workloads_across(left, right)
+    sizes = [math.prod(cross_shape(left, right, w)) for w in candidates]
+    for picks in range(MOST_PICKS, 0, -1):
+        sigma = contribution * math.sqrt(picks / (2 * float(rho)))
+        room = MOST_NOISE * links / (math.sqrt(2 / math.pi) * sigma)
+        found = [w for w, size in zip(candidates, sizes, strict=True) if size <= room]
+        if len(found) >= min(picks, len(candidates)):
+            per_round = 2 if picks >= 4 else 1
+            return found, Schedule(rounds=max(1, picks // per_round), per_round=per_round)
+    return None
 
 
 def axes_of(part: LinkPart, which: Sequence[int]) -> tuple[MeasuredAxis, ...]:
