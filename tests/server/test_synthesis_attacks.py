@@ -45,7 +45,7 @@ def test_a_table_that_was_swapped_is_not_written(database: Any) -> None:
             mallory.execute(statement)
     with pytest.raises(psycopg.Error) as caught:
         write(session, job)
-    print(caught.value, caught.value.diag.message_detail)
+    assert "dropped, or replaced by others" in str(caught.value)
     assert heard(database) == []
 
 
@@ -64,8 +64,19 @@ TYPED = [
     "grant select, references on mallory.kind to alice",
     "create table mallory.person (p_id int primary key, p_kind mallory.en not null references mallory.kind)",
 ]
+VIEW = [
+    "alter table mallory.kind rename to other",
+    "create function mallory.tell(mallory.en) returns mallory.en language plpgsql as $$ begin"
+    " insert into mallory.heard values (current_user); return $1; end $$",
+    "create view mallory.kind as select mallory.tell(k) as k from mallory.other",
+    "grant select on mallory.kind, mallory.other to alice",
+]
 CAST_BODIES = {
-    "text as mallory.en": ("text", "mallory.en", "case $1 when 'x' then 'x'::mallory.en else 'y'::mallory.en end"),
+    "text as mallory.en": (
+        "text",
+        "mallory.en",
+        "case $1 when 'x' then 'x'::mallory.en else 'y'::mallory.en end",
+    ),
     "mallory.en as text": ("mallory.en", "text", "case when $1 = 'x' then 'x' else 'y' end"),
 }
 
@@ -89,8 +100,26 @@ def test_casts_of_others_are_not_run(database: Any, way: str) -> None:
             f" insert into mallory.heard values (current_user); return {body}; end $$"
         )
         mallory.execute(f"create cast ({way}) with function mallory.f({source})")
-    try:
+    write(session, job)
+    assert heard(database) == []
+    assert database.sql("select count(*) from syn.person") == [(20,)]
+
+
+def test_a_view_in_place_of_a_public_table_is_not_read(database: Any) -> None:
+    """It would run its owner's functions with the rights of who writes."""
+    database.sql(CASTS.format(database=database.name))
+    with database.connect(user="mallory") as mallory:
+        for statement in TYPED:
+            mallory.execute(statement)
+        plan = read_plan(
+            database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
+        )
+        job = store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+        session = writer(database, "alice")
+        session.execute("select dp.synthesis_step(%s)", (job,))
+        for statement in VIEW:
+            mallory.execute(statement)
+    with pytest.raises(psycopg.Error) as caught:
         write(session, job)
-    except psycopg.Error as error:
-        print(error, error.diag.message_detail)
+    assert "is not what it was" in str(caught.value)
     assert heard(database) == []
