@@ -12,6 +12,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.synthesis_catalogue import require_types_of
 from dpsql.engine.synthesis_rows import write
 from dpsql.engine.synthesis_tables import (
     TableDetails,
@@ -143,6 +144,13 @@ def _require_own(job: Job, services: Services) -> None:
             hint="Drop the rest with dp.drop_synthesis and call dp.synthesize again: what was"
             " measured is not paid twice.",
         )
+    # a cast or a CHECK of a domain may have come since they were made
+    for details, planned in zip(job.details, job.plan.tables, strict=True):
+        if not planned.table.public:
+            ((oid,),) = database.execute(
+                "select to_regclass($1)::oid::int8 as oid", [("text", details.name)]
+            )
+            require_types_of(int(str(oid)), planned, services)
 
 
 def _others(job: Job, services: Services) -> list[str]:

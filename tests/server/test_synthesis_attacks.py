@@ -100,7 +100,30 @@ def test_casts_of_others_are_not_run(database: Any, way: str) -> None:
             f" insert into mallory.heard values (current_user); return {body}; end $$"
         )
         mallory.execute(f"create cast ({way}) with function mallory.f({source})")
-    write(session, job)
+    with pytest.raises(psycopg.Error) as caught:
+        write(session, job)
+    assert "runs code of another role" in str(caught.value)
+    assert heard(database) == []
+
+
+def test_values_are_read_by_their_types_not_by_casts(database: Any) -> None:
+    """Even the caller's own cast takes no part: what is written is what the type says."""
+    database.sql(CASTS.format(database=database.name))
+    with database.connect(user="mallory") as mallory:
+        for statement in TYPED:
+            mallory.execute(statement)
+    plan = read_plan(
+        database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
+    )
+    job = store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+    for source, target, body in CAST_BODIES.values():
+        name = f"public.f_{source.rpartition('.')[2]}"
+        database.sql(
+            f"create function {name}({source}) returns {target} language plpgsql as $$ begin"
+            f" insert into mallory.heard values (current_user); return {body}; end $$"
+        )
+        database.sql(f"create cast ({source} as {target}) with function {name}({source})")
+    write(writer(database, "alice"), job)
     assert heard(database) == []
     assert database.sql("select count(*) from syn.person") == [(20,)]
 
