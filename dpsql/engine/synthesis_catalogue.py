@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import NotAnswerable, PermissionDenied
 from dpsql.relation import show_name
-from dpsql.synthesis.schema import Plan
+from dpsql.synthesis.schema import Plan, Planned
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -95,6 +95,13 @@ with recursive used(class, object) as (
         select 'pg_type'::regclass, t.typelem from pg_type as t
          where u.class = 'pg_type'::regclass and t.oid = u.object and t.typelem >= 16384
         union all
+        -- casts apply wherever a text is read again that has one
+        select 'pg_proc'::regclass, k.castfunc from pg_cast as k
+         where u.class = 'pg_type'::regclass and k.castfunc >= 16384
+           and (u.object in (k.castsource, k.casttarget)
+                or exists (select from pg_type as t where t.oid = u.object and t.typarray <> 0
+                              and t.typarray in (k.castsource, k.casttarget)))
+        union all
         select 'pg_proc'::regclass, f.amproc from pg_amproc as f
          where u.class = 'pg_opfamily'::regclass and f.amprocfamily = u.object and f.amproc >= 16384
         union all
@@ -132,21 +139,30 @@ def require_types(plan: Plan, services: Services) -> None:
     for planned in plan.tables:
         if planned.table.public:
             continue
-        rows = services.database.execute(_TYPES, [("int8", planned.table.oid)])
-        for name, oid, shown, usable in rows:
-            column = show_name(planned.table.schema, planned.table.name, str(name))
-            if not usable:
-                raise PermissionDenied(
-                    f"permission denied for type {shown}",
-                    detail=f"It is the type of {column}, which the copy has as well.",
-                    hint=f"Ask the type's owner for GRANT USAGE ON TYPE {shown} TO <role>.",
-                )
-            if code := foreign_code("pg_type", int(str(oid)), services):
-                raise NotAnswerable(
-                    f"the type of {column} runs code of another role",
-                    detail=f"Writing a value of type {shown} runs {code} with your rights.",
-                    hint="Ask a superuser to own that function, or leave the relation out.",
-                )
+        require_types_of(planned.table.oid, planned, services)
+
+
+def require_types_of(table: int, planned: Planned, services: Services) -> None:
+    """Refuse types of one table, or of its copy, as `require_types`.
+
+    Raises
+    ------
+    PermissionDenied, NotAnswerable
+    """
+    for name, oid, shown, usable in services.database.execute(_TYPES, [("int8", table)]):
+        column = show_name(planned.table.schema, planned.table.name, str(name))
+        if not usable:
+            raise PermissionDenied(
+                f"permission denied for type {shown}",
+                detail=f"It is the type of {column}, which the copy has as well.",
+                hint=f"Ask the type's owner for GRANT USAGE ON TYPE {shown} TO <role>.",
+            )
+        if code := foreign_code("pg_type", int(str(oid)), services):
+            raise NotAnswerable(
+                f"the type of {column} runs code of another role",
+                detail=f"Writing a value of type {shown} runs {code} with your rights.",
+                hint="Ask a superuser to own that function, or leave the relation out.",
+            )
 
 
 def foreign_code(catalog: str, oid: int, services: Services) -> str | None:

@@ -116,7 +116,8 @@ class _Batch:
             calls.append(f"dp.{function}(${n})")
             parameters.append(("bytea", sent))
             if self.kinds[name].form == "listed":
-                levels.append(("text[]", list(self.kinds[name].levels)))
+                # of the type itself: a cast from text could be code of the type's owner
+                levels.append((f"{self.kinds[name].type_name}[]", list(self.kinds[name].levels)))
         names = ", ".join(_column(n) for n in range(len(numbers)))
         if not numbers:
             every = list(range(1, rows + 1))
@@ -131,7 +132,7 @@ class _Batch:
             kind = self.kinds[name]
             if kind.form == "listed":
                 parameter = len(numbers) + len(shown) + 1
-                shown.append(f"CAST(${parameter} AS {kind.type_name}[]) AS {_column(n)}")
+                shown.append(f"${parameter} AS {_column(n)}")
         return f"SELECT {', '.join(shown) or 'NULL'}"
 
     def satisfy(

@@ -18,6 +18,7 @@ from dpsql.engine.synthesis_catalogue import (
     INDEXES,
     foreign_code,
 )
+from dpsql.errors import NotAnswerable
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.assembling import Base
@@ -274,6 +275,16 @@ class _Reader:
         return bool(granted[0][0])
 
 
+# with the rights of who writes, so that neither a view nor a policy runs what its owner wrote
+_PUBLIC = """
+select case when to_regclass($1) is null then 'there is none'
+  when exists (select from pg_class as c where c.oid = to_regclass($1)
+                and c.relkind not in ('r', 'p')) then 'it is no table'
+  when dp.own_problem(to_regclass($1)) is not null then dp.own_problem(to_regclass($1)) end
+  as problem
+"""
+
+
 def _names(columns: Sequence[str]) -> str:
     return ", ".join(quote_identifier(column) for column in columns)
 
@@ -294,11 +305,20 @@ def public_rows(
     key = next((u.columns for u in table.uniques if u.primary), None)
     if key is None:
         key = table.uniques[0].columns if table.uniques else tuple(columns)
+    # by the types' output functions: casts to text could be code of their owners
     shown = ", ".join(
-        f"array_agg(t.{quote_identifier(c)}::text ORDER BY {_places(key)}) AS c{n}"
-        for n, c in enumerate(columns)
+        f"array_agg(CASE WHEN t.{c} IS NOT NULL THEN format('%s', t.{c}) END"
+        f" ORDER BY {_places(key)}) AS c{n}"
+        for n, c in enumerate(map(quote_identifier, columns))
     )
     name = f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
+    problem = services.database.execute(_PUBLIC, [("text", name)])[0][0]
+    if problem:
+        raise NotAnswerable(
+            f"the public table {table.shown} is not what it was",
+            detail=f"Now {problem}; whoever made that could have code run with your rights.",
+            hint="Drop the copy with dp.drop_synthesis and measure again.",
+        )
     row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {name} AS t")[0]
     return {column: tuple(texts or ()) for column, texts in zip(columns, row, strict=True)}
 

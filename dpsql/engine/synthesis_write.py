@@ -12,6 +12,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.synthesis_catalogue import require_types_of
 from dpsql.engine.synthesis_rows import write
 from dpsql.engine.synthesis_tables import (
     TableDetails,
@@ -91,6 +92,7 @@ def step(job: int, services: Services, kept: MutableMapping[str, Kept], tell: bo
     if found.state == "measured":
         begin(found, services)
         return True
+    _require_own(found, services)
     if found.state == "writing":
         _write_next(found, services, kept, tell)
         return True
@@ -119,6 +121,44 @@ def _read(job: int, services: Services) -> Job:
         epsilon=str(row[8]),
         delta=str(row[9]),
     )
+
+
+def _require_own(job: Job, services: Services) -> None:
+    """Refuse to go on in tables that are not those that were made.
+
+    The owner of the target schema may drop what is in it, and a table of his by the same name could
+    have triggers, which would run with the caller's rights.
+
+    Raises
+    ------
+    NotAnswerable
+    """
+    own = [d.name for d, p in zip(job.details, job.plan.tables, strict=True) if not p.table.public]
+    database = services.database
+    if not _others(job, services):
+        database.execute(f"LOCK TABLE {', '.join(own)} IN ACCESS SHARE MODE")  # stays as it is
+    if others := _others(job, services):
+        raise NotAnswerable(
+            "the synthetic tables were dropped, or replaced by others",
+            detail=f"There are no tables of yours any more by the names {', '.join(others)}.",
+            hint="Drop the rest with dp.drop_synthesis and call dp.synthesize again: what was"
+            " measured is not paid twice.",
+        )
+    # a cast or a CHECK of a domain may have come since they were made
+    for details, planned in zip(job.details, job.plan.tables, strict=True):
+        if not planned.table.public:
+            ((oid,),) = database.execute(
+                "select to_regclass($1)::oid::int8 as oid", [("text", details.name)]
+            )
+            require_types_of(int(str(oid)), planned, services)
+
+
+def _others(job: Job, services: Services) -> list[str]:
+    rows = services.database.execute(
+        "select t.place from dp.synthesis_tables($1) as t where not t.own",
+        [("int8", job.number)],
+    )
+    return [job.details[int(str(place))].name for (place,) in rows]
 
 
 def begin(job: Job, services: Services) -> None:

@@ -253,7 +253,7 @@ def synthesize(
     from dpsql.engine.synthesize import Wish, synthesize
 
     services = session.services(plpy)
-    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
+    role, settings = read_settings.read(services.database, capped=False)  # type: ignore[arg-type]
     wish = Wish(
         _text(target, "target"),
         tuple(int(_text(oid, "relations")) for oid in _text(relations, "relations")),

@@ -138,14 +138,23 @@ set search_path = pg_catalog, pg_temp
 as $$ select s.payload from dp.synthesis as s where s.id = (dp.own_synthesis(job)).id $$;
 comment on function dp.synthesis_payload(bigint) is 'internal: what a synthesis of the caller measured';
 
--- Internal: how far the tables of the caller's synthesis are.  Security definer on purpose, as below.
+-- Internal: how far the tables of the caller's synthesis are, and whether what has their names is what was
+-- made and still the maker's; in a restored database by their names.  Security definer on purpose, as below.
 create or replace function dp.synthesis_tables(job bigint)
-returns table (place integer, rows bigint, written bigint)
+returns table (place integer, rows bigint, written bigint, own boolean)
 language sql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select t.place, t.rows, t.written from dp.synthesis_table as t
-     where t.synthesis = (dp.own_synthesis(job)).id order by t.place
+    select t.place, t.rows, t.written,
+           exists (select from pg_class as c
+                     join pg_roles as r on r.oid = c.relowner
+                    where c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))
+                      and c.relkind = 'r' and r.rolname = s.role_name
+                      and (c.oid = t.relation
+                           or s.incarnation <> (select i.token from dp.ledger_incarnation as i)))
+      from dp.own_synthesis(job) as s
+      join dp.synthesis_table as t on t.synthesis = s.id
+     order by t.place
 $$;
 comment on function dp.synthesis_tables(bigint) is 'internal: progress of a synthesis';
 

@@ -1,0 +1,290 @@
+"""What one neighbour changes of everything that a synthesis perturbs.
+
+On random schemas and rows, through the product's own statements, every privacy unit is deleted with
+all its rows (by ON DELETE CASCADE, which is what belonging to a unit means), or every row where
+single rows are protected.  Each exact vector may change in L1 by no more than the noise that is
+drawn for it is made for: rows of tables, rows joined across references, histograms of degrees where
+the unit is the parent, takes parents with it, adds links to protected parents that stay or to
+public ones (PRIVACY.md sections 1, 5 and 8).  Rows that belong to nobody change nothing.  Units
+that others refer to by keys that lead to no unit cannot be missing, so they stay.
+
+Nothing but the cases is random: the inequalities hold for every seed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsql.engine import release_measure, synthesize
+from dpsql.engine.request import Settings
+from dpsql.engine.synthesis_measure import Measuring, Task
+from dpsql.engine.synthesis_parts import DegreePart, LinkPart, TablePart
+from dpsql.engine.synthesis_schema import read_schema
+from dpsql.engine.synthesis_units import units_of
+from dpsql.statistics import degrees, tabulation
+from dpsql.synthesis import links
+from dpsql.synthesis.planning import planned
+from tests.server.copying import oids, reader, services_of
+
+pytestmark = pytest.mark.server
+
+CASES = 8
+UNITS = range(1, 6)
+#: Orders of this unit are referred to by others, who do not belong to it.
+STAYS = 5
+TABLES = ("u", "o", "l", "n", "d", "e")
+#: ``{null}``: whether orders can belong to nobody.
+SCHEMA = """
+create table public.place (p_id int primary key, p_big boolean not null);
+create table public.u (u_id int primary key, u_kind text not null, u_place int references public.place);
+create table public.o (o_id int primary key, o_u int {null} references public.u on delete cascade,
+  o_kind boolean not null, o_place int references public.place);
+create table public.l (l_o int not null references public.o on delete cascade, l_flag boolean,
+  l_to int references public.o, l_at int not null references public.place);
+create table public.n (n_u int not null references public.u on delete cascade);
+create table public.d (d_u int not null references public.u on delete cascade, d_no int,
+  d_flag boolean not null, primary key (d_u, d_no));
+create table public.e (e_u int not null, e_no int not null, e_flag boolean not null,
+  foreign key (e_u, e_no) references public.d on delete cascade);
+create table public.r (r_id int primary key, r_kind boolean, r_place int references public.place,
+  r_boss int references public.r on delete cascade);
+insert into public.place select i, i % 2 = 0 from generate_series(1, 4) i;
+"""
+DECLARED = """
+select dp.declare_public('public.place');
+select dp.link('public.l', 'public.o', array['l_to'], follow => false);
+select dp.link('public.o', 'public.u', array['o_u'], nulls => 'excluded');
+select dp.protect('public.u', privacy_unit => 'u_id');
+select dp.set_domain('public.u', 'u_kind', array['a', 'b']);
+select dp.protect('public.r');
+"""
+
+
+def filled(random_: random.Random, nobody: bool) -> str:
+    """Write rows: the first unit has more of everything than any bound, others at random."""
+    lines = []
+
+    def insert(table: str, *values: object) -> None:
+        shown = ", ".join("null" if v is None else repr(v) for v in values)
+        lines.append(f"insert into public.{table} values ({shown})")
+
+    def many(unit: int) -> int:
+        return 6 if unit == 1 else random_.randrange(4)
+
+    def place() -> int | None:
+        return random_.choice([1, 2, 3, 4, None])
+
+    orders: list[tuple[int, int | None]] = []
+    for unit in UNITS:
+        insert("u", unit, random_.choice("ab"), place())
+        for _ in range(max(many(unit), unit == STAYS)):
+            orders.append((len(orders) + 1, unit))
+    if nobody:
+        orders += [(len(orders) + 1 + i, None) for i in range(3)]
+    for order, unit in orders:
+        insert("o", order, unit, random_.random() < 0.5, place())
+    of_staying = [order for order, unit in orders if unit == STAYS]
+    for order, unit in orders:
+        for _ in range(random_.randrange(4) + (unit == 1)):
+            to = random_.choice([*of_staying, None])
+            insert("l", order, random_.choice([True, False, None]), to, random_.randint(1, 4))
+    for unit in UNITS:
+        for _ in range(many(unit)):
+            insert("n", unit)
+        for number in range(many(unit)):
+            insert("d", unit, number, random_.random() < 0.5)
+            for _ in range(1 + random_.randrange(3)):
+                insert("e", unit, number, random_.random() < 0.5)
+    for row in range(1, 9):
+        boss = random_.choice([None, *range(1, row)])
+        insert("r", row, random_.choice([True, False, None]), place(), boss)
+    return ";\n".join(lines)
+
+
+class Silent:
+    """Noise that is none, and what it would have been for."""
+
+    def __init__(self) -> None:
+        self.variances: list[Fraction] = []
+
+    def gaussians(self, variance: Fraction, count: int, tick: Any = None) -> Iterator[Any]:
+        self.variances.append(variance)
+        yield np.zeros(count, dtype=np.int64)
+
+
+class Case:
+    """A schema with rows, and the tasks of its copies: one over units, one row by row."""
+
+    def __init__(self, database: Any, random_: random.Random) -> None:
+        nobody = random_.random() < 0.5
+        database.sql(SCHEMA.format(null="" if nobody else "not null"))
+        database.sql(filled(random_, nobody))
+        with database.connect() as owner:
+            for statement in DECLARED.strip().split("\n"):
+                owner.execute(statement)
+        self.session = reader(database)
+        self.services = services_of(self.session)
+        self.silent = self.services.noise = Silent()
+        d_max = {table: random_.randint(1, 3) for table in TABLES}
+        self.tasks = {"unit": self._task(TABLES, d_max), "row": self._task(("r",), {})}
+
+    def _task(self, names: tuple[str, ...], d_max: dict[str, int]) -> Any:
+        listed = tuple(oids(self.session, *(f"public.{name}" for name in names)))
+        wish = synthesize.Wish("syn", listed, "1", "1e-6", d_max=json.dumps(d_max))
+        plan = planned(read_schema(listed, self.services, bins=wish.bins), placeholders=True)
+        units = units_of([p.table for p in plan.tables], self.services)
+        return synthesize._Task(wish, plan, units, wish.settings(Settings()), self.services)
+
+    def vectors(self, whose: str) -> dict[str, tuple[Any, Fraction]]:
+        """Return what is perturbed, and the square of the L1 change that its noise is made for."""
+        task = self.tasks[whose]
+        given = Task(task.plan, task.parts, task.rho, task.measured, 0)
+        measuring = Measuring(given, self.services, Quiet())
+        found: dict[str, tuple[Any, Fraction]] = {}
+        handed: list[tuple[Any, int]] = []
+
+        def measured(mechanism: Any, counts: Any, *_: Any) -> list[Any]:
+            handed.append((counts, mechanism.budget.rows))
+            return []
+
+        class Learner:
+            def __init__(self, *given: Any, contribution: int, **_: Any) -> None:
+                handed.append((given[3]._counts, contribution))
+
+            def run(self) -> Any:
+                return links.LinkState()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(release_measure, "measure_table", measured)
+            patch.setattr(links, "Learner", Learner)
+            for part in task.parts:
+                name = f"{type(part).__name__} {task.plan.tables[part.place].table.name}"
+                if isinstance(part, TablePart):
+                    measuring._table(part)
+                    exact = given.measured.tables[part.place].measured
+                else:
+                    name += f" {part.reference}"
+                    link = next(
+                        x
+                        for x in given.measured.links
+                        if (x.place, x.reference) == (part.place, part.reference)
+                    )
+                    if isinstance(part, DegreePart):
+                        name += " whole" if part.whole else " links"
+                        measuring._degrees(part, link)
+                        exact = [link.histogram]
+                    else:
+                        measuring._learning(part, link)(None)
+                if handed:
+                    counts, rows = handed.pop()
+                    found[name] = self._all(part, counts), Fraction(rows * rows)
+                else:
+                    (variance,) = self.silent.variances
+                    found[name] = exact[0], 2 * task.rho * part.share * variance
+                self.silent.variances.clear()
+        assert len(found) == len(task.parts)
+        return found
+
+    def _all(self, part: TablePart | LinkPart, counts: Any) -> Any:
+        return counts.marginal(range(len(part.counted.axes)))
+
+    def without(self, condition: str, whose: str) -> dict[str, tuple[Any, Fraction]]:
+        """Return the vectors of a neighbour."""
+        self.session.execute("begin")
+        try:
+            self.session.execute("reset role")
+            self.session.execute(f"delete from public.{condition}")
+            self.session.execute("set role dp_executor")
+            return self.vectors(whose)
+        finally:
+            self.session.execute("rollback")
+
+    def neighbours(self) -> Iterator[tuple[str, str]]:
+        """List whose copies, and what neighbours lack."""
+        yield from (("unit", f"u where u_id = {u}") for u in UNITS if u != STAYS)
+        for (row,) in self.session.execute(
+            "select r_id from public.r as r"
+            " where not exists (select from public.r as x where x.r_boss = r.r_id)"
+        ).fetchall():
+            yield "row", f"r where r_id = {row}"
+
+
+class Quiet:
+    """Takes what a command tells."""
+
+    def budget(self, *args: object, **named: object) -> None:
+        pass
+
+
+def changes(case: Case) -> dict[str, tuple[int, Fraction]]:
+    """Return the largest changes in L1, and the squares of what is allowed."""
+    known = {whose: case.vectors(whose) for whose in case.tasks}
+    worst: dict[str, tuple[int, Fraction]] = {}
+    for whose, lacking in case.neighbours():
+        for name, (vector, allowed) in case.without(lacking, whose).items():
+            before, noise = known[whose][name]
+            assert noise == allowed  # what noise is made for is no function of rows
+            moved = int(abs(np.asarray(before) - np.asarray(vector)).sum())
+            worst[name] = max(worst.get(name, (0, allowed)), (moved, allowed))
+    return worst
+
+
+def test_neighbours_change_no_more_than_noise_hides(server: Any) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201
+    random_ = random.Random(seed)
+    for _ in range(CASES):
+        database = server.create_database()
+        case = Case(database, random_)
+        worst = changes(case)
+        for name, (moved, allowed) in worst.items():
+            assert moved**2 <= allowed, (name, moved, allowed, worst)
+        # the first unit has more than counts of all that a unit can have several of
+        for name, (moved, allowed) in worst.items():
+            if name.split()[0] == "TablePart" or name.split()[-1] == "whole":
+                assert moved**2 == int(allowed), (name, moved, allowed)
+        empty = case.without("o where o_u is null", "unit")
+        for name, (vector, _) in case.vectors("unit").items():
+            assert np.array_equal(vector, empty[name][0]), name
+        server.drop_database(database)
+
+
+def _one_change_a_link(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(degrees, "sensitivity", lambda query, bound, whole: bound)
+
+
+def _rows_not_cut(patch: pytest.MonkeyPatch) -> None:
+    right = tabulation.bounded
+    for module in (tabulation, degrees):
+        patch.setattr(module, "bounded", lambda answer, query, rows: right(answer, query, 99))
+
+
+def _parents_not_cut(patch: pytest.MonkeyPatch) -> None:
+    right = degrees._first_parents
+    patch.setattr(degrees, "_first_parents", lambda answer, query, bound: right(answer, query, 99))
+
+
+MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    _one_change_a_link: "links",
+    _rows_not_cut: "TablePart",
+    _parents_not_cut: "whole",
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_are_found(
+    server: Any, mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = server.create_database()
+    case = Case(database, random.Random(7))
+    mutant(monkeypatch)
+    found = [name for name, (moved, allowed) in changes(case).items() if moved**2 > allowed]
+    server.drop_database(database)
+    assert any(MUTANTS[mutant] in name for name in found), found

@@ -1,0 +1,148 @@
+"""Who writes a synthetic copy runs no code of others: swapped tables, casts, foreign schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from synthesising import read_plan, rows, store, write, writer
+
+SWAP = """
+create table public.person (p_id int primary key, p_kind text not null);
+grant select on public.person to alice;
+grant dp_analyst to alice;
+create schema trap authorization mallory;
+grant usage, create on schema trap to alice;
+create schema mallory authorization mallory;
+grant usage on schema mallory to alice;
+"""
+TRAP = [
+    "create table mallory.heard (who text)",
+    "grant insert on mallory.heard to public",
+    "create function mallory.listen() returns trigger language plpgsql as"
+    " $$ begin insert into mallory.heard values (current_user); return new; end $$",
+    "drop table trap.person",
+    "create table trap.person (p_id int, p_kind text)",
+    "create trigger listens before insert on trap.person for each row execute function mallory.listen()",
+    "grant all on trap.person to alice",
+]
+
+
+def heard(database: Any) -> list[str]:
+    return [who for (who,) in database.sql("select who from mallory.heard")]
+
+
+def test_a_table_that_was_swapped_is_not_written(database: Any) -> None:
+    """The owner of the target schema may drop what is in it, and make something else of that name."""
+    database.sql(SWAP)
+    plan = read_plan(database.connect(), ["public.person"], {"public.person": ["p_kind"]})
+    job = store(database, "alice", "trap", plan, [rows(20, [["a", "b"]])])
+    session = writer(database, "alice")
+    assert session.execute("select dp.synthesis_step(%s)", (job,)).fetchone() == (True,)
+    with database.connect(user="mallory") as mallory:
+        for statement in TRAP:
+            mallory.execute(statement)
+    with pytest.raises(psycopg.Error) as caught:
+        write(session, job)
+    assert "dropped, or replaced by others" in str(caught.value)
+    assert heard(database) == []
+
+
+CASTS = """
+grant dp_analyst to alice;
+create schema mallory authorization mallory;
+grant usage on schema mallory to alice;
+grant create on database {database} to alice;
+"""
+TYPED = [
+    "create table mallory.heard (who text)",
+    "grant insert on mallory.heard to public",
+    "create type mallory.en as enum ('x', 'y')",
+    "create table mallory.kind (k mallory.en primary key)",
+    "insert into mallory.kind values ('x'), ('y')",
+    "grant select, references on mallory.kind to alice",
+    "create table mallory.person (p_id int primary key, p_kind mallory.en not null references mallory.kind)",
+]
+VIEW = [
+    "alter table mallory.kind rename to other",
+    "create function mallory.tell(mallory.en) returns mallory.en language plpgsql as $$ begin"
+    " insert into mallory.heard values (current_user); return $1; end $$",
+    "create view mallory.kind as select mallory.tell(k) as k from mallory.other",
+    "grant select on mallory.kind, mallory.other to alice",
+]
+CAST_BODIES = {
+    "text as mallory.en": (
+        "text",
+        "mallory.en",
+        "case $1 when 'x' then 'x'::mallory.en else 'y'::mallory.en end",
+    ),
+    "mallory.en as text": ("mallory.en", "text", "case when $1 = 'x' then 'x' else 'y' end"),
+}
+
+
+@pytest.mark.parametrize("way", CAST_BODIES)
+def test_casts_of_others_are_not_run(database: Any, way: str) -> None:
+    database.sql(CASTS.format(database=database.name))
+    with database.connect(user="mallory") as mallory:
+        for statement in TYPED:
+            mallory.execute(statement)
+    plan = read_plan(
+        database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
+    )
+    job = store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+    session = writer(database, "alice")
+    session.execute("select dp.synthesis_step(%s)", (job,))
+    source, target, body = CAST_BODIES[way]
+    with database.connect(user="mallory") as mallory:
+        mallory.execute(
+            f"create function mallory.f({source}) returns {target} language plpgsql as $$ begin"
+            f" insert into mallory.heard values (current_user); return {body}; end $$"
+        )
+        mallory.execute(f"create cast ({way}) with function mallory.f({source})")
+    with pytest.raises(psycopg.Error) as caught:
+        write(session, job)
+    assert "runs code of another role" in str(caught.value)
+    assert heard(database) == []
+
+
+def test_values_are_read_by_their_types_not_by_casts(database: Any) -> None:
+    """Even the caller's own cast takes no part: what is written is what the type says."""
+    database.sql(CASTS.format(database=database.name))
+    with database.connect(user="mallory") as mallory:
+        for statement in TYPED:
+            mallory.execute(statement)
+    plan = read_plan(
+        database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
+    )
+    job = store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+    for source, target, body in CAST_BODIES.values():
+        name = f"public.f_{source.rpartition('.')[2]}"
+        database.sql(
+            f"create function {name}({source}) returns {target} language plpgsql as $$ begin"
+            f" insert into mallory.heard values (current_user); return {body}; end $$"
+        )
+        database.sql(f"create cast ({source} as {target}) with function {name}({source})")
+    write(writer(database, "alice"), job)
+    assert heard(database) == []
+    assert database.sql("select count(*) from syn.person") == [(20,)]
+
+
+def test_a_view_in_place_of_a_public_table_is_not_read(database: Any) -> None:
+    """It would run its owner's functions with the rights of who writes."""
+    database.sql(CASTS.format(database=database.name))
+    with database.connect(user="mallory") as mallory:
+        for statement in TYPED:
+            mallory.execute(statement)
+        plan = read_plan(
+            database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
+        )
+        job = store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+        session = writer(database, "alice")
+        session.execute("select dp.synthesis_step(%s)", (job,))
+        for statement in VIEW:
+            mallory.execute(statement)
+    with pytest.raises(psycopg.Error) as caught:
+        write(session, job)
+    assert "is not what it was" in str(caught.value)
+    assert heard(database) == []
