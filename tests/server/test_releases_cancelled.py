@@ -137,3 +137,55 @@ def test_a_session_that_is_terminated_ends_selecting_soon(wide: Any) -> None:
     assert victim.error is not None
     assert victim.error.sqlstate == "57P01"
     assert spent(wide) == before
+
+
+#: Counts what is selected, in the session itself.
+COUNTING = """
+do language plpython3u $body$
+import dpsql.workload.candidates as c
+make = c.make
+def counted(name, *given, **more):
+    found = make(name, *given, **more)
+    c.counted += 1
+    return found
+c.make, c.counted = counted, 0
+$body$"""
+TOLD = """
+do language plpython3u $body$
+import dpsql.workload.candidates as c
+plpy.notice(f"selected {c.counted}")
+$body$"""
+
+
+def test_a_release_after_its_plan_selects_nothing_anew(wide: Any) -> None:
+    query = "select s_place, dp.prefix(s_day), dp_count(*) from sale group by 1, 2"
+    told: list[str] = []
+
+    def selected(session: Any) -> int:
+        told.clear()
+        session.execute(TOLD)
+        return int(str(told[-1]).removeprefix("selected "))
+
+    with wide.connect() as session:
+        session.execute("select * from dp.explain('select dp_count(*) from sale')")  # imports
+        session.execute(COUNTING)
+        session.add_notice_handler(lambda n: told.append(str(n.message_primary)))
+        plan = f"select mechanism, rmse from dp.plan_release($${query}$$, 1, 1e-9) where chosen"
+        planned = session.execute(plan).fetchone()
+        first = selected(session)
+        assert first > 1
+        assert session.execute(plan).fetchone() == planned
+        session.execute(f"select dp.release('planned', $${query}$$, 1, 1e-9)")
+        assert selected(session) == first
+        released = "select mechanism from dp.releases where name = 'planned'"
+        assert session.execute(released).fetchone() == planned[:1]
+        # a budget that is another one needs another strategy
+        session.execute(f"select dp.release('more', $${query}$$, 2, 1e-9)")
+        assert selected(session) > first
+        session.execute("select dp.drop_release('planned'), dp.drop_release('more')")
+    # a session that planned nothing finds the same strategy, and what it measured
+    with wide.connect() as session:
+        before = spent(wide, "postgres")
+        session.execute(f"select dp.release('again', $${query}$$, 1, 1e-9)")
+        assert spent(wide, "postgres") == before
+        session.execute("select dp.drop_release('again')")
