@@ -235,6 +235,7 @@ def best_factor(
     identity = _identity(gram)
     n = len(gram)
     many = n > MOST_OPTIMISED
+    tick()
     if many and (n > MOST_PAIRED or SinglePair.of(gram, tick) is None):
         found = _tree(gram, order, tick)
     elif order == 2:
@@ -279,7 +280,11 @@ def _tree_of(n: int, order: Order, tick: Callable[[], None]) -> tuple[Floats, Fl
             blocks = np.arange(n) // width
             layers.append((blocks == np.arange(blocks[-1] + 1)[:, None]).astype(np.float64))
             width *= BRANCHES
-        matrix = np.concatenate(layers) / len(layers) ** (1 / order)
+        tick()
+        matrix = np.concatenate(layers)
+        tick()
+        matrix /= len(layers) ** (1 / order)
+        tick()
         inverse = invert(matmul(matrix.T, matrix, tick), tick)
         while len(_TREES) >= MOST_TREES:
             _TREES.pop(next(iter(_TREES)))
