@@ -101,6 +101,7 @@ def choose(
         Those that cannot answer.
     """
     from dpsql.workload.candidates import candidates, quick, worth_trying
+    from dpsql.workload.kept import Kept
 
     released = admitted.released
     work = released.workload
@@ -126,7 +127,12 @@ def choose(
             progress.rounds(done)
 
     found, refused = candidates(
-        work, allowed, services.database.tick, rounds, best=not (every or _named(terms))
+        work,
+        allowed,
+        services.database.tick,
+        rounds,
+        best=not (every or _named(terms)),
+        kept=Kept(services.strategies),
     )
     reasons = [(name, NOISES[b.order], reason(error)) for name, b, error in refused]
     if settings.delta > 0 and all(b.order == 1 for b in allowed):

@@ -19,7 +19,7 @@ class Services:
 
     ``catalog`` is a `dpsql.query.catalog.Catalog` that can also analyse a text and tell the
     fingerprint of relations; ``warn`` shows the caller a message, a detail and a hint, ``note`` a
-    message: public facts.
+    message: public facts.  ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls.
     """
 
     database: Database
@@ -29,3 +29,4 @@ class Services:
     warn: Callable[[str, str, str], None]
     note: Callable[[str], None]
     plans: dict[Any, Prepared] = field(default_factory=dict)
+    strategies: dict[bytes, Any] = field(default_factory=dict)

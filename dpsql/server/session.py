@@ -1,4 +1,4 @@
-"""What one backend keeps between calls: plans and the ledger's connection; no answers.
+"""What one backend keeps between calls: plans, strategies and the ledger's connection; no answers.
 
 ``GD`` survives ``SET ROLE``, ``ROLLBACK`` and ``DISCARD ALL``, so nothing here may depend on
 who asked (STYLE.md 5.4).
@@ -35,6 +35,8 @@ class Session:
     database: SpiDatabase | None = None
     # what one synthesis writes, which follows from its catalogue entry and is looked up by that
     syntheses: dict[str, Any] = field(default_factory=dict)
+    # strategies of releases: functions of public facts
+    strategies: dict[bytes, Any] = field(default_factory=dict)
 
     def services(self, plpy: Any) -> Services:
         """Wire the ports for one call."""
@@ -50,6 +52,7 @@ class Session:
             warn=database.warn,
             note=database.note,
             plans=self.plans,
+            strategies=self.strategies,
         )
 
     def in_snapshot(self, work: Callable[[], Any]) -> Any:

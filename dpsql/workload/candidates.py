@@ -9,10 +9,12 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from dpsql.errors import InvalidParameter
+from dpsql.workload.kept import Kept
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import Identity, Order, Total
 from dpsql.workload.mechanism import Budget, Mechanism, mask_of_product, noise_for, variance
@@ -144,6 +146,7 @@ def candidates(
     names: Callable[[Order], Iterable[str]] = lambda _: DATA_INDEPENDENT,
     *,
     best: bool = False,
+    kept: Kept | None = None,
 ) -> tuple[list[Mechanism], list[tuple[str, Budget, InvalidParameter]]]:
     """Select the strategies of all mechanisms, and tell why others cannot answer.
 
@@ -160,6 +163,8 @@ def candidates(
     best : bool
         Only the best one counts: what cannot be better than what was found, by `SLACK`, is left
         out.
+    kept : Kept, optional
+        Strategies that were selected before.
 
     Returns
     -------
@@ -171,6 +176,7 @@ def candidates(
     found: list[Mechanism] = []
     refused = []
     known = Known()
+    kept = Kept() if kept is None else kept
     bounds = {budget: _least(workload, budget) if best else 0.0 for budget in budgets}
     # the noise whose bound is the lowest may spare the other one
     for budget in sorted(bounds, key=bounds.__getitem__):
@@ -180,7 +186,8 @@ def candidates(
             if best and reached <= bounds[budget] * (1 + SLACK) and name in DATA_INDEPENDENT:
                 continue
             try:
-                found.append(_selected(name, workload, budget, tick, known))
+                find = partial(_selected, name, workload, budget, tick, Known(known))
+                found.append(kept.mechanism(name, workload, budget, tick, find))
                 bounds[budget] = max(bounds[budget], found[-1].bound)
             except InvalidParameter as error:
                 refused.append((name, budget, error))

@@ -26,7 +26,7 @@ from dpsql.workload.eigen_weights import GAP, ITERATIONS, QueryWeights, query_we
 from dpsql.workload.kronecker import Kronecker, dense_product
 from dpsql.workload.matrix import MOST_ENTRIES, RANK_TOLERANCE, Dense, Floats, refuse_entries
 from dpsql.workload.single_pair import SinglePair
-from dpsql.workload.stepwise import Tick, cholesky, eigh, matmul
+from dpsql.workload.stepwise import Tick, cholesky, eigh, is_symmetric, matmul
 from dpsql.workload.svd_bound import joint_basis
 from dpsql.workload.workload import Workload
 
@@ -185,10 +185,10 @@ def eigen_queries(gram: Floats, tick: Tick = lambda: None) -> EigenQueries:
         When the matrix is no Gram matrix.
     """
     n = len(gram)
-    if gram.shape != (n, n) or not np.isfinite(gram).all() or not np.allclose(gram, gram.T):
+    if gram.shape != (n, n) or not is_symmetric(gram, tick):
         raise InvalidParameter("the Gram matrix of a workload must be square and symmetric")
-    pair = SinglePair.of(gram)
-    values, vectors = eigh(gram, tick) if pair is None else pair.eigh()
+    pair = SinglePair.of(gram, tick)
+    values, vectors = eigh(gram, tick) if pair is None else pair.eigh(tick)
     if values[0] < -math.sqrt(RANK_TOLERANCE) * abs(values[-1]):
         raise InvalidParameter("the Gram matrix of a workload must be positive semi-definite")
     kept = np.flatnonzero(values > RANK_TOLERANCE * max(values[-1], 0))[::-1]

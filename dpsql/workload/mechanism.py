@@ -23,7 +23,7 @@ from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total
 from dpsql.workload.residual_bases import Integers
 from dpsql.workload.residual_planner import largest_of, round_up
 from dpsql.workload.spread import Spread
-from dpsql.workload.stepwise import matmul
+from dpsql.workload.stepwise import by_rows, matmul
 from dpsql.workload.workload import Product, Workload
 
 _EXACT_FLOAT = 1 << 53
@@ -231,8 +231,11 @@ def noise_for(budget: Budget, norm: Fraction, share: Fraction) -> tuple[Fraction
 def largest_column(matrix: Integers, order: Order) -> int:
     """Return the largest L1 norm or squared L2 norm of a column, exactly."""
     small = len(matrix) * largest_of(matrix) ** order < _INT64
-    exact = matrix.astype(np.int64 if small else object)
-    columns = (exact * exact if order == 2 else abs(exact)).sum(axis=0)
+    whole = np.dtype(np.int64 if small else object)
+    columns = np.zeros(matrix.shape[1], dtype=whole)
+    for some in by_rows(matrix):
+        exact = matrix[some].astype(whole)
+        columns += (exact * exact if order == 2 else abs(exact)).sum(axis=0)
     return int(max(columns))
 
 

@@ -44,7 +44,7 @@ from dpsql.workload.opt_kron import Known, opt_kron
 from dpsql.workload.optimal_bases import round_columns
 from dpsql.workload.residual_bases import Integers, subtraction
 from dpsql.workload.spread import Form, Spread
-from dpsql.workload.stepwise import Tick, invert, matmul
+from dpsql.workload.stepwise import Tick, by_rows, invert, matmul
 from dpsql.workload.workload import Product, Workload
 
 #: Bits of the entries of a strategy that was found by optimisation.
@@ -120,6 +120,7 @@ class KroneckerMechanism(Mechanism):
                 require_support(inverse, gram, asked, tick)
             self.matrices[i] = matrix
             self._inverses.append(inverse)
+            tick()
             norm *= largest_column(matrix, budget.order)
             rows *= matrix.shape[0]
         parameter, loss = noise_for(budget, Fraction(norm), Fraction(1))
@@ -255,8 +256,10 @@ def _solve(matrix: Integers, inverse: Floats, values: Floats, axis: int, tick: T
 def inverse_of(matrix: Integers, tick: Tick = lambda: None) -> tuple[Floats, Floats, bool]:
     """Invert the Gram matrix of integers: returns both, and whether it has full rank."""
     exact = matrix.astype(np.float64)
+    tick()
     gram = matmul(exact.T, exact, tick)
     inverse = invert(gram, tick)
+    tick()
     # the trace of a projection is its rank
     return inverse, gram, float(np.vdot(inverse, gram)) > len(gram) - 0.5
 
@@ -337,8 +340,10 @@ def is_whole(factor: QueryMatrix) -> bool:
     if isinstance(factor, Identity | Total) or factor.bounds() is not None:
         return True
     dense = factor.dense()
-    largest = float(np.abs(dense).max())
-    return bool(np.isin(dense, (0.0, largest, -largest)).all())
+    largest = max(float(np.abs(dense[some]).max()) for some in by_rows(dense))
+    return all(
+        ((dense[some] == 0) | (np.abs(dense[some]) == largest)).all() for some in by_rows(dense)
+    )
 
 
 def integers(

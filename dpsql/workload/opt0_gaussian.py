@@ -23,7 +23,7 @@ HDMM's constraint ``diag(X) = 1`` is no loss, since a larger ``X`` is never wors
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,15 @@ import numpy as np
 from dpsql.errors import InvalidParameter
 from dpsql.workload.matrix import Floats
 from dpsql.workload.single_pair import SinglePair
-from dpsql.workload.stepwise import MOST_AT_ONCE, Tick, cholesky, cholesky_inverse, matmul
+from dpsql.workload.stepwise import (
+    MOST_AT_ONCE,
+    Tick,
+    by_rows,
+    cholesky,
+    cholesky_inverse,
+    is_symmetric,
+    matmul,
+)
 
 #: Relative gap between error and lower bound at which the search ends.
 GAP = 1e-4
@@ -117,23 +125,23 @@ def opt0_gaussian(
     """
     n = len(gram)
     tick()
-    if gram.shape != (n, n) or not np.isfinite(gram).all() or not np.allclose(gram, gram.T):
+    if gram.shape != (n, n) or not is_symmetric(gram, tick):
         raise InvalidParameter("the Gram matrix of a workload must be square and symmetric")
     scale = float(np.trace(gram)) / max(n, 1)
     if scale == 0:
         return GaussianStrategy(np.eye(n), 0.0, 0.0, 0)
     tick()
-    found = _Problem.of(gram / scale)
+    found = _Problem.of(gram / scale, tick)
     tick()
     mu = found.beginning(tick)
     best, error, bound, done = np.eye(n), float(n), 0.0, 0
     while done < iterations and error > (1 + gap) * bound:
         tick()
         done += 1
-        point = found.at(mu)
+        point = found.at(mu, tick)
         bound = max(bound, point.bound)
         if point.excess <= 3 * gap or not point.roots.all() or done == iterations:
-            for candidate in _feasible(point.matrix(tick)):
+            for candidate in _feasible(point.matrix(tick), tick):
                 value = _error(candidate, found.workload, tick)
                 if value < error:
                     best, error = candidate, value
@@ -178,7 +186,9 @@ class _Point:
 
     def matrix(self, tick: Tick) -> Floats:
         """Write ``X`` down."""
-        return matmul(self.vectors * self.roots, self.vectors.T, tick)
+        scaled = self.vectors * self.roots
+        tick()
+        return matmul(scaled, self.vectors.T, tick)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,8 +203,8 @@ class _Problem:
     mirrored: bool
 
     @classmethod
-    def of(cls, workload: Floats) -> _Problem:
-        pair = SinglePair.of(workload)
+    def of(cls, workload: Floats, tick: Tick = lambda: None) -> _Problem:
+        pair = SinglePair.of(workload, tick)
         if pair is not None:
             if (np.diff(pair.order) < 0).any():
                 workload = workload[np.ix_(pair.order, pair.order)]
@@ -209,16 +219,18 @@ class _Problem:
         place = np.argsort(self.pair.order)
         return matrix[np.ix_(place, place)]
 
-    def at(self, mu: Floats) -> _Point:
+    def at(self, mu: Floats, tick: Tick) -> _Point:
         """Decompose ``D V D``."""
         if self.mirrored:
             mu = (mu + mu[::-1]) / 2
         d = np.sqrt(mu)
         roots, vectors = self._dense(d) if self.pair is None else self._tridiagonal(d, self.pair)
+        tick()
         total = float(roots.sum())
-        vectors = vectors / d[:, None]
+        vectors /= d[:, None]
+        tick()
         roots = roots * (float(mu.sum()) / total)
-        return _Point(mu, roots, vectors, total**2 / float(mu.sum()), vectors**2 @ roots)
+        return _Point(mu, roots, vectors, total**2 / float(mu.sum()), _diagonal(vectors, roots))
 
     def _dense(self, d: Floats) -> tuple[Floats, Floats]:
         matrix = self.workload * np.outer(d, d)
@@ -249,17 +261,22 @@ class _Problem:
             order = np.argsort(np.diagonal(self.workload), kind="stable")
         some = np.rint(np.linspace(0, n - 1, n // 4)).astype(np.intp)
         tick()
-        coarse = _Problem.of(self.workload[np.ix_(order[some], order[some])])
+        coarse = _Problem.of(self.workload[np.ix_(order[some], order[some])], tick)
         mu = coarse.beginning(tick)
         for _ in range(COARSE_STEPS):
             tick()
-            point = coarse.at(mu)
+            point = coarse.at(mu, tick)
             mu = point.next
             if point.excess < COARSE_GAP:
                 break
         result = np.empty(n)
         result[order] = np.interp(np.arange(n), some, mu)
         return result
+
+
+def _diagonal(vectors: Floats, roots: Floats) -> Floats:
+    """Return that of ``vectors diag(roots) vectors^T``."""
+    return np.concatenate([vectors[some] ** 2 @ roots for some in by_rows(vectors)])
 
 
 def _mirrored_eigh(matrix: Floats) -> tuple[Floats, Floats]:
@@ -273,7 +290,7 @@ def _mirrored_eigh(matrix: Floats) -> tuple[Floats, Floats]:
     return np.concatenate([even, odd]), np.concatenate([upper, lower])
 
 
-def _feasible(root: Floats) -> list[Floats]:
+def _feasible(root: Floats, tick: Tick) -> Iterator[Floats]:
     """Move ``X`` to a diagonal of 1 in two ways.
 
     Columns are shrunk where they are too long, or all alike; the second keeps the row space, which
@@ -282,12 +299,14 @@ def _feasible(root: Floats) -> list[Floats]:
     """
     diagonal = np.diagonal(root)
     shrink = np.sqrt(np.maximum(diagonal, 1))
-    candidates = []
-    for shrunk in (root / np.outer(shrink, shrink), root / max(float(diagonal.max()), 1)):
-        candidate = (1 - IDENTITY) * shrunk
+    ways: tuple[Floats | float, ...] = (shrink, max(float(diagonal.max()), 1) ** 0.5)
+    for lengths in ways:
+        tick()
+        candidate = root * ((1 - IDENTITY) / lengths)
+        tick()
+        candidate /= np.reshape(lengths, (-1, 1))
         np.fill_diagonal(candidate, 1)
-        candidates.append(candidate)
-    return candidates
+        yield candidate
 
 
 def _error(candidate: Floats, workload: Floats, tick: Tick) -> float:

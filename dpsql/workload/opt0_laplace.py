@@ -89,8 +89,11 @@ class PIdentity:
     def gram(self, tick: Tick = lambda: None) -> Floats:
         """Compute ``A^T A = D (I + Theta^T Theta) D``, shape (n, n); ``tick`` may cancel."""
         inner = matmul(self.theta.T, self.theta, tick)
+        tick()
         np.fill_diagonal(inner, np.diagonal(inner) + 1)
-        return np.asarray(inner * np.outer(self.scale, self.scale))
+        inner *= self.scale
+        inner *= self.scale[:, None]
+        return inner
 
 
 def opt0_laplace(
@@ -148,7 +151,7 @@ def opt0_laplace(
         return best
     random = np.random.default_rng(seed)
     scaled = gram / scale
-    pair = SinglePair.of(scaled)
+    pair = SinglePair.of(scaled, tick)
     if near is not None:
         turns = 0
     beginnings = [random.random((rows, n)) * SPREADS[turn % len(SPREADS)] for turn in range(turns)]
@@ -196,7 +199,12 @@ def _refined(gram: Floats, pair: SinglePair, seed: int, tick: Callable[[], None]
     coarse = opt0_laplace(member @ gram @ member.T, seed=seed, restarts=1, tick=tick)
     queries = np.concatenate([np.diag(coarse.scale), coarse.theta * coarse.scale])[:, blocks]
     objective = p_identity_objective(gram, pair)
-    weight = min(BLOCK_WEIGHTS, key=lambda w: objective((queries * w).ravel())[0])
+
+    def error(weight: float) -> float:
+        tick()
+        return objective((queries * weight).ravel())[0]
+
+    weight = min(BLOCK_WEIGHTS, key=error)
     return np.asarray(queries * weight)
 
 
@@ -253,7 +261,9 @@ def _descend(
 
     def ticking(flat: Floats) -> tuple[float, Floats]:
         tick()
-        return objective(flat)
+        found = objective(flat)
+        tick()
+        return found
 
     result = minimize(
         ticking,

@@ -91,10 +91,17 @@ class Known:
 
     For as long as mechanisms of one workload are selected: groups, beginnings and mechanisms face
     the same factors again and again.
+
+    Parameters
+    ----------
+    others : Known, optional
+        What other mechanisms found.  Of these only exactly the same problems are taken, so that a
+        mechanism's strategy does not depend on which others were selected before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, others: Known | None = None) -> None:
         self._found: dict[tuple[bytes, Order, int], Factor] = {}
+        self._exact: dict[tuple[bytes, Order, int], Factor] = others._exact if others else {}
 
     def factor(self, gram: Floats, order: Order, seed: int, find: Callable[[], Factor]) -> Factor:
         """Find the strategy of a problem, or of one that is the same up to a multiple."""
@@ -105,9 +112,12 @@ class Known:
         key = (hashlib.sha256(content.tobytes()).digest(), order, seed)
         found = self._found.get(key)
         if found is None:
-            while len(self._found) >= MOST_KNOWN:
-                self._found.pop(next(iter(self._found)))
-            found = find()
+            exact = (hashlib.sha256(gram.tobytes()).digest(), order, seed)
+            found = self._exact.get(exact) or find()
+            for kept in (self._found, self._exact):
+                while len(kept) >= MOST_KNOWN:
+                    kept.pop(next(iter(kept)))
+            self._exact[exact] = found
             self._found[key] = replace(found, error=found.error / trace, bound=found.bound / trace)
             return found
         return replace(found, error=found.error * trace, bound=found.bound * trace)
@@ -152,6 +162,7 @@ def opt_kron(
     # decided by the queries: what a Gram matrix adds up may be far below the rest of it, and asked
     spans = [span for product in workload.products for span in product.spans()]
     single = [single_query(span.factors[i] for span in spans) for i in range(len(sizes))]
+    tick()
     best: KroneckerStrategy | None = None
     for turn in range(restarts if len(terms) > 1 else 1):
         # the traces of (A_i^T A_i)^+ and the terms' Gram matrices; those of Identity at first
@@ -163,8 +174,10 @@ def opt_kron(
         error = np.inf
         for again in range(rounds):
             for i in range(len(sizes)):
+                tick()
                 others = coefficients * np.delete(traces, i, axis=1).prod(axis=1)
                 gram = _weighted(others, [term.factors[i] for term in terms])
+                tick()
                 near = factors[i].theta if again else None
                 find = partial(best_factor, gram, order, single[i], seed=seed, near=near, tick=tick)
                 if near is None and single[i] is None:
@@ -218,10 +231,12 @@ def best_factor(
     """
     if single is not None:
         return _asked_itself(single, gram)
+    tick()
     identity = _identity(gram)
     n = len(gram)
     many = n > MOST_OPTIMISED
-    if many and (n > MOST_PAIRED or SinglePair.of(gram) is None):
+    tick()
+    if many and (n > MOST_PAIRED or SinglePair.of(gram, tick) is None):
         found = _tree(gram, order, tick)
     elif order == 2:
         gaussian = opt0_gaussian(gram, gap=MANY_GAP if many else GAP, tick=tick)
@@ -265,7 +280,11 @@ def _tree_of(n: int, order: Order, tick: Callable[[], None]) -> tuple[Floats, Fl
             blocks = np.arange(n) // width
             layers.append((blocks == np.arange(blocks[-1] + 1)[:, None]).astype(np.float64))
             width *= BRANCHES
-        matrix = np.concatenate(layers) / len(layers) ** (1 / order)
+        tick()
+        matrix = np.concatenate(layers)
+        tick()
+        matrix /= len(layers) ** (1 / order)
+        tick()
         inverse = invert(matmul(matrix.T, matrix, tick), tick)
         while len(_TREES) >= MOST_TREES:
             _TREES.pop(next(iter(_TREES)))

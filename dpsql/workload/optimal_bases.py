@@ -149,9 +149,14 @@ def round_columns(matrix: Floats, scale: int, tick: Callable[[], None] = lambda:
     tick : callable
         Called before each column; may raise to cancel.
     """
-    exact = np.asfortranarray(matrix * scale)
     tick()
-    result: Integers = np.rint(exact).astype(np.int64)
+    scaled = matrix * scale
+    tick()
+    exact = np.asfortranarray(scaled)
+    tick()
+    scaled = np.rint(exact)
+    tick()
+    result: Integers = scaled.astype(np.int64)
     for column, wanted in zip(result.T, exact.T, strict=True):
         tick()
         room = scale * scale - int(column @ column)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.workload.matrix import Floats
+from dpsql.workload.stepwise import Tick, by_rows
 
 #: Entries may differ from the product of two numbers by this part of the diagonal.
 TOLERANCE = 1e-11
@@ -39,11 +40,11 @@ class SinglePair:
     last: Floats
 
     @classmethod
-    def of(cls, gram: Floats) -> SinglePair | None:
+    def of(cls, gram: Floats, tick: Tick = lambda: None) -> SinglePair | None:
         """Find the two vectors, in linear time but for checking them; None if there are none.
 
         ``V_rj^2 / V_jj`` falls to both sides of a level ``r``, so it is least at an end, and sorts
-        all levels when ``r`` is one.
+        all levels when ``r`` is one.  ``tick`` may raise to cancel.
         """
         diagonal = np.diagonal(gram)
         if len(gram) < 2 or (diagonal <= 0).any():
@@ -60,11 +61,13 @@ class SinglePair:
             return None
         place = np.argsort(order)
         a, b = first[place], last[place]
-        # a_i b_j or a_j b_i, whichever level comes first
-        found = np.minimum(np.outer(a, b), np.outer(b, a))
-        limit = TOLERANCE * np.sqrt(np.outer(diagonal, diagonal))
-        if not (np.abs(found - gram) <= limit).all():
-            return None
+        roots = np.sqrt(diagonal)
+        for some in by_rows(gram):
+            tick()
+            # a_i b_j or a_j b_i, whichever level comes first
+            found = np.minimum(np.outer(a[some], b), np.outer(b[some], a))
+            if not (np.abs(found - gram[some]) <= TOLERANCE * np.outer(roots[some], roots)).all():
+                return None
         pair = cls(order, first, last)
         condition = float(diagonal.sum() * pair.inverse()[0].max())
         return pair if condition <= CONDITION else None
@@ -94,13 +97,16 @@ class SinglePair:
 
         return np.asarray(1 / eigvalsh_tridiagonal(*self.inverse())[::-1])
 
-    def eigh(self) -> tuple[Floats, Floats]:
+    def eigh(self, tick: Tick = lambda: None) -> tuple[Floats, Floats]:
         """Return the eigenvalues, the least first, and eigenvectors as columns."""
         from scipy.linalg import eigh_tridiagonal
 
+        tick()
         values, vectors = eigh_tridiagonal(*self.inverse())
+        tick()
         result = np.empty_like(vectors)
         result[self.order] = vectors[:, ::-1]
+        tick()
         return 1 / values[::-1], result
 
 

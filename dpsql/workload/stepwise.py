@@ -1,26 +1,31 @@
 """Dense linear algebra of some thousand cells in steps, between which it can be cancelled.
 
 One call of LAPACK for 4,096 cells runs up to a quarter of a minute and hears nothing.  Here the
-same is done by panels, in about the same time, with a call of ``tick`` at least every half second
-or so.  Small matrices go to numpy as they are.
+same is done by panels, in about the same time, with a call of ``tick`` every few tenths of a
+second.  Small matrices go to numpy as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.workload.matrix import RANK_TOLERANCE, Floats, gram_pinv
 
-#: Multiplications between two ticks: some tenths of a second.
-_WORK = 4e9
+#: Multiplications between two ticks: one or two tenths of a second.
+_WORK = 1.5e9
 #: Rows of the largest matrix whose eigenvectors numpy finds, in half a second.
 MOST_AT_ONCE = 1100
 #: Rows of the blocks of a Cholesky factor and of an inverse.
 BLOCK = 512
 #: Columns of a panel: those whose reflections are applied to the rest together.
 PANEL = 64
+
+#: Entries that are looked at between two ticks: some hundredths of a second.
+ENTRIES = 1 << 21
 
 Tick = Callable[[], None]
 
@@ -35,6 +40,23 @@ def matmul(left: Floats, right: Floats, tick: Tick) -> Floats:
         tick()
         np.matmul(left[start : start + rows], right, out=result[start : start + rows])
     return result
+
+
+def by_rows(matrix: NDArray[Any]) -> Iterator[slice]:
+    """Yield blocks of rows, between which a look at all entries can be cancelled."""
+    rows = max(1, ENTRIES // max(1, matrix.shape[1]))
+    for start in range(0, len(matrix), rows):
+        yield slice(start, start + rows)
+
+
+def is_symmetric(matrix: Floats, tick: Tick) -> bool:
+    """Tell whether a square matrix is finite and symmetric, up to rounding (`numpy.allclose`)."""
+    for some in by_rows(matrix):
+        tick()
+        rows = matrix[some]
+        if not (np.isfinite(rows).all() and np.allclose(rows, matrix[:, some].T)):
+            return False
+    return True
 
 
 def eigh(matrix: Floats, tick: Tick) -> tuple[Floats, Floats]:
@@ -76,9 +98,10 @@ def cholesky(matrix: Floats, tick: Tick) -> Floats:
         return np.asarray(np.linalg.cholesky(matrix))
     from scipy.linalg import solve_triangular
 
-    factor = np.tril(matrix)
+    factor = np.tril(matrix)  # above the diagonal all stays 0
     for start in range(0, n, BLOCK):
         end = min(start + BLOCK, n)
+        tick()
         own = np.linalg.cholesky(factor[start:end, start:end])
         factor[start:end, start:end] = own
         if end == n:
@@ -90,7 +113,8 @@ def cholesky(matrix: Floats, tick: Tick) -> Floats:
             tick()
             right = min(left + BLOCK, n)
             factor[left:, left:right] -= below[left - end :] @ below[left - end : right - end].T
-    return np.tril(factor)
+    tick()
+    return factor
 
 
 def cholesky_inverse(factor: Floats, tick: Tick) -> Floats:
@@ -108,12 +132,13 @@ def cholesky_inverse(factor: Floats, tick: Tick) -> Floats:
         )
         half[start:end, start:end] = own
         if start:
-            half[start:end, :start] = -own @ (factor[start:end, :start] @ half[:start, :start])
+            inner = matmul(factor[start:end, :start], half[:start, :start], tick)
+            half[start:end, :start] = -matmul(own, inner, tick)
     result: Floats = np.empty((n, n))
     for start in starts:
         tick()
         end = min(start + BLOCK, n)
-        rows = half[start:, start:end].T @ half[start:, :end]
+        rows = matmul(half[start:, start:end].T, half[start:, :end], tick)
         result[start:end, :end] = rows
         result[:end, start:end] = rows.T
     return result
@@ -130,7 +155,10 @@ def invert(gram: Floats, tick: Tick = lambda: None) -> Floats:
         factor = cholesky(gram, tick)
     except np.linalg.LinAlgError:
         return pinv(gram, tick)
-    condition, failed = dpocon(factor, float(np.abs(gram).sum(axis=0).max()), uplo="L")
+    norm = max((float(np.abs(gram[some]).sum(axis=1).max()) for some in by_rows(gram)), default=0)
+    tick()
+    condition, failed = dpocon(factor, norm, uplo="L")
+    tick()
     if failed == 0 and condition > RANK_TOLERANCE:
         return cholesky_inverse(factor, tick)
     return pinv(gram, tick)

@@ -310,7 +310,9 @@ class Workload:
         ``inverse`` is ``G^+`` where that is known; ``tick`` may raise to cancel.
         """
         inverse, own = gram_pinv(gram) if inverse is None else inverse, self.gram()
+        tick()
         self._refuse_unsupported(_trace_of_product(matmul(inverse, gram, tick), own))
+        tick()
         return _trace_of_product(inverse, own)
 
     def _refuse_unsupported(self, supported: float) -> None:

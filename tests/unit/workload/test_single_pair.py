@@ -96,7 +96,7 @@ def test_opt0_for_gaussian_noise_is_the_same(
 ) -> None:
     gram = matrix.gram()
     quick = opt0_gaussian(gram, gap=1e-6)
-    monkeypatch.setattr(gaussian.SinglePair, "of", lambda _: None)
+    monkeypatch.setattr(gaussian.SinglePair, "of", lambda *_: None)
     slow = opt0_gaussian(gram, gap=1e-6)
     assert quick.error == pytest.approx(slow.error, rel=2e-6)
     assert quick.bound == pytest.approx(slow.bound, rel=2e-6)

@@ -131,3 +131,31 @@ def test_factors_and_inverses_are_cancelled_between_blocks(
 
         with pytest.raises(Cancelled):
             invert(matrix, tick)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 50])
+def test_rows_come_once_each_in_order(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepwise, "ENTRIES", 20)
+    rows = np.arange(n)
+    blocks = [rows[some] for some in stepwise.by_rows(np.zeros((n, 6)))]
+    assert all(1 <= len(block) <= 3 for block in blocks)
+    assert np.array_equal(np.concatenate([rows[:0], *blocks]), rows)
+
+
+def test_symmetric_is_what_numpy_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepwise, "ENTRIES", 20)
+    matrix = gram("full", 12, 3)
+    assert stepwise.is_symmetric(matrix, silent)
+    for place in ((0, 11), (11, 0), (5, 6)):
+        for value in (np.nan, np.inf, matrix[place] * 1.1 + 1):
+            changed = matrix.copy()
+            changed[place] = value
+            assert not stepwise.is_symmetric(changed, silent)
+    changed = matrix * (1 + 1e-9 * np.tri(12))
+    assert stepwise.is_symmetric(changed, silent) == np.allclose(changed, changed.T)
+    with pytest.raises(Cancelled):
+        stepwise.is_symmetric(matrix, cancel)
+
+
+def cancel() -> None:
+    raise Cancelled
