@@ -39,7 +39,7 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp(
   (select i.token from dp.ledger_incarnation as i))
 """
 _OWN = """
-select r.question, r.terms::text as terms, r.epsilon::text as epsilon,
+select r.name::text as name, r.question, r.terms::text as terms, r.epsilon::text as epsilon,
   r.delta::text as delta, r.rho::text as rho, r.rho_delta::text as rho_delta, r.mechanism, r.noise,
   r.spend::text as spend, dp.release_readers(r) as readers, dp.made_release(r) as made,
   dp.owns_release(r) as owns
@@ -91,8 +91,8 @@ def refresh(
 
     For the role that released it: its statement is read again, with the caller's rights.
     """
-    name = _own(name, services)
     kept = services.database.execute(_OWN, [("text", name)])[0]
+    name = str(kept[0])
     if not kept[-2]:
         raise PermissionDenied(
             f"must have released {show_name('dpv', name)} to measure it again",
@@ -103,7 +103,7 @@ def refresh(
     _require_droppable(name, services)
     # readers are waited for before the charge, not after it
     services.database.execute(f"LOCK TABLE {table_name(name)} IN ACCESS EXCLUSIVE MODE")
-    raw = json.loads(str(kept[1]))
+    raw = json.loads(str(kept[2]))
     weights = raw["weights"]
     terms = Terms(
         raw["epsilon"],
@@ -115,7 +115,7 @@ def refresh(
     rows = replace(settings, fresh=True)
     if raw["rows"]:
         rows = replace(rows, max_rows_contributed=Fraction(raw["rows"]))
-    outcome = release(str(kept[0]), terms, role, rows, services, in_snapshot)
+    outcome = release(str(kept[1]), terms, role, rows, services, in_snapshot)
     readers = [str(reader) for reader in cast("list[object]", kept[-3])]
     services.database.execute(
         "select dp.remove_release(dp.own_release($1)) is null as done", [("text", name)]
@@ -335,9 +335,8 @@ def share(name: str, role: int, services: Services) -> None:
     """
     database = services.database
     _require_writable(services)
-    name = _own(name, services)
     kept = database.execute(_OWN, [("text", name)])[0]
-    question, _, epsilon, delta, rho, rho_delta, mechanism, noise, spend = map(str, kept[:-3])
+    name, question, _, epsilon, delta, rho, rho_delta, mechanism, noise, spend = map(str, kept[:-3])
     if not kept[-1]:
         raise PermissionDenied(
             "must be owner of all relations of the release",

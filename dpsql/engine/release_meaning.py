@@ -1,7 +1,9 @@
 """What the columns are that a release reads, so that a renamed one is not taken for another.
 
 Names of columns and labels of enums can change places after a release; questions are compared with
-it by name.  Facts of the catalogue, which are public (PRIVACY.md section 2 (c)).
+it by name.  Whose the rows are counts too: units are cut off, and rows without one can be left
+out, so that by other units it is another count.  Facts of the catalogue, which are public
+(PRIVACY.md section 2 (c)).
 """
 
 from __future__ import annotations
@@ -22,12 +24,17 @@ select md5(coalesce(string_agg(x.fact, ',' order by x.fact), '')) as meaning fro
   select format('%s %s %L %s', e.enumtypid, e.oid, e.enumlabel, e.enumsortorder)
     from pg_enum as e
    where e.enumtypid in (select a.atttypid from pg_attribute as a
-                          where a.attrelid = any ($1) and a.attname::text = any ($2))) as x
+                          where a.attrelid = any ($1) and a.attname::text = any ($2))
+  union all
+  select format('%s %s %I %s %s', r.oid, u.root, u.unit_column, u.excluded,
+                (select jsonb_agg(h.hop - array['schema', 'name', 'loose'] order by h.n)
+                   from jsonb_array_elements(u.hops) with ordinality as h(hop, n)))
+    from unnest($1) as r(oid), dp.unit_paths(r.oid) as u) as x
 """
 
 
 def meaning(reads: Reads, database: Database) -> str:
-    """Name the columns that are read, with their numbers, types and labels, in one text."""
+    """Name the columns that are read, and the ways from rows to units, in one text."""
     expressions = (*reads.keys, *reads.conditions, *(c for own in reads.own for c in own))
     names = sorted({name for e in expressions for _, name in e.columns()})
     arrays = [("oid[]", sorted(set(reads.relations))), ("text[]", names)]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query.graph import bare
@@ -83,9 +84,19 @@ def others_of(e: Expr) -> Others | None:
         return None
     if null.data is not None or any(c.data is None for c in (*listed, other)):
         return None
-    if other in listed:
+    if _key(other) in map(_key, listed):
         return None
     return Others(column, tuple(listed), other)
+
+
+def _key(value: Expr) -> Decimal | str:
+    """Return what equal values share, where an analyst wrote them: 1.0 and 1.00, padded texts."""
+    text = str(value.data)
+    if value.type == "bpchar":
+        return text.rstrip(" ")
+    if value.type == "numeric" and (number := Decimal(text)).is_finite():
+        return number
+    return text
 
 
 def declared_others(

@@ -32,7 +32,7 @@ begin
             order by l.child::oid, l.attnums, l.parent::oid, l.parent_attnums)
      from dp.unit_link as l join named as n on n.oid = l.child::oid),
   (select string_agg(row(d.xmin, d.relation::oid, d.column_name, d.kind, d.type_name, d.members, d.lower, d.upper,
-                         d.step, d.reference::oid, d.reference_column, d.includes_null,
+                         d.step, d.reference::oid, d.reference_column, d.includes_null, d.other,
                          case when d.kind = 'reference' then coalesce(dp.relation_problem(d.reference), '') end)::text,
                      ',' order by d.relation::oid, d.column_name)
      from dp.column_domain as d where d.relation::oid = any (objects))));

@@ -65,7 +65,7 @@ as $$
 $$;
 comment on function dp.release_name(text) is 'internal: the name of a release without the schema';
 
--- Internal: the roles that were let read a release, but for who made it.
+-- Internal: the roles that may read a release, but for the caller: the role that made it, too, which may be another one.
 -- Security definer on purpose: reads the catalogue.
 create or replace function dp.release_readers(found_release dp.stored_release)
 returns text[]
@@ -75,10 +75,10 @@ as $$
     select array(select quote_ident(r.rolname)
                    from pg_class as c, aclexplode(c.relacl) as g join pg_roles as r on r.oid = g.grantee
                   where c.oid = to_regclass(format('dpv.%I', found_release.name)) and g.privilege_type = 'SELECT'
-                    and r.oid <> c.relowner and r.rolname <> found_release.role_name
+                    and r.oid <> c.relowner and r.oid <> dp.caller()
                   order by r.rolname)
 $$;
-comment on function dp.release_readers(dp.stored_release) is 'internal: the roles that were let read a release';
+comment on function dp.release_readers(dp.stored_release) is 'internal: the roles that may read a release, but for the caller';
 
 -- Internal: whether the caller is, or is a member of, the role that made a release.  Roles are known by
 -- oid in the database where it was made, and by name in one that it was restored into.

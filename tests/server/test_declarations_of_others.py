@@ -196,3 +196,17 @@ def test_purge_deletes_what_no_question_finds_any_more(shop: Any) -> None:
         assert shop.sql("select dp.purge_answers()") == [(0,)]
         alice.execute("select dp_count(*) from trip")
     assert shop.sql("select count(*) from dp.ledger") == [(2,)]
+
+
+def test_another_value_for_all_others_ends_the_answer_within_a_transaction(shop: Any) -> None:
+    """Where rows of the catalogue are told apart by what they say alone."""
+    with shop.connect() as session:
+        session.execute("begin")
+        tokens = []
+        for other in ("one", "two"):
+            session.execute(
+                f"select dp.set_domain('buy', 'b_kind', array['a'], other => '{other}')"
+            )
+            tokens += session.execute(TOKEN).fetchall()
+        assert tokens[0] != tokens[1]
+        session.execute("rollback")

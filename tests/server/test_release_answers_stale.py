@@ -121,3 +121,26 @@ def test_a_relation_that_takes_the_name_is_another_one(exact: Any) -> None:
     finally:
         exact.execute("reset role; drop table if exists e; drop owned by other_owner")
         exact.execute("drop role other_owner")
+
+
+def test_units_that_become_others(exact: Any) -> None:
+    """Numbers of which units were cut off are no counts of rows, nor of rows of other units."""
+    exact.execute(
+        "alter table visit add other int references person; update visit set other = 1 + id % 5;"
+        " alter table visit alter other set not null"
+    )
+    exact.execute("select dp.link('visit', 'person', array['other'], follow => false)")
+    exact.execute("set dp.max_rows_contributed = 1")
+    release(exact, "r", "select s, dp_count(*) from visit group by 1")
+    question = "select s, dp_count(*) from visit group by 1 order by 1"
+    found, said = told(exact, question)
+    assert sum(count for _, count in found) == 50
+    assert said is not None
+    exact.execute("alter table person rename to people; alter table people rename to person")
+    assert told(exact, question) == (found, said)
+    exact.execute("select dp.unlink('visit', 'person', array['other'])")
+    exact.execute("select dp.link('visit', 'person', array['id'], follow => false)")
+    assert told(exact, question)[1] is None
+    exact.execute("select dp.unprotect('person')")
+    exact.execute("select dp.protect('visit')")
+    assert told(exact, question) == ([("x", 50), ("y", 450)], None)

@@ -20,7 +20,9 @@ create table sale (s_id int primary key, s_place int not null references place, 
   s_pieces int not null);
 insert into sale select i, 1 + i % 3, (array['a', 'b', 'Z', null])[1 + i % 4], i % 10
   from generate_series(1, 300) i;
-select dp.protect('sale'), dp.declare_public('place');
+create table item (i_id int primary key, i_price numeric, i_code char(4));
+insert into item values (1, 1.0, 'F'), (2, 2, 'Q'), (3, 3, 'Z');
+select dp.protect('sale'), dp.protect('item'), dp.declare_public('place');
 select dp.set_domain('sale', 's_kind', array['a', 'b'], includes_null => true, other => 'rest');
 select dp.set_domain('sale', 's_pieces', 0, 9);
 select dp.grant_budget('postgres', 1e7, 1), dp.set_root_cap('sale', 1e7, 1);
@@ -119,3 +121,19 @@ def test_explain_and_a_notice_tell_what_other_values_count_as(exact: Any) -> Non
     ).fetchone()
     assert groups.endswith("; other values of s_kind count as rest")
     assert "not counted" not in groups
+
+
+@pytest.mark.parametrize(
+    ("column", "listed", "other", "another"),
+    [("i_price", "1.0, 7", "1.00", "9"), ("i_code", "'F', 'Z'", "'F '", "'q'")],
+)
+def test_a_case_of_equal_values_written_differently_names_no_levels(
+    exact: Any, column: str, listed: str, other: str, another: str
+) -> None:
+    """Its last value is a listed one: a cell would hold the rows of both."""
+    case = f"case when {column} in ({listed}) then {column} when {column} is null then null else"
+    text = "select {} {} end as k, dp_count(*) from item group by 1"
+    release(exact, "r", text.format(case, another), **TERMS)
+    exact.execute("savepoint before")
+    assert asking.state(exact, f"select dp.release('s', $${text.format(case, other)}$$)") == "PD020"
+    exact.execute("rollback to before")

@@ -326,3 +326,26 @@ def test_the_writer_of_cells_looks_at_the_columns_it_writes(database: Any, how: 
             assert error.sqlstate == "XX000"
             assert "dp.write_cells" in str(error)
         assert session.execute("select 1").fetchone() == (1,)
+
+
+def test_who_refreshes_a_release_of_a_role_hears_that_the_role_lost_it(
+    sales: Any, alice: Any, bob: Any
+) -> None:
+    sales.sql("grant alice to bob")
+    try:
+        release(alice, "one", ONE, epsilon=1)
+        told = hear(bob)
+        bob.execute("select dp.refresh_release('one')")
+        assert len(told) == 1
+        assert told[0].startswith("alice cannot read dpv.one any more | ")
+        assert "SELECT dp.share_release('one', 'alice');" in told[0]
+        assert state(alice, "select * from dpv.one") == "42501"
+    finally:
+        sales.sql("revoke alice from bob")
+
+
+def test_a_name_is_written_with_one_schema(sales: Any, alice: Any, owner: Any) -> None:
+    release(alice, "one", ONE, epsilon=1)
+    for name in ("dpv.dpv.one", 'dpv."dpv.one"'):
+        assert state(owner, f"select dp.share_release('{name}', 'bob')") == "PD040"
+        assert state(alice, f"select dp.refresh_release('{name}')") == "PD040"
