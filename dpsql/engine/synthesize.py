@@ -21,7 +21,7 @@ from dpsql.engine.bounding import PROVED
 from dpsql.engine.prepare import confirm_read
 from dpsql.engine.progress import Command, Phase, Progress
 from dpsql.engine.release_price import rho_of_settings
-from dpsql.engine.request import Role, Settings
+from dpsql.engine.request import MAX_DELTA, Role, Settings
 from dpsql.engine.synthesis_ask import Learned, What, learned
 from dpsql.engine.synthesis_parts import Bounds, DegreePart, LinkPart, Part, Parts, TablePart
 from dpsql.engine.synthesis_payload import Measured, MeasuredLink, MeasuredTable, dump
@@ -180,13 +180,26 @@ class _Task:
         self.notes = parts.notes
         self.rho = rho_of_settings(settings, services.database, len(self.parts))
         if self.rho <= 0:
-            raise InvalidParameter(
-                "a synthesis needs Gaussian noise, and for that a delta above that of its tables",
-                detail=f"At epsilon {float(settings.epsilon):g} delta is"
-                f" {float(settings.delta):g}.",
-                hint="Give delta => 1e-6, for example.",
-            )
+            raise self._too_small()
         self.measured = self._measured()
+
+    def _too_small(self) -> InvalidParameter:
+        """Say what delta is missing: noise from tables needs more of it for large epsilon."""
+        from dpsql.engine.release_noise import reserve
+
+        needed = reserve(self.settings.epsilon, len(self.parts))
+        epsilon = f"{float(self.settings.epsilon):g}"
+        hint = "Give delta => 1e-6, for example."
+        if self.settings.delta > 0:
+            hint = "Give a smaller epsilon" + (
+                f", or delta above {float(needed):.2g}." if needed < MAX_DELTA else "."
+            )
+        return InvalidParameter(
+            "a synthesis needs Gaussian noise, and for that a delta",
+            detail=f"At epsilon {epsilon} it takes more than {float(needed):.2g};"
+            f" delta is {float(self.settings.delta):g}.",
+            hint=hint,
+        )
 
     def _measured(self) -> Measured:
         """Write down all that is known before anything is measured; refuses what cannot be."""
