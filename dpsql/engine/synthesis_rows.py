@@ -117,7 +117,8 @@ class _Batch:
             parameters.append(("bytea", sent))
             if self.kinds[name].form == "listed":
                 # of the type itself: a cast from text could be code of the type's owner
-                levels.append((f"{self.kinds[name].type_name}[]", list(self.kinds[name].levels)))
+                kind = self.kinds[name]
+                levels.append((f"{kind.type_name}[]", [_given(kind, v) for v in kind.levels]))
         names = ", ".join(_column(n) for n in range(len(numbers)))
         if not numbers:
             every = list(range(1, rows + 1))
@@ -237,6 +238,15 @@ def _sent(kind: Kind, array: Numbers) -> tuple[str, bytes]:
     if kind.form == "listed":
         return "integers", np.where(array == MISSING, 0, array + 1).astype(np.int32).tobytes()
     return "bigints", array.astype(np.int64).tobytes()
+
+
+def _given(kind: Kind, text: str | None) -> object:
+    """Return a level as a parameter: PL/Python takes any text for true, and none for bytes."""
+    if text is None or kind.type_name not in ("boolean", "bytea"):
+        return text
+    if kind.type_name == "boolean":
+        return text in ("t", "true")
+    return bytes.fromhex(text.removeprefix("\\x"))
 
 
 def _value(kind: Kind, number: str, levels: str) -> str:

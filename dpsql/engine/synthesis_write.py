@@ -37,7 +37,7 @@ select s.target::text as target, s.state, s.settings::text as settings, s.plan::
   s.details::text as details, s.statements, s.epsilon::text as epsilon,
   s.delta::text as delta, s.id, s.role_name::text as role_name,
   (select r.oid from pg_roles as r where r.rolname = current_user) = dp.caller() as undisguised,
-  s.role_name = current_user as same
+  s.role_name = current_user as same, session_user = current_user as own_login
   from dp.own_synthesis($1) as s
 """
 
@@ -99,14 +99,29 @@ def step(job: int, services: Services, kept: MutableMapping[str, Kept], tell: bo
     return _finish_next(found, services, kept)
 
 
+def disguised(role: str) -> PermissionDenied:
+    """Refuse a session that only acts as a role: what it runs could end that, by RESET ROLE.
+
+    Any member of a role may say how tables are made that its syntheses write.
+    """
+    return PermissionDenied(
+        "a synthesis is written by the role that the session belongs to",
+        detail=f"The session acts as {role} by SET ROLE, and the new tables' expressions would run"
+        " in it.",
+        hint=f"RESET ROLE, and call it as the session's own role; or connect as {role}.",
+    )
+
+
 def _read(job: int, services: Services) -> Job:
     row = services.database.execute(_JOB, [("int8", job)])[0]
-    if not row[-2] or not row[-1]:
+    if not row[-3] or not row[-2]:
         raise PermissionDenied(
             f"must be the role {row[11]} to go on with its synthesis",
             detail="The tables belong to the role that began, and are written with its rights.",
-            hint=f"SET ROLE {row[11]};",
+            hint=f"Connect as {row[11]}.",
         )
+    if not row[-1]:
+        raise disguised(str(row[11]))
     details = json.loads(str(row[6])) if row[6] is not None else []
     return Job(
         number=int(str(row[10])),

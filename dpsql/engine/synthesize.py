@@ -112,9 +112,12 @@ def synthesize(
     from dpsql.engine.synthesis_schema import read_schema
     from dpsql.engine.synthesis_target import require_target
     from dpsql.engine.synthesis_units import units_of
+    from dpsql.engine.synthesis_write import disguised
     from dpsql.synthesis.planning import planned
 
     settings = wish.settings(own)
+    if services.database.execute("select session_user::text as name")[0][0] != role.name:
+        raise disguised(role.name)
     tables = read_schema(wish.relations, services, bins=wish.bins)
     plan = planned(tables, leave_out=wish.without, placeholders=wish.placeholders)
     units = units_of([p.table for p in plan.tables], services)

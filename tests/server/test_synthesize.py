@@ -148,7 +148,7 @@ def test_a_budget_that_is_not_there_is_refused(shop: Any) -> None:
 
 
 def test_an_analyst_without_budget_gets_nothing(shop: Any) -> None:
-    shop.sql("grant dp_analyst to bob")
+    shop.sql("grant dp_analyst to bob")  # as other tests do
     shop.sql("create schema bobs authorization bob")
     shop.sql("grant select, references on public.land to bob")
     bob = shop.connect(user="bob")
@@ -156,6 +156,53 @@ def test_an_analyst_without_budget_gets_nothing(shop: Any) -> None:
         bob.execute(CALL.replace("'syn'", "'bobs'").replace("{more}", ""))
     assert "budget" in str(raised.value)
     assert shop.sql("select count(*) from dp.synthesis") == [(0,)]
+
+
+def test_levels_are_written_as_values_of_their_types(shop: Any) -> None:
+    for statement in (
+        "alter table guest add g_old boolean not null default false, add g_tag bytea,"
+        " add g_day date not null default '2024-05-05', add g_rate numeric(4,2)",
+        "update guest set g_old = g_id % 4 = 0, g_rate = 1.50, g_day = date '2024-05-05' + g_id % 2,"
+        " g_tag = case when g_id % 4 = 0 then bytea '\\x01ff' end",
+        "select dp.set_domain('guest', 'g_tag', array['\\x01ff'::bytea], includes_null => true)",
+        "select dp.set_domain('guest', 'g_rate', array[1.50, 2.25], includes_null => true)",
+        "select dp.set_domain('guest', 'g_day', array[date '2024-05-05', '2024-05-06'])",
+    ):
+        shop.sql(statement)
+    alice = shop.connect(user="alice")
+    alice.execute(
+        "call dp.synthesize('syn', array['guest']::regclass[], epsilon => 20, delta => 1e-6)"
+    )
+    (found,) = shop.sql(
+        "select count(*) filter (where g_old), count(*) filter (where g_tag = '\\x01ff'),"
+        " count(*) filter (where g_rate = 1.5), count(*) filter (where g_day = '2024-05-06')"
+        " from syn.guest"
+    )
+    for number, truth in zip(found, (1000, 1000, 4000, 2000), strict=True):
+        assert abs(number - truth) < 150, found
+
+
+def test_a_session_that_only_acts_as_a_role_copies_nothing(shop: Any) -> None:
+    """What is written would run in the session of whoever is behind it."""
+    shop.sql("grant alice to bob")
+    try:
+        bob = shop.connect(user="bob")
+        bob.execute("set role alice")
+        with pytest.raises(psycopg.Error, match="role that the session belongs to") as raised:
+            call(bob)
+        assert raised.value.sqlstate == "PD070"
+        assert spent(shop) == 0
+        alice = shop.connect(user="alice")
+        job = alice.execute(
+            "select dp.synthesize_query('syn', array['guest'::regclass::oid], '1', '1e-6', 'aim', null,"
+            " null, '{}', 32, false, false)"
+        ).fetchone()[0]
+        with pytest.raises(psycopg.Error, match="role that the session belongs to"):
+            bob.execute("call dp.write_synthesis(%s)", (job,))
+        alice.execute("call dp.write_synthesis(%s)", (job,))
+        assert shop.sql("select state from dp.synthesis") == [("done",)]
+    finally:
+        shop.sql("revoke alice from bob")  # roles are the whole cluster's
 
 
 def test_a_little_budget_is_warned_of(shop: Any) -> None:
