@@ -241,12 +241,10 @@ def _sent(kind: Kind, array: Numbers) -> tuple[str, bytes]:
 
 
 def _given(kind: Kind, text: str | None) -> object:
-    """Return a level as a parameter: PL/Python takes any text for true, and none for bytes."""
-    if text is None or kind.type_name not in ("boolean", "bytea"):
-        return text
-    if kind.type_name == "boolean":
+    """Return a level as a parameter: PL/Python takes any text for true."""
+    if text is not None and kind.type_name == "boolean":
         return text in ("t", "true")
-    return bytes.fromhex(text.removeprefix("\\x"))
+    return text
 
 
 def _value(kind: Kind, number: str, levels: str) -> str:

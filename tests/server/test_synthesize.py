@@ -160,11 +160,8 @@ def test_an_analyst_without_budget_gets_nothing(shop: Any) -> None:
 
 def test_levels_are_written_as_values_of_their_types(shop: Any) -> None:
     for statement in (
-        "alter table guest add g_old boolean not null default false, add g_tag bytea,"
-        " add g_day date not null default '2024-05-05', add g_rate numeric(4,2)",
-        "update guest set g_old = g_id % 4 = 0, g_rate = 1.50, g_day = date '2024-05-05' + g_id % 2,"
-        " g_tag = case when g_id % 4 = 0 then bytea '\\x01ff' end",
-        "select dp.set_domain('guest', 'g_tag', array['\\x01ff'::bytea], includes_null => true)",
+        "alter table guest add g_old boolean not null default false, add g_day date not null default '2024-05-05', add g_rate numeric(4,2)",
+        "update guest set g_old = g_id % 4 = 0, g_rate = 1.50, g_day = date '2024-05-05' + g_id % 2",
         "select dp.set_domain('guest', 'g_rate', array[1.50, 2.25], includes_null => true)",
         "select dp.set_domain('guest', 'g_day', array[date '2024-05-05', '2024-05-06'])",
     ):
@@ -174,11 +171,11 @@ def test_levels_are_written_as_values_of_their_types(shop: Any) -> None:
         "call dp.synthesize('syn', array['guest']::regclass[], epsilon => 20, delta => 1e-6)"
     )
     (found,) = shop.sql(
-        "select count(*) filter (where g_old), count(*) filter (where g_tag = '\\x01ff'),"
+        "select count(*) filter (where g_old),"
         " count(*) filter (where g_rate = 1.5), count(*) filter (where g_day = '2024-05-06')"
         " from syn.guest"
     )
-    for number, truth in zip(found, (1000, 1000, 4000, 2000), strict=True):
+    for number, truth in zip(found, (1000, 4000, 2000), strict=True):
         assert abs(number - truth) < 150, found
 
 
