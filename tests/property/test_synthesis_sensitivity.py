@@ -181,7 +181,7 @@ class Case:
                         measuring._degrees(part, link)
                         exact = [link.histogram]
                     else:
-                        measuring._learning(part, link)(None)
+                        measuring._learning(part, link, 10**9)(None)
                 if handed:
                     counts, rows = handed.pop()
                     found[name] = self._all(part, counts), Fraction(rows * rows)

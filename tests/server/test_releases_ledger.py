@@ -315,7 +315,7 @@ def test_a_release_that_is_cancelled_while_it_reads_is_paid_and_lost(
 ) -> None:
     """As documented: the charge is durable before a row is read, and stays."""
     sales.sql(
-        "insert into sale select 1000 + i, 'a', 'open', true, 1 from generate_series(1, 400000) i"
+        "insert into sale select 1000 + i, 'a', 'open', true, 1 from generate_series(1, 2000000) i"
     )
     release(alice, "before", ONE, epsilon=0.5)
     cancelled = 0
