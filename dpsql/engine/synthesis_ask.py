@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dpsql.relation import quote_identifier
-from dpsql.synthesis.schema import Plan, Planned, Reference
+from dpsql.synthesis.schema import Plan, Planned
 
 #: Attributes that one statement counts by.
 MOST_ATTRIBUTES = 40
@@ -121,10 +121,9 @@ class Statement:
     ) -> None:
         self._plan, self._place, self._learnt, self._count = plan, place, learnt, count
 
-    def by(self, columns: Sequence[tuple[Path, int]], *, whole: Iterable[Path] = ()) -> Ask:
-        """Count by columns; ``whole`` are paths that are joined although nothing is asked."""
+    def by(self, columns: Sequence[tuple[Path, int]]) -> Ask:
+        """Count by columns."""
         needed = {path[:n] for path, _ in columns for n in range(len(path) + 1)} | {()}
-        needed |= {path[:n] for path in whole for n in range(len(path) + 1)}
         shown, joined = [], []
         for path, k in columns:
             item = self._learnt[reached(self._plan, self._place, path)][k]
@@ -188,11 +187,6 @@ def expression(planned: Planned, item: Learned) -> str:
         return planned.attributes[item.place].expression
     columns = planned.references[item.place].key.columns
     return "(" + " OR ".join(f"{quote_identifier(c)} IS NULL" for c in columns) + ")"
-
-
-def is_public(plan: Plan, reference: Reference) -> bool:
-    """Whether what is referred to is a public table."""
-    return plan.tables[reference.parent].table.public
 
 
 def _named(planned: Planned) -> str:

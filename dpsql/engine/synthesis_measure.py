@@ -104,8 +104,7 @@ class Measuring:
         if not several(table.sizes):
             gaussian, _ = supply(self.services)
             variance = _variance(counted.rows, rho)
-            exact = counts.marginal(()) if counted.levels else _total(counts)
-            noisy = int(exact) + int(gaussian(variance, 1)[0])
+            noisy = int(counts.marginal(())) + int(gaussian(variance, 1)[0])
             table.measured = [np.array([float(noisy)])]
         else:
             sizes = [table.sizes[k] for k in table.order]
@@ -278,7 +277,3 @@ def _variance(changed: int, rho: Fraction) -> Fraction:
     """Return the variance of a discrete Gaussian that costs at most ``rho``, in few bits."""
     exact = Fraction(changed * changed) / (2 * rho)
     return Fraction(math.ceil(exact * (1 << 20)), 1 << 20)
-
-
-def _total(counts: Tabulation | Marginals) -> int:
-    return int(counts.marginal(()))

@@ -15,7 +15,15 @@ from dpsql.engine.prepare import prepare
 from dpsql.engine.release import Admitted, admit
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Settings
-from dpsql.engine.synthesis_ask import MOST_ATTRIBUTES, Ask, Learned, Path, Statement, paths
+from dpsql.engine.synthesis_ask import (
+    MOST_ATTRIBUTES,
+    Ask,
+    Learned,
+    Path,
+    Statement,
+    paths,
+    reached,
+)
 from dpsql.errors import InternalError, InvalidParameter, NotAnswerable
 from dpsql.relation import show_name
 from dpsql.synthesis.schema import Plan, Planned
@@ -216,9 +224,7 @@ class Parts:
     ) -> list[tuple[Path, int]]:
         found: list[tuple[Path, int]] = []
         for path in paths(self.plan, place, before):
-            table = place
-            for step in path:
-                table = self.plan.tables[table].references[step].parent
+            table = reached(self.plan, place, path)
             if near and path:
                 break
             columns = [

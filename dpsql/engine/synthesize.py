@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
@@ -343,12 +344,13 @@ class _Task:
             method=self.wish.method,
             label=PROVED,
             question=f"synthesis of {names}",
-            key=self._key(),
+            key=self.key,
             fresh=self.settings.fresh,
             what="synthesis",
         )
 
-    def _key(self) -> bytes:
+    @cached_property
+    def key(self) -> bytes:
         """Return what determines the law of all measurements, and what they mean.
 
         Not the fingerprint of the relations, which changes with foreign keys to public ones, as the
@@ -386,7 +388,7 @@ class _Task:
     @property
     def seed(self) -> int:
         """What generation is seeded with: any number will do, it protects nothing."""
-        return int.from_bytes(self._key()[:4], "big") >> 1
+        return int.from_bytes(self.key[:4], "big") >> 1
 
     def confirm(self) -> None:
         """Refuse what was measured if anything was swapped under a name meanwhile."""

@@ -17,7 +17,7 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.candidates import make
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
-from dpsql.workload.marginals import Floats, attributes_of, cells, k_way
+from dpsql.workload.marginals import Floats, cells, k_way
 from dpsql.workload.matrix import Identity, Total
 from dpsql.workload.mechanism import Budget, Mechanism
 from dpsql.workload.mixture import fit_mixture
@@ -135,8 +135,3 @@ def noisy_total(mechanism: Mechanism, measured: Sequence[Floats]) -> float:
 def several(sizes: Sequence[int]) -> bool:
     """Whether any attribute has more than one level: else a table is its number of rows."""
     return any(n > 1 for n in sizes)
-
-
-def names_of(mask: int) -> tuple[int, ...]:
-    """List the attributes of a marginal."""
-    return attributes_of(mask)
