@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from dpsql.engine.synthesis_ask import Learned, expression
+from dpsql.engine.synthesis_payload import MeasuredTable
 from dpsql.errors import NotAnswerable
 from dpsql.relation import quote_identifier
-from dpsql.synthesis.schema import Planned
+from dpsql.synthesis.schema import Plan, Planned, Table
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
+#: Rows of a public table up to which the one that is referred to is learnt as an attribute is.
+FEW_ROWS = 256
 #: Rows of a public table whose attributes are looked at.
 MOST_ROWS = 5_000_000
 
@@ -39,7 +44,7 @@ def public_rows(planned: Planned, expressions: Sequence[str], services: Services
     key = next((u.columns for u in table.uniques if u.primary), None)
     if key is None:
         key = table.uniques[0].columns if table.uniques else ()
-    name = f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
+    name = quoted(table)
     number = int(
         str(
             services.database.execute(
@@ -60,3 +65,45 @@ def public_rows(planned: Planned, expressions: Sequence[str], services: Services
     shown = ", ".join(f"array_agg(s.v{n}{order}) AS c{n}" for n in range(len(expressions)))
     row = services.database.execute(f"SELECT {shown} FROM (SELECT *, {values} FROM {name}) AS s")[0]
     return PublicRows(number, tuple(tuple(found or ()) for found in cast("list[Any]", row)))
+
+
+def quoted(table: Table) -> str:
+    """Write the qualified name of a table."""
+    return f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
+
+
+def small_references(plan: Plan, planned: Planned, services: Services) -> list[int]:
+    """List the references to public tables of so few rows that they are levels."""
+    found = []
+    for k, reference in enumerate(planned.references):
+        parent = plan.tables[reference.parent].table
+        if not parent.public or reference.nullable or len(reference.key.columns) > 1:
+            continue
+        name = quoted(parent)
+        number = services.database.execute(
+            f"SELECT count(*) AS n FROM (SELECT FROM {name} LIMIT {FEW_ROWS + 1}) AS t"
+        )[0][0]
+        if 0 < int(str(number)) <= FEW_ROWS:
+            found.append(k)
+    return found
+
+
+def public_table(planned: Planned, learnt: Sequence[Learned], services: Services) -> MeasuredTable:
+    """Read the levels and codes of a public table's rows, in the order that links are numbered."""
+    import numpy as np
+
+    columns = public_rows(planned, [expression(planned, item) for item in learnt], services)
+    levels, codes = [], []
+    for texts in columns.texts:
+        known = {text: n for n, text in enumerate(dict.fromkeys(texts))}
+        levels.append(tuple(known))
+        codes.append([known[text] for text in texts])
+    found = np.array(codes, dtype=np.int32).reshape(len(codes), columns.rows).T
+    return MeasuredTable(tuple(levels), np.ascontiguousarray(found))
+
+
+def listing(planned: Planned, services: Services) -> str:
+    """Return a digest of a public table's keys in their order: links are numbers of its rows."""
+    columns = dict.fromkeys(c for unique in planned.table.uniques for c in unique.columns)
+    found = public_rows(planned, [quote_identifier(column) for column in columns], services)
+    return hashlib.sha256(repr((found.rows, found.texts)).encode()).hexdigest()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.engine import release_measure, synthesize
+from dpsql.engine import release_measure, synthesis_call, synthesize
 from dpsql.engine.request import Settings
 from dpsql.engine.synthesis_measure import Measuring, Task
 from dpsql.engine.synthesis_parts import DegreePart, LinkPart, TablePart
@@ -140,7 +140,7 @@ class Case:
         wish = synthesize.Wish("syn", listed, "1", "1e-6", d_max=json.dumps(d_max))
         plan = planned(read_schema(listed, self.services, bins=wish.bins), placeholders=True)
         units = units_of([p.table for p in plan.tables], self.services)
-        return synthesize._Task(wish, plan, units, wish.settings(Settings()), self.services)
+        return synthesis_call.Call(wish, plan, units, wish.settings(Settings()), self.services)
 
     def vectors(self, whose: str) -> dict[str, tuple[Any, Fraction]]:
         """Return what is perturbed, and the square of the L1 change that its noise is made for."""

@@ -1,0 +1,334 @@
+"""What one call of ``dp.synthesize`` measures and costs: planned and priced from public facts.
+
+The price is that of all parts together (PRIVACY.md sections 7 and 8); the key says what determines
+the law of all measurements, so that a call that asks for the same finds them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dpsql._version import __version__
+from dpsql.engine.bounding import PROVED
+from dpsql.engine.prepare import confirm_read
+from dpsql.engine.progress import Progress
+from dpsql.engine.release_price import rho_of_settings
+from dpsql.engine.request import MAX_DELTA, Role, Settings
+from dpsql.engine.synthesis_ask import Learned, What, learned
+from dpsql.engine.synthesis_parts import Bounds, DegreePart, LinkPart, Part, Parts, TablePart
+from dpsql.engine.synthesis_payload import Measured, MeasuredLink, MeasuredTable, dump
+from dpsql.engine.synthesis_public import listing, public_table, small_references
+from dpsql.errors import InvalidParameter, NotAnswerable
+from dpsql.ledger.model import Charge
+from dpsql.relation import quote_identifier, show_name
+from dpsql.synthesis.schema import Plan, Planned
+
+if TYPE_CHECKING:
+    from dpsql.engine.services import Services
+    from dpsql.engine.synthesis_units import Units
+    from dpsql.engine.synthesize import Wish
+
+#: Counts of single levels that are off by so many rows are worth a warning.
+_MUCH_NOISE = 200
+
+
+class Call:
+    """One call, planned and priced from public facts."""
+
+    def __init__(
+        self, wish: Wish, plan: Plan, units: Units, settings: Settings, services: Services
+    ) -> None:
+        from dpsql.engine.synthesis_units import Passage
+
+        self.wish, self.plan, self.settings, self.services = wish, plan, settings, services
+        self.units = units
+        self.listings: list[str] = []
+        names = [p for p in plan.tables if not p.table.public]
+        d_max = _numbers("d_max", wish.d_max, names, least=1)
+        self.counts = _numbers("row_counts", wish.row_counts, names, least=0)
+        self.learnt = tuple(learned(p, small_references(plan, p, services)) for p in plan.tables)
+        through = {
+            (place, k): units.passages.get((p.table.oid, r.key.name)) is Passage.THROUGH
+            for place, p in enumerate(plan.tables)
+            for k, r in enumerate(p.references)
+        }
+        parts = Parts(
+            plan,
+            self.learnt,
+            Bounds(d_max, int(settings.max_rows_contributed)),
+            settings,
+            services,
+            through,
+        )
+        self.parts: list[Part] = parts.all()
+        self.notes = parts.notes
+        self.rho = rho_of_settings(settings, services.database, len(self.parts))
+        if self.rho <= 0:
+            raise self._too_small()
+        self.measured = self._measured()
+
+    def _too_small(self) -> InvalidParameter:
+        """Say what delta is missing: noise from tables needs more of it for large epsilon."""
+        from dpsql.engine.release_noise import reserve
+
+        needed = reserve(self.settings.epsilon, len(self.parts))
+        epsilon = f"{float(self.settings.epsilon):g}"
+        hint = "Give delta => 1e-6, for example."
+        if self.settings.delta > 0:
+            hint = "Give a smaller epsilon" + (
+                f", or delta above {float(needed):.2g}." if needed < MAX_DELTA else "."
+            )
+        return InvalidParameter(
+            "a synthesis needs Gaussian noise, and for that a delta",
+            detail=f"At epsilon {epsilon} it takes more than {float(needed):.2g};"
+            f" delta is {float(self.settings.delta):g}.",
+            hint=hint,
+        )
+
+    def _measured(self) -> Measured:
+        """Write down all that is known before anything is measured; refuses what cannot be."""
+        from dpsql.synthesis.table_rows import several, table_mechanism
+
+        tables = [MeasuredTable(()) for _ in self.plan.tables]
+        for place, planned in enumerate(self.plan.tables):
+            if planned.table.public:
+                tables[place] = public_table(planned, self.learnt[place], self.services)
+                self.listings.append(listing(planned, self.services))
+        for part in self.parts:
+            if isinstance(part, TablePart):
+                tables[part.place] = table = self._table(part)
+                if several(table.sizes):
+                    sizes = [table.sizes[k] for k in table.order]
+                    tick = self.services.database.tick
+                    table_mechanism(sizes, table.method, table.rho, table.rows, tick)
+        links = [
+            self._link(place, k, tables[place])
+            for place, planned in enumerate(self.plan.tables)
+            for k in range(len(planned.references))
+        ]
+        return Measured(self.learnt, tables, links, list(self.notes), self._shown())
+
+    def _table(self, part: TablePart) -> MeasuredTable:
+        planned = self.plan.tables[part.place]
+        levels: dict[int, tuple[str | None, ...]] = {}
+        order = []
+        for axis in part.counted.axes:
+            if len(axis.columns) > 1:
+                raise NotAnswerable(
+                    f"columns of {planned.table.name} have their levels together",
+                    hint="Declare the values of each: SELECT dp.set_domain(relation, column, ...).",
+                )
+            ((_, k),) = axis.columns
+            levels[k] = tuple(text for (text,) in axis.values)
+            order.append(k)
+        return MeasuredTable(
+            tuple(levels[k] for k in range(len(levels))),
+            None,
+            tuple(order),
+            self.wish.method,
+            self.rho * part.share,
+            part.counted.rows,
+            [],
+            self.counts.get(planned.table.oid),
+        )
+
+    def _link(self, place: int, k: int, table: MeasuredTable) -> MeasuredLink:
+        from dpsql.engine.synthesis_measure import axes_of
+        from dpsql.synthesis.degree_law import edges
+
+        link = MeasuredLink(place, k)
+        direct = Learned(What.PARENT, k)
+        if direct in self.learnt[place]:
+            link.column = self.learnt[place].index(direct)
+            link.direct = self._direct(place, k, table.levels[link.column])
+        for part in self.parts:
+            if isinstance(part, TablePart) or (part.place, part.reference) != (place, k):
+                continue
+            if isinstance(part, DegreePart):
+                link.most, link.starts = part.most, edges(part.most)
+            else:
+                link.left, link.right = axes_of(part, part.left), axes_of(part, part.right)
+        return link
+
+    def _direct(self, place: int, k: int, levels: Sequence[str | None]) -> Any:
+        """Find the rows of a public table that the levels of a reference to it mean."""
+        import numpy as np
+
+        from dpsql.engine.synthesis_public import public_rows
+
+        reference = self.plan.tables[place].references[k]
+        (column,) = reference.key.parent_columns
+        parent = self.plan.tables[reference.parent]
+        (texts,) = public_rows(parent, [quote_identifier(column)], self.services).texts
+        at = {text: n for n, text in enumerate(texts)}
+        return np.array([at[text] for text in levels], dtype=np.int64)
+
+    def _shown(self) -> list[dict[str, Any]]:
+        """Tell the parts of the budget, for the report."""
+        found = []
+        for part in self.parts:
+            planned = self.plan.tables[part.place]
+            shown: dict[str, Any] = {
+                "what": "table" if isinstance(part, TablePart) else "degrees",
+                "relation": show_name(planned.table.schema, planned.table.name),
+                "rho": float(self.rho * part.share),
+                "share": float(part.share),
+            }
+            if isinstance(part, LinkPart):
+                shown["what"] = "links"
+            if not isinstance(part, TablePart):
+                shown["foreign_key"] = planned.references[part.reference].key.name
+            shown["bound"] = part.bound if isinstance(part, DegreePart) else part.counted.rows
+            found.append(shown)
+        return found
+
+    def warn(self) -> None:
+        """Say where a budget cannot do anything useful: public facts only."""
+        for part in self.parts:
+            if not isinstance(part, TablePart) or not part.counted.axes:
+                continue
+            number = len(part.counted.axes)
+            noise = part.counted.rows * math.sqrt(number / (2 * float(self.rho * part.share)))
+            if noise > _MUCH_NOISE:
+                name = self.plan.tables[part.place].table.name
+                self.services.warn(
+                    f"there is little budget for relation {name}",
+                    f"If each of its {number} attributes is counted once, counts of single levels"
+                    f" are off by about {noise:.0f} rows.",
+                    "Give more epsilon, a smaller d_max, or copy fewer relations and columns.",
+                )
+
+    def read(self) -> tuple[list[int], int]:
+        """Return the OIDs of all tables, protected ones first, and how many of them are."""
+        private = [p.table.oid for p in self.plan.tables if not p.table.public]
+        return private + [p.table.oid for p in self.plan.tables if p.table.public], len(private)
+
+    def charge(self, role: Role) -> Charge:
+        """Write the charge: everything together, under zCDP and as (epsilon, delta)."""
+        from dpsql.engine.release_noise import together
+
+        price = together(self.rho, len(self.parts))
+        roots = {root for part in self.parts for root in _statement(part).roots}
+        names = ", ".join(
+            show_name(p.table.schema, p.table.name) for p in self.plan.tables if not p.table.public
+        )
+        return Charge(
+            role=role.oid,
+            role_name=role.name,
+            roots=tuple(sorted(roots)),
+            epsilon=self.settings.epsilon,
+            delta=self.settings.delta,
+            rho=price.rho,
+            rho_delta=price.delta,
+            mechanism="gaussian",
+            method=self.wish.method,
+            label=PROVED,
+            question=f"synthesis of {names}",
+            key=self.key,
+            fresh=self.settings.fresh,
+            what="synthesis",
+        )
+
+    @cached_property
+    def key(self) -> bytes:
+        """Return what determines the law of all measurements, and what they mean.
+
+        Not the fingerprint of the relations, which changes with foreign keys to public ones, as the
+        copy itself has them: plan, units, levels and policies are what counts.
+        """
+        from dpsql.synthesis.stored import plan_text
+
+        parts: list[object] = ["synthesis", __version__, plan_text(self.plan), str(self.rho)]
+        for part in self.parts:
+            read = _statement(part)
+            parts.append((type(part).__name__, part.place, str(part.share)))
+            parts.append((sorted(read.relations), read.policies, read.roots))
+            if isinstance(part, DegreePart):
+                parts.append((part.reference, part.bound, part.most, part.whole))
+            else:
+                parts.append((part.counted.ask.text, part.counted.rows))
+                parts.append([level.lookups for level in part.counted.levels])
+        parts += self.listings
+        parts += [table.levels for table in self.measured.tables]
+        parts += [t.codes.tobytes() for t in self.measured.tables if t.codes is not None]
+        parts += [self.wish.method, sorted(self.counts.items()), self.units.root]
+        parts += [self.units.by_rows, sorted(map(repr, self.units.ways.items()))]
+        parts += [str(self.settings.epsilon), str(self.settings.delta)]
+        return hashlib.sha256("\x1f".join(map(repr, parts)).encode()).digest()
+
+    def measure(self, progress: Progress) -> bytes:
+        """Read everything once, in one snapshot; what is returned may leave the database."""
+        from dpsql.engine.synthesis_measure import Measuring, Task
+
+        oids, _ = self.read()
+        self.services.database.before_reading(sorted(oids))
+        task = Task(self.plan, self.parts, self.rho, self.measured, self.seed)
+        return dump(Measuring(task, self.services, progress).run())
+
+    @property
+    def seed(self) -> int:
+        """What generation is seeded with: any number will do, it protects nothing."""
+        return int.from_bytes(self.key[:4], "big") >> 1
+
+    def confirm(self) -> None:
+        """Refuse what was measured if anything was swapped under a name meanwhile."""
+        for part in self.parts:
+            read = _statement(part)
+            confirm_read(read.relations, read.fingerprint, self.services)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    relations: tuple[int, ...]
+    fingerprint: str
+    policies: str
+    roots: tuple[int, ...]
+
+
+def _statement(part: Part) -> _Read:
+    """Return what the validity of a part's statement hangs on."""
+    if isinstance(part, DegreePart):
+        return _Read(part.relations, part.fingerprint, "", part.roots)
+    read = part.counted
+    return _Read(read.relations, read.fingerprint, read.policies, read.roots)
+
+
+def _numbers(
+    name: str, text: str | None, tables: Sequence[Planned], *, least: int
+) -> Mapping[int, int]:
+    """Read a parameter that gives numbers for relations."""
+    if text is None:
+        return {}
+    raw = json.loads(text)
+    if not isinstance(raw, dict):
+        raise InvalidParameter(
+            f'parameter "{name}" must be a JSON object',
+            hint=f"""{name} => '{{"{tables[0].table.name}": 10}}', for example.""",
+        )
+    found = {}
+    for key, value in raw.items():
+        same = [
+            t.table.oid
+            for t in tables
+            if key in (t.table.name, show_name(t.table.schema, t.table.name))
+        ]
+        if len(same) != 1:
+            raise InvalidParameter(
+                f'parameter "{name}" names {"no" if not same else "more than one"} relation that'
+                " is copied",
+                detail=f"Got {key}.",
+                hint=f"Protected relations are {', '.join(t.table.name for t in tables)}.",
+            )
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+            raise InvalidParameter(
+                f'parameter "{name}" must give whole numbers from {least}',
+                detail=f"Got {value} for {key}.",
+            )
+        found[same[0]] = value
+    return found
