@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dpsql.engine.release_matrices import Mask
-    from dpsql.statistics.tabulation import Levels
+    from dpsql.statistics.tabulation_sql import Levels
 
     Codes = NDArray[np.int64]
 
@@ -117,7 +117,7 @@ def _classes(
     """
     import numpy as np
 
-    from dpsql.statistics.tabulation import Lookup
+    from dpsql.statistics.tabulation_sql import Lookup
 
     own = frozenset(level.keys)
     asked = own & {p.key for s in question.sets for p in s.parts}
@@ -175,7 +175,7 @@ def _holds(
 
 def _merged(levels: Sequence[Levels]) -> Levels:
     """Make one attribute of several, whose levels are all combinations."""
-    from dpsql.statistics.tabulation import Levels
+    from dpsql.statistics.tabulation_sql import Levels
 
     size = math.prod(len(level.values) for level in levels)
     if size > MAX_MERGED:

@@ -18,7 +18,7 @@ from dpsql.ports import Database
 from dpsql.query.asked import WorkloadQuestion
 
 if TYPE_CHECKING:
-    from dpsql.statistics.tabulation import Levels
+    from dpsql.statistics.tabulation_sql import Levels
     from dpsql.workload.workload import Workload
 
 #: Levels of one attribute.
@@ -135,7 +135,7 @@ def _require_labels(question: WorkloadQuestion, database: Database) -> None:
 
 def _attributes(question: WorkloadQuestion, database: Database) -> tuple[Levels, ...]:
     """List the levels of each domain, in the order of the keys' types."""
-    from dpsql.statistics.tabulation import Levels
+    from dpsql.statistics.tabulation_sql import Levels
 
     found = []
     for domain in question.domains:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dpsql.statistics.tabulation import Levels
+    from dpsql.statistics.tabulation_sql import Levels
     from dpsql.workload.matrix import QueryMatrix
 
     Mask = NDArray[np.bool_]

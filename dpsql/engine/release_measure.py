@@ -66,8 +66,10 @@ def measure_table(
         return _measure_adaptively(mechanism, table, services, progress)
     progress.rounds(0, len(mechanism.measurements))
     measured = []
-    for k, measurement in enumerate(mechanism.measurements):
-        exact_counts = table.marginal(attributes_of(measurement.mask))
+    exact_marginals = table.marginals([attributes_of(m.mask) for m in mechanism.measurements])
+    for k, (measurement, exact_counts) in enumerate(
+        zip(mechanism.measurements, exact_marginals, strict=True)
+    ):
         noise = draw(services, order, measurement, exact=exact)
         measured.append(np.asarray(mechanism.measure(k, exact_counts, noise)))
         used += measurement.loss
@@ -89,7 +91,8 @@ def _measure_adaptively(
 
     class Data:
         def batch(self, masks: Sequence[int]) -> dict[int, Integers]:
-            return {mask: table.marginal(attributes_of(mask)) for mask in masks}
+            found = table.marginals([attributes_of(mask) for mask in masks])
+            return dict(zip(masks, found, strict=True))
 
     gaussian, choose_exactly = supply(services)
     before = Fraction(0)

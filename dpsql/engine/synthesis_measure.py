@@ -200,13 +200,14 @@ class _Joined:
     def batch(self, workloads: Sequence[Cross]) -> Mapping[Cross, Integers]:
         from dpsql.workload.marginals import attributes_of
 
-        return {
-            w: self._counts.marginal(
+        found = self._counts.marginals(
+            [
                 [self._part.left[i] for i in attributes_of(w.left)]
                 + [self._part.right[i] for i in attributes_of(w.right)]
-            )
-            for w in workloads
-        }
+                for w in workloads
+            ]
+        )
+        return dict(zip(workloads, found, strict=True))
 
 
 class _Quiet:

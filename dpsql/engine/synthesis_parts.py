@@ -31,7 +31,7 @@ from dpsql.synthesis.schema import Plan, Planned
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
     from dpsql.model import JoinQuery, Key, Question
-    from dpsql.statistics.tabulation import Levels
+    from dpsql.statistics.tabulation_sql import Levels
 
 #: What parts weigh against each other when the budget is split.
 _TABLE, _LINK, _DEGREE, _COUNT = Fraction(4), Fraction(4), Fraction(1), Fraction(1, 4)

@@ -17,7 +17,7 @@ from dpsql.query.contribution_sql import per_unit
 from dpsql.query.elimination import make_plan
 from dpsql.query.flat_sql import answering
 from dpsql.statistics.sizes import read_facts
-from dpsql.statistics.tabulation import bounded, text_of
+from dpsql.statistics.tabulation_sql import bounded, text_of
 
 Ints = NDArray[np.int64]
 

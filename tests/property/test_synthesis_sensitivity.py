@@ -28,7 +28,7 @@ from dpsql.engine.synthesis_measure import Measuring, Task
 from dpsql.engine.synthesis_parts import DegreePart, LinkPart, TablePart
 from dpsql.engine.synthesis_schema import read_schema
 from dpsql.engine.synthesis_units import units_of
-from dpsql.statistics import degrees, tabulation
+from dpsql.statistics import degrees, tabulation_sql
 from dpsql.synthesis import links
 from dpsql.synthesis.planning import planned
 from tests.server.copying import oids, reader, services_of
@@ -261,8 +261,8 @@ def _one_change_a_link(patch: pytest.MonkeyPatch) -> None:
 
 
 def _rows_not_cut(patch: pytest.MonkeyPatch) -> None:
-    right = tabulation.bounded
-    for module in (tabulation, degrees):
+    right = tabulation_sql.bounded
+    for module in (tabulation_sql, degrees):
         patch.setattr(module, "bounded", lambda answer, query, rows: right(answer, query, 99))
 
 

@@ -157,7 +157,7 @@ MUTANTS = {
 }
 PATCH = """
 do language plpython3u $body$
-import dpsql.statistics.tabulation as tabulation
+import dpsql.statistics.tabulation_sql as tabulation
 right = tabulation.bounded
 {}
 $body$"""

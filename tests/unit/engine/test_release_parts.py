@@ -17,7 +17,8 @@ from dpsql.engine.release_price import _decimal
 from dpsql.engine.release_table import check_name, table_name
 from dpsql.engine.release_terms import Terms
 from dpsql.errors import InvalidParameter
-from dpsql.statistics.tabulation import Tabulation, _name, _words
+from dpsql.statistics.tabulation import Tabulation, _words
+from dpsql.statistics.tabulation_sql import _name
 from dpsql.workload.candidates import candidates, make
 from dpsql.workload.matrix import Identity, Prefix, Total
 from dpsql.workload.mechanism import Budget
