@@ -20,6 +20,7 @@ from dpsql.model import JoinQuery, Question
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
     from dpsql.query.asked import Reads
+    from dpsql.relation import UnitPath
 
 MAX_PLANS = 256
 #: OIDs below are PostgreSQL's own.
@@ -51,13 +52,15 @@ def prepare(
     services: Services,
     *,
     use_keys: bool = True,
+    ways: Sequence[UnitPath] = (),
 ) -> Prepared:
     """Return the validated question of ``text``, from the cache when nothing changed.
 
-    ``use_keys`` says whether validated foreign keys may remove joins.
+    ``use_keys`` says whether validated foreign keys may remove joins, ``ways`` by which units
+    results are counted (`dpsql.query.units.attribute_units`).
     """
     zone = services.catalog.time_zone
-    key = (text, None if parameters is None else tuple(parameters), use_keys, zone)
+    key = (text, None if parameters is None else tuple(parameters), use_keys, zone, tuple(ways))
     known = services.plans.get(key)
     if known is not None:
         # The statement was analysed with the rights of whoever asked then.
@@ -69,7 +72,9 @@ def prepare(
 
     analysis = services.catalog.analyze(text, parameters)
     try:
-        question, reads = analyse_with_reads(analysis, services.catalog, use_keys=use_keys)
+        question, reads = analyse_with_reads(
+            analysis, services.catalog, use_keys=use_keys, ways=ways
+        )
     except NotAnswerable as error:
         error.query = str(analysis["sql"])
         raise

@@ -26,11 +26,12 @@ from dpsql.ledger.model import Charge, Hit
 from dpsql.relation import base
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from dpsql.engine.services import Services
     from dpsql.query.asked import WorkloadQuestion
+    from dpsql.relation import UnitPath
     from dpsql.workload.matrix import Floats
 
 _TEXTS = ("text", "character varying", "character", "bpchar", "name", "varchar", "char")
@@ -60,13 +61,22 @@ class Admitted:
         return self.released.question
 
 
-def admit(text: str, terms: Terms, settings: Settings, services: Services) -> Admitted:
-    """Validate a statement and read its public levels; touches no protected row."""
+def admit(
+    text: str,
+    terms: Terms,
+    settings: Settings,
+    services: Services,
+    ways: Sequence[UnitPath] = (),
+) -> Admitted:
+    """Validate a statement and read its public levels; touches no protected row.
+
+    ``ways`` are those of `dpsql.query.units.attribute_units`.
+    """
     from dpsql.query.workloads import analyse_workload
 
     analysis = services.catalog.analyze(text)
     try:
-        question = analyse_workload(analysis, services.catalog)
+        question = analyse_workload(analysis, services.catalog, ways)
     except DpsqlError as error:
         address(error, services)
         if isinstance(error, NotAnswerable):

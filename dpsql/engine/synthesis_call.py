@@ -65,6 +65,7 @@ class Call:
             settings,
             services,
             through,
+            units,
         )
         self.parts: list[Part] = parts.all()
         self.notes = parts.notes
@@ -250,14 +251,14 @@ class Call:
             parts.append((type(part).__name__, part.place, str(part.share)))
             parts.append((sorted(read.relations), read.policies, read.roots))
             if isinstance(part, DegreePart):
-                parts.append((part.reference, part.bound, part.most, part.whole))
+                parts.append((part.reference, part.bound, part.most, part.whole, part.others))
             else:
-                parts.append((part.counted.ask.text, part.counted.rows))
+                parts.append((part.counted.ask.text, part.counted.rows, part.counted.cut))
                 parts.append([level.lookups for level in part.counted.levels])
         parts += self.listings
         parts += [table.levels for table in self.measured.tables]
         parts += [t.codes.tobytes() for t in self.measured.tables if t.codes is not None]
-        parts += [self.wish.method, sorted(self.counts.items()), self.units.root]
+        parts += [self.wish.method, sorted(self.counts.items()), self.units.roots]
         parts += [self.units.by_rows, sorted(map(repr, self.units.ways.items()))]
         parts += [str(self.settings.epsilon), str(self.settings.delta)]
         return hashlib.sha256("\x1f".join(map(repr, parts)).encode()).digest()
@@ -281,6 +282,7 @@ class Call:
         for part in self.parts:
             read = _statement(part)
             confirm_read(read.relations, read.fingerprint, self.services)
+        confirm_read(self.units.read, self.units.token, self.services)
 
 
 @dataclass(frozen=True, slots=True)

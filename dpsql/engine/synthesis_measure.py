@@ -99,7 +99,7 @@ class Measuring:
         table = self.task.measured.tables[part.place]
         counted = part.counted
         database = self.services.database
-        counts = tabulate(counted.query, counted.levels, counted.rows, database)
+        counts = tabulate(counted.query, counted.levels, counted.cut, database)
         rho = self.task.rho * part.share
         if not several(table.sizes):
             gaussian, _ = supply(self.services)
@@ -135,7 +135,7 @@ class Measuring:
         exact = degree_histogram(
             part.query, link.starts, part.bound, self.services.database, whole=part.whole
         )
-        changed = sensitivity(part.query, part.bound, whole=part.whole)
+        changed = part.others.beside(sensitivity(part.query, part.bound, whole=part.whole))
         gaussian, _ = supply(self.services)
         noise = gaussian(_variance(changed, self.task.rho * part.share), exact.size)
         link.histogram = np.asarray(exact + noise, dtype=np.float64)
@@ -167,7 +167,7 @@ class Measuring:
             from dpsql.statistics.tabulation import tabulate
 
             counted = part.counted
-            counts = tabulate(counted.query, counted.levels, counted.rows, self.services.database)
+            counts = tabulate(counted.query, counted.levels, counted.cut, self.services.database)
             gaussian, choose = supply(self.services)
 
             def keep(state: LinkState) -> None:

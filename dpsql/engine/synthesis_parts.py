@@ -24,12 +24,14 @@ from dpsql.engine.synthesis_ask import (
     paths,
     reached,
 )
+from dpsql.engine.synthesis_changes import NONE, Others, Way, changed_degrees, changed_rows
 from dpsql.errors import InternalError, InvalidParameter, NotAnswerable
-from dpsql.relation import show_name
+from dpsql.relation import UnitPath, show_name
 from dpsql.synthesis.schema import Plan, Planned
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
+    from dpsql.engine.synthesis_units import Units
     from dpsql.model import JoinQuery, Key, Question
     from dpsql.statistics.tabulation_sql import Levels
 
@@ -47,7 +49,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """An admitted statement: the query, its levels, and the results of a unit that count."""
+    """An admitted statement: the query, its levels, and the results of a unit that count.
+
+    ``rows`` is what one unit changes: the ``cut`` of what it is cut off by, or more where rows
+    have units by other ways (`dpsql.engine.synthesis_changes`).
+    """
 
     ask: Ask
     query: JoinQuery
@@ -58,6 +64,7 @@ class Counted:
     fingerprint: str
     policies: str
     roots: tuple[int, ...]
+    cut: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,10 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class DegreePart:
-    """How many children the parents of one reference have."""
+    """How many children the parents of one reference have.
+
+    ``others`` is what units of other ways change than that which is cut off.
+    """
 
     place: int
     reference: int
@@ -87,6 +97,7 @@ class DegreePart:
     relations: tuple[int, ...]
     fingerprint: str
     roots: tuple[int, ...]
+    others: Others = NONE
     share: Fraction = Fraction(0)
 
     @property
@@ -142,6 +153,8 @@ class Parts:
         Of the session.
     through : mapping
         For (table, reference): whether children belong to the unit of their parent by it.
+    units : Units
+        Whose the rows are.
     """
 
     def __init__(
@@ -152,9 +165,11 @@ class Parts:
         settings: Settings,
         services: Services,
         through: Mapping[tuple[int, int], bool],
+        units: Units,
     ) -> None:
         self.plan, self.learnt, self.bounds = plan, learnt, bounds
         self.settings, self.services, self.through = settings, services, through
+        self.units = units
         self.count = COUNT
         self.notes: list[str] = []
 
@@ -241,10 +256,10 @@ class Parts:
         whole, parents = self.through.get((place, k), False), 0
         text = statement.children(k)
         if whole:
-            parents = self._unit_parents(planned.references[k].parent)
+            parents = self._unit_parents(place, k)
         if parents == 1:
             text = statement.by([]).text  # a parent is a unit: its key is no group
-        prepared = prepare(text, None, self.services)
+        prepared = prepare(text, None, self.services, ways=self._declared(place))
         query = _count_of(prepared.question)
         most = bound = 1
         if query.unit is not None:
@@ -252,8 +267,13 @@ class Parts:
             bound = parents if whole else most
         else:
             most = self._bound(place, required=False) or 100
+        known = self.units.degrees.get((planned.table.oid, planned.references[k].key.name))
+        most = most if known is None else min(most, known)
         if planned.references[k].unique:
             most = 1
+        others = changed_degrees(
+            self._ways(place), planned.references[k].key.name, bound, whole=whole
+        )
         return DegreePart(
             place,
             k,
@@ -264,28 +284,39 @@ class Parts:
             prepared.relations,
             prepared.fingerprint,
             prepared.question.roots,
+            others,
         )
 
-    def _unit_parents(self, place: int) -> int:
+    def _unit_parents(self, place: int, k: int) -> int:
         """Bound the rows of a parent's table that a unit has, of which degrees are counted."""
-        part = self.table(place)
-        return part.counted.rows if cuts_off_query(part.counted.query) else 1
+        reference = self.plan.tables[place].references[k]
+        ways, parent = self._ways(place), reference.parent
+        if len(ways) > 1 or len(self._ways(parent)) > 1:
+            known = ways[0].through.get(reference.key.name)
+            if known == 1:
+                return 1
+            return max(
+                2, min(self._bound(parent, required=known is None) or known, known or 1 << 31)
+            )
+        part = self.table(parent)
+        return part.counted.cut if cuts_off_query(part.counted.query) else 1
 
     def _counted(self, ask: Ask, place: int) -> Counted:
         services = self.services
         bound = self._bound(place, required=False)
         settings = replace(self.settings, max_rows_contributed=Fraction(bound))
         if not ask.columns:
-            prepared = prepare(ask.text, None, services)
+            prepared = prepare(ask.text, None, services, ways=self._declared(place))
             query = _count_of(prepared.question)
             rows = 1
             if cuts_off_query(query):
                 rows = self._bound(place)
             relations, fingerprint = prepared.relations, prepared.fingerprint
             roots = prepared.question.roots
-            return Counted(ask, query, (), (), rows, relations, fingerprint, "", roots)
+            changed = changed_rows(self._ways(place), rows).beside(rows)
+            return Counted(ask, query, (), (), changed, relations, fingerprint, "", roots, rows)
         try:
-            admitted = admit(ask.text, Terms(), settings, services)
+            admitted = admit(ask.text, Terms(), settings, services, self._declared(place))
         except InvalidParameter:
             if not bound:
                 self._bound(place)  # says it in the words of a synthesis
@@ -295,16 +326,20 @@ class Parts:
             admitted.question.counted,
             admitted.released.attributes,
             _axes(ask, admitted),
-            admitted.rows,
+            changed_rows(self._ways(place), admitted.rows).beside(admitted.rows),
             admitted.relations,
             admitted.fingerprint,
             admitted.policies,
             admitted.question.roots,
+            admitted.rows,
         )
 
     def _bound(self, place: int, *, required: bool = True) -> int:
         planned = self.plan.tables[place]
         found = self.bounds.of(planned)
+        ways = self._ways(place)
+        if ways and ways[0].most is not None and (found == 0 or found > ways[0].most):
+            found = ways[0].most
         if found or not required:
             return found
         name = planned.table.name
@@ -315,6 +350,14 @@ class Parts:
             hint=f"Give d_max => '{{\"{name}\": 10}}', for example: of each unit as many rows are"
             " learnt from.",
         )
+
+    def _ways(self, place: int) -> Sequence[Way]:
+        return self.units.ways.get(self.plan.tables[place].table.oid, ())
+
+    def _declared(self, place: int) -> tuple[UnitPath, ...]:
+        """Return by which way results are counted, with the others; none where there is one."""
+        ways = self._ways(place)
+        return tuple(path for way in ways for path in way.declared) if len(ways) > 1 else ()
 
     def _name(self, place: int, k: int) -> str:
         planned = self.plan.tables[place]

@@ -1,20 +1,27 @@
-"""Whose the rows of a copy's tables are: one ledger, and what one neighbour takes with it.
+"""Whose the rows of a copy's tables are: which ledgers, and what one neighbour takes with it.
 
-A copy is over the privacy units of one protected relation, or over the rows of one protected
+A copy is over the privacy units of protected relations, or over the rows of one protected
 relation with public ones around it (PRIVACY.md sections 1 and 8).  A unit goes *through* a foreign
 key where the child's rows find it by way of the parent's row: then it takes parents with all their
 children; by any other key it takes single links from parents that stay.
+
+Where rows of a table belong to several units, of one root or of several, they are cut off by one
+way to them, and constraints bound the rows that a unit has by any other: cutting off by two is not
+stable (section 8, `dpsql.engine.synthesis_changes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from dpsql.engine.synthesis_bounds import Bounds
+from dpsql.engine.synthesis_changes import Way
+from dpsql.engine.synthesis_mending import unbounded, undivided
 from dpsql.engine.synthesis_schema import relation_of
-from dpsql.errors import NotAnswerable, UndeclaredRelation
+from dpsql.errors import UndeclaredRelation
 from dpsql.relation import Relation, UnitPath
 from dpsql.synthesis.schema import ForeignKey, Table
 
@@ -39,20 +46,30 @@ class Units:
 
     Attributes
     ----------
-    root : int
-        The one ledger identity that pays.
+    roots : tuple of int
+        The ledger identities that pay, each in full.
     by_rows : bool
         Whether single rows of one table are protected, else privacy units.
     ways : mapping
-        From protected tables by OID to how a row finds its unit; empty where ``by_rows``.
+        From protected tables by OID to how a row finds its units: what is cut off by comes first.
+        Empty where ``by_rows``.
     passages : mapping
-        From (OID of the child, name of the foreign key).
+        From (OID of the child, name of the foreign key): what units of the first way are to it.
+    degrees : mapping
+        From the same to how many children a parent can have, where constraints bound it.
+    read : tuple of int
+        What bounds hang on, by OID.
+    token : str
+        Its fingerprint.
     """
 
-    root: int
+    roots: tuple[int, ...]
     by_rows: bool
-    ways: Mapping[int, UnitPath]
+    ways: Mapping[int, tuple[Way, ...]]
     passages: Mapping[tuple[int, str], Passage]
+    degrees: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    read: tuple[int, ...] = ()
+    token: str = ""
 
 
 def units_of(tables: Sequence[Table], services: Services) -> Units:
@@ -61,86 +78,99 @@ def units_of(tables: Sequence[Table], services: Services) -> Units:
     Raises
     ------
     NotAnswerable
-        When they belong to several roots, or rows of a table to several units.
+        When single rows of one of several tables are protected; or rows of a table belong to
+        several units and constraints bound the rows of none, or not of enough of them.
     UndeclaredRelation
         When rows may belong to nobody and the owner has not said what that means.
     """
     declared = {t.oid: relation_of(t, services) for t in tables}
     private = [t for t in tables if declared[t.oid].private]
-    roots = {r for t in private for r in declared[t.oid].roots}
     by_rows = [t for t in private if not declared[t.oid].units]
-    if len(roots) != 1 or (by_rows and len(private) > 1):
-        raise _several(private, declared, services)
-    ways = {}
+    roots = sorted({r for t in private for r in declared[t.oid].roots})
+    if not private or (by_rows and len(private) > 1):
+        raise undivided(private, declared, services)
+    paths = {}
     if not by_rows:
-        for table in private:
-            ways[table.oid] = _way(table, declared[table.oid], services)
+        paths = {t.oid: _paths(t, declared[t.oid], services) for t in private}
+    bounds = _bounds(private, paths, services)
+    ways = {
+        t.oid: _ordered(t, [_way(t, path, private, paths, bounds) for path in paths[t.oid]], bounds)
+        for t in private
+        if t.oid in paths
+    }
     by_oid = {t.oid: t for t in tables}
-    passages = {}
+    passages, degrees = {}, {}
     for table in private:
         for key in table.foreign_keys:
             parent = by_oid.get(key.parent)
             if parent is not None:
-                passages[table.oid, key.name] = _passage(table, key, parent, declared, ways)
-    return Units(roots.pop(), bool(by_rows), ways, passages)
+                passage = Passage.ACROSS
+                if not declared[parent.oid].private:
+                    passage = Passage.PUBLIC
+                elif table.oid in ways and key.name in ways[table.oid][0].through:
+                    passage = Passage.THROUGH
+                passages[table.oid, key.name] = passage
+                most = bounds.rows(table.schema, table.name, key.columns)
+                if most is not None:
+                    degrees[table.oid, key.name] = most
+    return Units(tuple(roots), bool(by_rows), ways, passages, degrees, bounds.read, bounds.token)
 
 
-def _several(
-    private: Sequence[Table], declared: Mapping[int, Relation], services: Services
-) -> NotAnswerable:
-    """Say which relations belong to what, and what an owner can do."""
-    names = _roots(sorted({r for t in private for r in declared[t.oid].roots}), services)
-    parts = []
-    for table in private:
-        relation = declared[table.oid]
-        if relation.units:
-            of = " and ".join(names.get(r, "another relation") for r in relation.roots)
-            parts.append(f"{table.shown} belongs to the privacy units of {of}")
-        else:
-            parts.append(f"{table.shown} is protected row by row")
-    return NotAnswerable(
-        "the relations do not belong to the same privacy units",
-        detail=f"{'; '.join(parts)}. A copy is over the units of one relation, or over one"
-        " relation that is protected row by row with public ones.",
-        hint="Let the owner declare one privacy unit, dp.protect(relation, privacy_unit =>"
-        " 'column'), that the others reach by foreign keys or by dp.link(child, parent, columns)"
-        " over a UNIQUE column, after dp.unprotect of each of them; or declare relations public"
-        " that tell nothing of anybody; or copy them in several calls.",
-    )
+#: From ways as they are to the nearest names of their units to ways as they are declared.
+_Paths = dict[UnitPath, tuple[UnitPath, ...]]
 
 
-def _roots(roots: Sequence[int], services: Services) -> dict[int, str]:
-    """Name the relations and columns that units are of."""
-    rows = services.database.execute(
-        "select r.id, format('%I.%I', r.schema_name, r.relation_name)"
-        " || case when r.unit_column is not null then format(' (%I)', r.unit_column) else '' end"
-        " as name"
-        " from dp.root as r where r.id = any ($1)",
-        (("int4[]", list(roots)),),
-    )
-    return {int(str(root)): str(name) for root, name in rows}
+def _paths(table: Table, relation: Relation, services: Services) -> _Paths:
+    """Return the ways to the units of a row, each with those declared ones that are the same."""
+    found: dict[UnitPath, tuple[UnitPath, ...]] = {}
+    for path in relation.units:
+        nearest = _nearest(path, relation, services)
+        found[nearest] = (*found.get(nearest, ()), path)
+        if path.loose and not path.excluded:
+            raise UndeclaredRelation(
+                f"rows of {table.shown} may belong to no privacy unit",
+                detail=f"On the way to it: {'; '.join(path.loose)}.",
+                hint="Let the owner mend that, or have such rows never counted:"
+                " dp.link(child, parent, columns, nulls => 'excluded').",
+            )
+    return found
 
 
-def _way(table: Table, relation: Relation, services: Services) -> UnitPath:
-    """Return the one way to the unit of a row."""
-    ways = list(dict.fromkeys(_nearest(path, relation, services) for path in relation.units))
-    if len(ways) > 1:
-        shown = "; ".join(_shown(path) for path in ways)
-        raise NotAnswerable(
-            f"a row of relation {table.shown} can belong to several privacy units",
-            detail=f"There are {len(ways)} ways to them: {shown}.",
-            hint="Let the owner say of all keys but one that they lead to no unit: dp.link(child,"
-            " parent, columns, follow => false); or leave the relation out of the list.",
-        )
-    path = ways[0]
-    if path.loose and not path.excluded:
-        raise UndeclaredRelation(
-            f"rows of {table.shown} may belong to no privacy unit",
-            detail=f"On the way to it: {'; '.join(path.loose)}.",
-            hint="Let the owner mend that, or have such rows never counted:"
-            " dp.link(child, parent, columns, nulls => 'excluded').",
-        )
-    return path
+def _bounds(private: Sequence[Table], paths: Mapping[int, _Paths], services: Services) -> Bounds:
+    """Read what bounds the rows of units: of the tables, and of what lies on the ways."""
+    names = {(t.schema, t.name) for t in private}
+    for found in paths.values():
+        names |= {(hop.schema, hop.name) for path in found for hop in path.hops}
+    return Bounds(sorted(names), services)
+
+
+def _way(
+    table: Table,
+    path: UnitPath,
+    tables: Sequence[Table],
+    paths: Mapping[int, _Paths],
+    bounds: Bounds,
+) -> Way:
+    """Tell how many rows a unit can have by a way, and which parents it takes with them."""
+    by_oid = {t.oid: t for t in tables}
+    through: dict[str, int | None] = {}
+    for key in table.foreign_keys:
+        parent = by_oid.get(key.parent)
+        for there, others in paths.get(key.parent, {}).items():
+            if parent is None or parent.oid == table.oid:
+                continue
+            if any(_same(key, parent, path, p) for p in (there, *others)):
+                through[key.name] = bounds.along(parent.schema, parent.name, there)
+    declared = paths[table.oid][path]
+    return Way(path, bounds.along(table.schema, table.name, path), through, declared)
+
+
+def _ordered(table: Table, ways: Sequence[Way], bounds: Bounds) -> tuple[Way, ...]:
+    """Put first what is cut off by: the one way that nothing bounds, or the least bounded."""
+    if sum(way.most is None for way in ways) > 1:
+        raise unbounded(table, ways, bounds)
+    first = max(ways, key=lambda way: (way.most is None, way.most or 0))
+    return (first, *(way for way in ways if way is not first))
 
 
 def _nearest(path: UnitPath, relation: Relation, services: Services) -> UnitPath:
@@ -170,37 +200,22 @@ def _type(relation: Relation, column: str) -> str:
     return next(c.type_name for c in relation.columns if c.name == column)
 
 
-def _shown(path: UnitPath) -> str:
-    """Write a way: the columns that it goes by."""
-    hops = [f"{', '.join(h.columns)} to {h.schema}.{h.name}" for h in path.hops]
-    return " and ".join(hops) or path.column
-
-
-def _passage(
-    table: Table,
-    key: ForeignKey,
-    parent: Table,
-    declared: Mapping[int, Relation],
-    ways: Mapping[int, UnitPath],
-) -> Passage:
-    """Tell whether a child's unit is found by way of this parent."""
-    if not declared[parent.oid].private:
-        return Passage.PUBLIC
-    if parent.oid == table.oid or table.oid not in ways:
-        return Passage.ACROSS
-    mine = dict(zip(key.parent_columns, key.columns, strict=True))
-    start, rest = _start(ways[parent.oid])
-    if {c for c, _ in start} <= set(mine):
+def _same(key: ForeignKey, parent: Table, mine: UnitPath, there: UnitPath) -> bool:
+    """Tell whether a child finds a unit by way of this parent, which finds it as given."""
+    columns = dict(zip(key.parent_columns, key.columns, strict=True))
+    start, rest = _start(there)
+    if {c for c, _ in start} <= set(columns):
         # equal columns of parent and child name the unit, or lead on to it
-        translated = frozenset((mine[c], there) for c, there in start)
-        if (translated, rest) == _start(ways[table.oid]):
-            return Passage.THROUGH
-    hops = ways[table.oid].hops
-    if hops and (hops[0].schema, hops[0].name) == (parent.schema, parent.name):
-        own = set(zip(hops[0].columns, hops[0].parent_columns, strict=True))
-        if own == set(zip(key.columns, key.parent_columns, strict=True)):
-            return Passage.THROUGH
-    return Passage.ACROSS
+        translated = frozenset((columns[c], further) for c, further in start)
+        if (translated, rest) == _start(mine):
+            return True
+    if not mine.hops or (mine.hops[0].schema, mine.hops[0].name) != (parent.schema, parent.name):
+        return False
+    own = set(zip(mine.hops[0].columns, mine.hops[0].parent_columns, strict=True))
+    onward = replace(mine, hops=mine.hops[1:])
+    return own == set(zip(key.columns, key.parent_columns, strict=True)) and _start(
+        onward
+    ) == _start(there)
 
 
 def _start(path: UnitPath) -> _Start:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -26,6 +26,7 @@ from dpsql.query.parse import parse
 from dpsql.query.reads import question_reads
 from dpsql.query.screen import aggregate_names, screen
 from dpsql.query.units import attribute_units, require_shared_groups
+from dpsql.relation import UnitPath
 
 #: Occurrences of protected relations that remain after foreign keys removed what they can.
 MAX_PRIVATE_OCCURRENCES = 8
@@ -58,11 +59,18 @@ def analyse(analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = T
 
 
 def analyse_with_reads(
-    analysis: Mapping[str, Any], catalog: Catalog, *, use_keys: bool = True
+    analysis: Mapping[str, Any],
+    catalog: Catalog,
+    *,
+    use_keys: bool = True,
+    ways: Sequence[UnitPath] = (),
 ) -> tuple[Question, Reads | None]:
-    """Do as `analyse`, and return beside the question what finds releases that answer it."""
+    """Do as `analyse`, and return beside the question what finds releases that answer it.
+
+    ``ways`` are those of `dpsql.query.units.attribute_units`.
+    """
     with shallow():
-        return _analyse(analysis, catalog, use_keys)
+        return _analyse(analysis, catalog, use_keys, ways)
 
 
 def require_flat(text: str, catalog: Catalog) -> None:
@@ -89,7 +97,7 @@ def shallow() -> Iterator[None]:
 
 
 def _analyse(
-    analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool
+    analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool, ways: Sequence[UnitPath]
 ) -> tuple[Question, Reads | None]:
     query = parse(str(analysis["sql"]))
     flattener = Flattener(catalog)
@@ -101,7 +109,7 @@ def _analyse(
     screen(analysis, catalog)
     require_not_compared(_compared(block.conjuncts, output), block.relations)
     output.keys = [mapped(key, block.relations) for key in output.keys]
-    base = graph_of(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys)
+    base = graph_of(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys, ways=ways)
     domains = plan(base, catalog)
     graphs: dict[Emitted, Graph] = {}
 
@@ -113,7 +121,13 @@ def _analyse(
         if extra or needed:
             conditions = [*block.conjuncts, *extra]
             graph = graph_of(
-                flattener, conditions, output.keys, catalog, needed=needed, use_keys=use_keys
+                flattener,
+                conditions,
+                output.keys,
+                catalog,
+                needed=needed,
+                use_keys=use_keys,
+                ways=ways,
             )
         emitted = emit(graph, measure)
         graphs.setdefault(emitted, graph)
@@ -190,6 +204,7 @@ def graph_of(
     *,
     use_keys: bool = True,
     needed: Iterable[Expr] = (),
+    ways: Sequence[UnitPath] = (),
 ) -> Graph:
     """Build the settled graph of a block under some conditions, with its units."""
     stated = flattener.block.relations
@@ -197,7 +212,7 @@ def graph_of(
     by_keys = use_keys and not graph.contradiction
     if by_keys:
         remove_foreign_key_joins(graph)
-    attribute_units(graph, catalog)
+    attribute_units(graph, catalog, ways)
     if by_keys:
         remove_unit_joins(graph, len(stated))
     _require_few(graph)

@@ -12,6 +12,9 @@ in another type than the parent's, such rows are left out only if the owner said
 counted without a unit.  Equal units must be one value: the columns on the way have types and
 collations for which grouping, joining and foreign keys agree (``dp.unit_column_problem``).
 
+A caller that bounds by itself what the other units of a row change (PRIVACY.md section 8) says by
+which way results are counted: then their units are those of that way alone.
+
 If all rows of a result have the same unit, because the statement equates them or because they
 find it through the same row, then one attribute names it, and what a unit contributes is a
 count per value of this attribute.  Otherwise several attributes name the units of a result, which
@@ -33,7 +36,7 @@ from dpsql.query.types import INTEGERS
 from dpsql.relation import Hop, Relation, UnitPath, base
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dpsql.query.catalog import Catalog
 
@@ -41,8 +44,16 @@ if TYPE_CHECKING:
 MOST_UNITS = 7
 
 
-def attribute_units(graph: Graph, catalog: Catalog) -> None:
+def attribute_units(graph: Graph, catalog: Catalog, ways: Sequence[UnitPath] = ()) -> None:
     """Set ``graph.unit``, or ``graph.units``, to what names the units of a result, if there are.
+
+    Parameters
+    ----------
+    graph : Graph
+    catalog : Catalog
+    ways : sequence of UnitPath
+        Of the first relation: results are counted by the unit that the first leads to, and the
+        caller bounds what units by the others change.  Only where a result has no other units.
 
     Raises
     ------
@@ -64,16 +75,26 @@ def attribute_units(graph: Graph, catalog: Catalog) -> None:
             " dp.link(child, parent, columns).",
         )
     found: list[tuple[int, Expr]] = []
+    own: dict[UnitPath, Expr] = {}
     for occurrence in with_units:
         for path in graph.relations[occurrence].units:
             unit = _follow(graph, catalog, occurrence, path)
+            if not occurrence:
+                own[path] = unit
             if not any(path.root == root and _equal(graph, unit, e) for root, e in found):
                 found.append((path.root, unit))
     if len(found) == 1:
         graph.unit = found[0][1]
         return
+    if ways and set(own) == set(ways) and all(_among(graph, e, own.values()) for _, e in found):
+        graph.unit = own[ways[0]]
+        return
     _require_answerable(graph, found)
     graph.units = found
+
+
+def _among(graph: Graph, unit: Expr, others: Iterable[Expr]) -> bool:
+    return any(_equal(graph, unit, other) for other in others)
 
 
 def _require_answerable(graph: Graph, found: list[tuple[int, Expr]]) -> None:

@@ -40,7 +40,7 @@ from dpsql.query.reads import declared
 from dpsql.query.screen import aggregate_names, screen
 from dpsql.query.syntax import Node, Select
 from dpsql.query.workload_conditions import LevelConditions
-from dpsql.relation import Relation, base
+from dpsql.relation import Relation, UnitPath, base
 
 #: Group keys of a workload.
 MAX_KEYS = 62
@@ -58,7 +58,9 @@ class _Query:
     parts: dict[Node, Part] = field(default_factory=dict)
 
 
-def analyse_workload(analysis: Mapping[str, Any], catalog: Catalog) -> WorkloadQuestion:
+def analyse_workload(
+    analysis: Mapping[str, Any], catalog: Catalog, ways: Sequence[UnitPath] = ()
+) -> WorkloadQuestion:
     """Validate the statement of a release and take it apart.
 
     Parameters
@@ -67,6 +69,8 @@ def analyse_workload(analysis: Mapping[str, Any], catalog: Catalog) -> WorkloadQ
         What ``dp.analyze`` returned.
     catalog : Catalog
         Facts about the schema.
+    ways : sequence of UnitPath
+        As of `dpsql.query.units.attribute_units`.
 
     Raises
     ------
@@ -76,12 +80,15 @@ def analyse_workload(analysis: Mapping[str, Any], catalog: Catalog) -> WorkloadQ
         Where a key has no public domain: names the statement that declares it.
     """
     with shallow():
-        return _Reader(analysis, catalog).read()
+        return _Reader(analysis, catalog, ways).read()
 
 
 class _Reader:
-    def __init__(self, analysis: Mapping[str, Any], catalog: Catalog) -> None:
+    def __init__(
+        self, analysis: Mapping[str, Any], catalog: Catalog, ways: Sequence[UnitPath]
+    ) -> None:
         self.analysis = analysis
+        self.ways = ways
         self.catalog = catalog
         self.columns = output_columns(analysis, catalog)
         self.keys: list[Expr] = []
@@ -154,12 +161,13 @@ class _Reader:
                 "a release needs a group key",
                 hint="Ask SELECT dp_count(*) FROM relation for a single count.",
             )
-        graph = graph_of(first, common, self.keys, self.catalog)
+        graph = graph_of(first, common, self.keys, self.catalog, ways=self.ways)
         domains = plan(graph, self.catalog)
         if domains.group_domains is None:
             raise _undeclared(domains, grouped)
         if domains.conditions:
-            graph = graph_of(first, [*common, *domains.conditions], self.keys, self.catalog)
+            both = [*common, *domains.conditions]
+            graph = graph_of(first, both, self.keys, self.catalog, ways=self.ways)
         _require_one_row_each(graph)
         emitted = emit(graph)
         _require_determined(emitted.query)

@@ -1,0 +1,262 @@
+"""Copies whose rows belong to several privacy units: users and movies that are linked by ratings.
+
+Noise is drawn for real: counts are compared within bounds that are met but for less than 1e-9.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import psycopg
+import pytest
+
+MOVIES = """
+create table public.usr (u_id int primary key, u_kind text not null);
+create table public.movie (m_id int primary key, m_kind text not null);
+create table public.rating (r_user int not null references public.usr, r_movie int not null references public.movie,
+  r_liked boolean not null, primary key (r_user, r_movie));
+insert into public.usr select i, case when i % 2 = 0 then 'old' else 'young' end from generate_series(1, 2000) i;
+insert into public.movie select i, case when i % 3 = 0 then 'war' else 'love' end from generate_series(1, 600) i;
+insert into public.rating select u_id, m_id, (u_kind = 'old') = (m_kind = 'war') from public.usr
+  cross join lateral (select distinct 1 + (u_id * 7 + k * 13) % 600 as m_id from generate_series(1, 4) k) x
+  join public.movie using (m_id) where (u_kind = 'old') = (m_kind = 'war') or u_id % 5 = 0;
+select dp.protect('usr', privacy_unit => 'u_id');
+select dp.protect('movie', privacy_unit => 'm_id');
+select dp.set_domain('usr', 'u_kind', array['old', 'young']);
+select dp.set_domain('movie', 'm_kind', array['war', 'love']);
+select dp.set_root_cap('usr', 1000, 1e-4);
+select dp.set_root_cap('movie', 1000, 1e-4);
+select dp.grant_budget('alice', epsilon => 100, delta => 1e-5);
+create schema syn authorization alice;
+"""
+CALL = (
+    "call dp.synthesize('syn', array['usr', 'movie', 'rating']::regclass[], epsilon => 10,"
+    " delta => 1e-6, d_max => '{\"rating\": 4}', placeholders => true)"
+)
+
+
+@pytest.fixture
+def movies(database: Any) -> Any:
+    for statement in MOVIES.split(";\n"):
+        if statement.strip():
+            database.sql(statement)
+    return database
+
+
+def statements(hint: str) -> list[str]:
+    """Return the statements of a hint, as they are."""
+    return re.findall(r"SELECT dp\.\w+\([^;]*\);", hint)
+
+
+def refused(session: Any, statement: str) -> psycopg.Error:
+    with pytest.raises(psycopg.Error) as caught:
+        session.execute(statement)
+    return caught.value
+
+
+def test_users_and_movies_that_are_both_protected_are_copied_once_ratings_are_bounded(
+    movies: Any,
+) -> None:
+    alice = movies.connect(user="alice")
+    error = refused(alice, CALL)
+    assert "a row of relation public.rating can belong to several privacy units" in str(error)
+    mending = statements(str(error.diag.message_hint))
+    assert len(mending) == 1
+    movies.sql(mending[0])
+    movies.sql("update rating set r_liked = r_liked")
+    alice.execute(CALL)
+    ((users, rows),) = alice.execute(
+        "select count(distinct r_user), count(*) from syn.rating join syn.usr on r_user = u_id"
+        " join syn.movie on r_movie = m_id"
+    ).fetchall()
+    ((truly,),) = movies.sql("select count(*) from rating")
+    # noise of a unit's 200 rows with a tenth of the budget: 8 standard errors are less than 8,000
+    assert users > 0
+    assert abs(rows - truly) < 8000
+    ((orphans, most),) = alice.execute(
+        "select (select count(*) from syn.rating where r_user is null or r_movie is null),"
+        " (select max(n) from (select count(*) as n from syn.rating group by r_movie) x)"
+    ).fetchall()
+    assert orphans == 0
+    assert most <= 100
+    # both roots pay for everything, in one entry
+    charged = movies.sql(
+        "select cardinality(roots) from dp.spend where question like 'synthesis of%'"
+    )
+    assert charged == [(2,)]
+    alice.execute("select * from dp.synthesis_report('syn')")
+
+
+def test_a_bound_that_is_gone_is_no_bound(movies: Any) -> None:
+    alice = movies.connect(user="alice")
+    movies.sql("select dp.set_degree_bound('rating', array['r_movie'], 100)")
+    for gone, back in (
+        (
+            "drop constraint rating_dp_slot_r_movie_check",
+            "add check (dp_slot_r_movie between 1 and 100)",
+        ),
+        (
+            "drop constraint rating_r_movie_dp_slot_r_movie_key",
+            "add unique (r_movie, dp_slot_r_movie)",
+        ),
+        ("alter dp_slot_r_movie drop not null", "alter dp_slot_r_movie set not null"),
+    ):
+        movies.sql(f"alter table rating {gone}")
+        assert "can belong to several privacy units" in str(refused(alice, CALL))
+        movies.sql(f"alter table rating {back}")
+    movies.sql("alter table rating drop constraint rating_dp_slot_r_movie_check")
+    movies.sql("alter table rating add check (dp_slot_r_movie between 1 and 100) not valid")
+    assert "can belong to several privacy units" in str(refused(alice, CALL))
+
+
+def test_operators_of_others_bound_nothing(movies: Any) -> None:
+    movies.sql("select dp.set_degree_bound('rating', array['r_movie'], 100)")
+    movies.sql("alter table rating drop constraint rating_dp_slot_r_movie_check")
+    movies.sql(
+        "create function public.always(int, int) returns boolean immutable language sql as 'select true'"
+    )
+    for name in (">=", "<="):
+        movies.sql(
+            f"create operator public.{name} (leftarg = int, rightarg = int, function = public.always)"
+        )
+    movies.sql(
+        "alter table rating add check (dp_slot_r_movie operator(public.>=) 1"
+        " and dp_slot_r_movie operator(public.<=) 1)"
+    )
+    alice = movies.connect(user="alice")
+    assert "can belong to several privacy units" in str(refused(alice, CALL))
+
+
+def test_rows_are_numbered_as_they_come_and_go(movies: Any) -> None:
+    movies.sql("delete from rating")
+    movies.sql("select dp.set_degree_bound('rating', array['r_movie'], 2)")
+    movies.sql("insert into rating values (1, 1, true), (2, 1, true), (3, 2, true)")
+    error = refused(movies.connect(), "insert into rating values (4, 1, true)")
+    assert "has 2 rows with the same r_movie already" in str(error)
+    assert error.sqlstate == "23514"
+    movies.sql("delete from rating where r_user = 1")
+    movies.sql("insert into rating values (4, 1, true)")
+    movies.sql("update rating set r_movie = 3 where r_user = 4")
+    movies.sql("update rating set r_liked = false")
+    assert movies.sql("select r_user, dp_slot_r_movie from rating order by 1") == [
+        (2, 2),
+        (3, 1),
+        (4, 1),
+    ]
+    error = refused(movies.connect(), "update rating set dp_slot_r_movie = 3")
+    assert error.sqlstate == "23514"
+
+
+def test_what_writes_needs_to_know_of_no_bound(movies: Any) -> None:
+    movies.sql("select dp.set_degree_bound('rating', array['r_movie'], 50)")
+    movies.sql("grant insert on rating to bob")
+    movies.sql("delete from rating where r_user = 10")
+    bob = movies.connect(user="bob")
+    bob.execute("insert into rating (r_user, r_movie, r_liked) values (10, 1, true)")
+    ((slot,),) = movies.sql("select dp_slot_r_movie from rating where r_user = 10")
+    assert 1 <= slot <= 50
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+def test_two_writers_at_once_cannot_pass_a_bound(movies: Any, level: str) -> None:
+    movies.sql("delete from rating")
+    movies.sql("select dp.set_degree_bound('rating', array['r_movie'], 2)")
+    movies.sql("insert into rating values (1, 1, true)")
+    first, second = movies.connect(), movies.connect()
+    for session in (first, second):
+        session.execute(f"begin isolation level {level}")
+        session.execute("select count(*) from usr")
+    first.execute("insert into rating values (2, 1, true)")
+    second.execute("set local lock_timeout = '300ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        second.execute("insert into rating values (3, 1, true)")
+    second.execute("rollback")
+    second.execute(f"begin isolation level {level}")
+    second.execute("select count(*) from usr")
+    first.execute("commit")
+    assert refused(second, "insert into rating values (3, 1, true)").sqlstate in (
+        "23514",
+        "23505",
+        "40001",
+    )
+    second.execute("rollback")
+    assert movies.sql("select count(*) from rating") == [(2,)]
+
+
+def test_a_bound_is_set_anew_and_taken_back(movies: Any) -> None:
+    owner = movies.connect()
+    ((most,),) = movies.sql("select max(n) from (select count(*) n from rating group by r_movie) x")
+    error = refused(owner, f"select dp.set_degree_bound('rating', array['r_movie'], {most - 1})")
+    assert f"relation rating has more than {most - 1} rows with the same r_movie" in str(error)
+    before = movies.sql("select * from rating order by 1, 2 limit 3")
+    for bound in (most + 5, most):
+        owner.execute(f"select dp.set_degree_bound('rating', array['r_movie'], {bound})")
+    ((checks,),) = movies.sql(
+        "select string_agg(pg_get_constraintdef(oid), ';') from pg_constraint"
+        " where conrelid = 'rating'::regclass and contype = 'c'"
+    )
+    assert f"<= {most})" in checks
+    assert f"<= {most + 5})" not in checks
+    owner.execute("select dp.drop_degree_bound('rating', array['r_movie'])")
+    assert movies.sql("select * from rating order by 1, 2 limit 3") == before
+    assert movies.sql("select count(*) from pg_proc where proname like 'rating_dp_slot%'") == [(0,)]
+    error = refused(owner, "select dp.drop_degree_bound('rating', array['r_movie'])")
+    assert "has not bounded" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("dp.set_degree_bound('rating', array['nope'], 3)", "no NOT NULL column nope"),
+        ("dp.set_degree_bound('loose', array['a'], 3)", "no NOT NULL column a"),
+        ("dp.set_degree_bound('rating', array['r_movie'], 0)", "a bound from 1"),
+        ("dp.set_degree_bound('rating', array[]::name[], 3)", "a bound from 1"),
+        ("dp.set_degree_bound('rating', null, 3)", "a bound from 1"),
+        ("dp.set_degree_bound('parts', array['a'], 3)", "no table of its own"),
+        ("dp.drop_degree_bound('rating', array['r_liked'])", "has not bounded"),
+    ],
+)
+def test_what_cannot_be_bounded_is_refused(movies: Any, statement: str, told: str) -> None:
+    movies.sql("create table public.loose (a int)")
+    movies.sql("create table public.parts (a int not null) partition by list (a)")
+    assert told in str(refused(movies.connect(), f"select {statement}"))
+
+
+def test_only_owners_bound(movies: Any) -> None:
+    movies.sql("grant dp_owner to bob")
+    bob = movies.connect(user="bob")
+    told = str(refused(bob, "select dp.set_degree_bound('public.rating', array['r_movie'], 100)"))
+    assert "permission denied to bound the rows of" in told
+
+
+def test_relations_that_are_protected_row_by_row_get_units_as_the_hint_says(database: Any) -> None:
+    database.sql("create table public.parent (p_id int primary key, p_flag boolean not null)")
+    database.sql(
+        "create table public.child (c_id int primary key,"
+        " c_parent int not null references public.parent, c_flag boolean not null)"
+    )
+    database.sql("insert into public.parent select i, true from generate_series(1, 500) i")
+    database.sql("insert into public.child select i, i, true from generate_series(1, 500) i")
+    database.sql("select dp.protect('parent'), dp.protect('child')")
+    database.sql("select dp.grant_budget('alice', epsilon => 100, delta => 1e-5)")
+    database.sql("create schema syn authorization alice")
+    alice = database.connect(user="alice")
+    call = (
+        "call dp.synthesize('syn', array['parent', 'child']::regclass[], epsilon => 10,"
+        " delta => 1e-6, d_max => '{\"child\": 3}')"
+    )
+    error = refused(alice, call)
+    assert "protected row by row" in str(error)
+    mending = statements(str(error.diag.message_hint))
+    assert mending == [
+        "SELECT dp.unprotect('public.parent');",
+        "SELECT dp.unprotect('public.child');",
+        "SELECT dp.protect('public.parent', privacy_unit => 'p_id');",
+    ]
+    for statement in mending:
+        database.sql(statement)
+    alice.execute(call)
+    assert alice.execute(
+        "select count(*) > 0 from syn.child join syn.parent on c_parent = p_id"
+    ).fetchone() == (True,)
