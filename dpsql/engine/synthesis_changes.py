@@ -68,7 +68,7 @@ class Others:
 
 def changed_rows(ways: Sequence[Way], cut: int) -> Others:
     """Bound what units of all ways but the first change of counted rows, in L1."""
-    each = 1 if _all_kept(ways, cut) else 2
+    each = 1 if ways and _all_kept(ways, cut) else 2
     return _others(ways, [each * _most(way) for way in ways[1:]])
 
 

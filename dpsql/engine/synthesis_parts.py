@@ -295,9 +295,8 @@ class Parts:
             known = ways[0].through.get(reference.key.name)
             if known == 1:
                 return 1
-            return max(
-                2, min(self._bound(parent, required=known is None) or known, known or 1 << 31)
-            )
+            cut = self._bound(parent, required=known is None)
+            return max(2, min(cut or known or 2, known or cut))
         part = self.table(parent)
         return part.counted.cut if cuts_off_query(part.counted.query) else 1
 
