@@ -26,7 +26,18 @@ _RANGE = re.compile(
     r"CHECK \(\(\((?P<column>.+) >= (?P<low>\d+)\) AND \((?P=column) <= (?P<high>\d+)\)\)\)"
 )
 _CONSTRAINTS = """
-select c.oid::int8 as oid, n.nspname, c.relname, dp.trusted_keys(c.oid) as keys,
+select c.oid::int8 as oid, n.nspname, c.relname,
+  (select json_agg(json_build_array(u.columns, u.filled))
+     from pg_index as i
+    cross join lateral (
+       select json_agg(a.attname) as columns,
+              json_agg(a.attname) filter (where dp.never_null(a.attrelid, a.attnum)) as filled
+         from unnest(i.indkey::int2[]) with ordinality as s(attnum, n)
+         join pg_attribute as a on a.attrelid = c.oid and a.attnum = s.attnum
+        where s.n <= i.indnkeyatts) as u
+    where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indisready and i.indislive
+      and i.indimmediate and i.indpred is null and i.indexprs is null
+      and c.relkind in ('r', 'p') and not (c.relkind = 'r' and c.relhassubclass)) as keys,
   (select json_agg(json_build_array(a.attname, quote_ident(a.attname), pg_get_constraintdef(k.oid)))
      from pg_constraint as k
      join pg_attribute as a on a.attrelid = k.conrelid and array[a.attnum] = k.conkey
@@ -45,15 +56,15 @@ _Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    keys: tuple[frozenset[str], ...]
+    keys: tuple[tuple[frozenset[str], frozenset[str]], ...]
     numbers: Mapping[str, int]
 
     def most(self, columns: Sequence[str]) -> int | None:
-        """Bound the rows that have the same values in some columns."""
+        """Bound the rows that have the same values in some columns, none of them NULL."""
         found = []
-        for key in self.keys:
+        for key, filled in self.keys:
             others = key - set(columns)
-            if others <= set(self.numbers):
+            if others <= set(self.numbers) and others <= filled:
                 found.append(math.prod(self.numbers[c] for c in others))
         return min(found, default=None)
 
@@ -66,14 +77,15 @@ class Bounds:
     names : sequence of (str, str)
         Schemas and names of relations.
     services : Services
-        Keys and checks are read after the token of all that was seen so far, so that a change
-        of them since is a change of the token.
+        Keys and checks are read after the token of the relations, so that a change of them since
+        is a change of the token.
     """
 
     def __init__(self, names: Sequence[_Name], services: Services) -> None:
-        self.read = tuple(sorted(services.catalog.seen))
-        self.token = str(services.catalog.fingerprint(self.read))
         listed = sorted(set(names))
+        found = [services.catalog.relation(*name) for name in listed]
+        self.read = tuple(sorted(relation.oid for relation in found if relation is not None))
+        self.token = str(services.catalog.fingerprint(self.read))
         rows = services.database.execute(
             _CONSTRAINTS,
             [
@@ -121,8 +133,8 @@ def _json(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value or []
 
 
-def _sets(keys: Any) -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(key) for key in _json(keys))
+def _sets(keys: Any) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
+    return tuple((frozenset(key), frozenset(filled or ())) for key, filled in _json(keys))
 
 
 def _numbers(checks: Any) -> dict[str, int]:

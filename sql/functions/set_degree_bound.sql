@@ -26,7 +26,8 @@ begin
         perform dp.drop_degree_bound(relation, columns);
     end if;
     execute format('alter table %s add column %I integer', relation, slot);
-    execute format('update only %1$s as t set %2$I = n.place from (select ctid, row_number() over (partition by %3$s) as place'
+    execute format('update only %1$s as t set %2$I = n.place from (select ctid, case when row(%3$s) is not null then row_number() over (partition by %3$s)'
+                   ' else 1 end as place'
                    ' from only %1$s) as n where n.ctid = t.ctid', relation, slot, listed);
     begin
         execute format('alter table %1$s alter column %2$I set not null, add check (%2$I between 1 and %3$s), add unique (%4$s, %2$I)',
@@ -123,13 +124,10 @@ begin
     select string_agg(format('%I', u.name), ', ') into forbidden
       from unnest(columns) as u(name)
      where not exists (select from pg_attribute as a
-                        where a.attrelid = relation and a.attname = u.name and a.attnum > 0 and not a.attisdropped
-                          and a.attnotnull);
+                        where a.attrelid = relation and a.attname = u.name and a.attnum > 0 and not a.attisdropped);
     if forbidden is not null then
         raise exception using
-            errcode = 'PD040', message = format('relation %s has no NOT NULL column %s', relation, forbidden),
-            hint = format('A unique key bounds no rows with NULL in it: ALTER TABLE %s ALTER %s SET NOT NULL;', relation,
-                          forbidden);
+            errcode = 'PD040', message = format('relation %s has no column %s', relation, forbidden);
     end if;
 end
 $$;
