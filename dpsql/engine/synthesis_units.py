@@ -138,7 +138,8 @@ def _way(table: Table, relation: Relation, services: Services) -> UnitPath:
             f"rows of {table.shown} may belong to no privacy unit",
             detail=f"On the way to it: {'; '.join(path.loose)}.",
             hint="Let the owner mend that, or have such rows never counted:"
-            " dp.link(child, parent, columns, nulls => 'excluded').",
+            " dp.link(child, parent, columns, nulls => 'excluded'); problem in dp.relations has the"
+            " statements.",
         )
     return path
 
