@@ -7,11 +7,15 @@ select n_name, dp_count(*) as orders, dp_sum(o_totalprice, 0, 500000)::bigint as
 from nation join customer on c_nationkey = n_nationkey join orders on o_custkey = c_custkey
 where n_regionkey = 2 group by n_name order by 2 desc;
 
--- What would the same cost, and how far off would it be?  (Asking that touches no private row.)
-select column_name, epsilon, expected_error
+-- What would a question cost, and how far off would it be?  (Asking that touches no private row.)  A customer
+-- has one country, so the error of the first is known before; of the second it is told with the answer.
+select column_name, epsilon, expected_error, error_95
+from dp.estimate($$ select n_name, dp_count(*) from nation join customer on c_nationkey = n_nationkey
+                    group by n_name $$);
+select column_name, epsilon, expected_error, bias
 from dp.estimate($$ select dp_count(*), dp_avg(l_quantity) from lineitem $$);
 
--- Averages, medians and quarters, with bounds that the owner declared.
+-- Averages and medians, with bounds that the owner declared.
 select l_returnflag, dp_count(*) as items, round(dp_avg(l_quantity), 2) as average,
        dp_median(l_quantity) as median
 from lineitem group by l_returnflag order by 1;

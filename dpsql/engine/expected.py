@@ -230,7 +230,7 @@ def quartic(scale: Fraction, confidence: float) -> tuple[float, int]:
     return mean, math.ceil((2 * b**4 / (3 * (1 - confidence) * total)) ** (1 / 3))
 
 
-_TIMES = "at least: times the sensitivity of the join, which depends on protected rows"
+_TIMES = "this or more: times the sensitivity of the join, which depends on protected rows"
 _DRAWN = (
     "about this or more: the scale is drawn from the sensitivity of the join, which depends on"
     " protected rows, and told with the answer"

@@ -265,4 +265,4 @@ def _error(aggregate: AggregateQuote, settings: Settings) -> str:
     within = f"within ±{shown_error(found.within)} with probability {_decimal(settings.confidence)}"
     if found.known and found.scale is not None:
         return f"{within} (noise scale {shown_error(found.scale)})"
-    return f"{within}: {found.note}"
+    return f"{within}, {found.note}"

@@ -131,7 +131,8 @@ def _paths(table: Table, relation: Relation, services: Services) -> _Paths:
                 f"rows of {table.shown} may belong to no privacy unit",
                 detail=f"On the way to it: {'; '.join(path.loose)}.",
                 hint="Let the owner mend that, or have such rows never counted:"
-                " dp.link(child, parent, columns, nulls => 'excluded').",
+                " dp.link(child, parent, columns, nulls => 'excluded'); problem in dp.relations has"
+                " the statements.",
             )
     return found
 

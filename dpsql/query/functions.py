@@ -116,6 +116,9 @@ _INSTEAD = {
         "dp.prefix, dp.all_ranges and dp.ranges are for the statement of dp.release;"
         " ask WHERE column BETWEEN ... here.",
     ),
+    "to_char": "Use date_trunc('month', column) or extract(year FROM column), and format the"
+    " answer: SELECT to_char(month, 'YYYY-MM'), n FROM (SELECT date_trunc('month', d) AS month,"
+    " dp_count(*) AS n FROM t GROUP BY 1) AS answer.",
     "age": "Use days, date '2026-01-01' - column, or years, 2026 - extract(year FROM column).",
 }
 

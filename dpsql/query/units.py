@@ -147,7 +147,8 @@ def _follow(graph: Graph, catalog: Catalog, occurrence: int, path: UnitPath) -> 
             f"rows of {relation.shown} may belong to no privacy unit",
             detail=f"On the way to it: {'; '.join(path.loose)}.",
             hint="Let the owner mend that, or have such rows never counted:"
-            " dp.link(child, parent, columns, nulls => 'excluded').",
+            " dp.link(child, parent, columns, nulls => 'excluded'); problem in dp.relations has the"
+            " statements.",
         )
     way = [occurrence]
     for hop in path.hops:

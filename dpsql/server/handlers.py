@@ -298,6 +298,7 @@ def synthesis_report(
     """``dp.synthesis_report``: how good a synthetic copy is, with the caller's rights."""
     from dpsql.engine.synthesis_copies import read_copies
     from dpsql.engine.synthesis_report import report
+    from dpsql.relation import show_name
     from dpsql.server.spi import sqlstate
 
     services = session.services(plpy)
@@ -312,7 +313,8 @@ def synthesis_report(
         raise NotAnswerable(
             "the synthetic tables could not be read",
             detail=f"{error}.",
-            hint="They are read with your rights.",
+            hint="They are read with your rights: whoever made them can GRANT USAGE ON SCHEMA"
+            f" {show_name(schema)} and GRANT SELECT ON ALL TABLES IN SCHEMA {show_name(schema)}.",
         ) from None
 
 

@@ -6,4 +6,4 @@ returns oid
 language c stable parallel restricted security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_caller';
-comment on function dp.caller() is 'role that budgets and permissions are looked up for';
+comment on function dp.caller() is 'internal: role that budgets and permissions are looked up for';

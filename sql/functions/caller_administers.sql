@@ -8,4 +8,4 @@ begin
     return pg_has_role(dp.caller(), 'dp_owner', 'usage');
 end
 $$;
-comment on function dp.caller_administers() is 'whether the caller is a member of dp_owner';
+comment on function dp.caller_administers() is 'internal: whether the caller is a member of dp_owner';

@@ -59,5 +59,5 @@ begin
     end if;
 end
 $$;
-comment on function dp.domain_members(regclass, name) is 'members of the declared domain of a column';
+comment on function dp.domain_members(regclass, name) is 'internal: members of the declared domain of a column';
 alter function dp.domain_members(regclass, name) owner to dp_executor;

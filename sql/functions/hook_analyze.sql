@@ -11,32 +11,32 @@ create or replace function dp.analyze(query text) returns text
     as 'MODULE_PATHNAME', 'dpsql_analyze';
 
 comment on function dp.analyze(text) is
-    'JSON: the query deparsed without ambiguity, and every relation, function, operator, type and collation in it';
+    'internal: JSON: the query deparsed without ambiguity, and every relation, function, operator, type and collation in it';
 
 create or replace function dp.analyze(query text, parameters text[]) returns text
     language c stable parallel restricted security invoker
     as 'MODULE_PATHNAME', 'dpsql_analyze';
 
 comment on function dp.analyze(text, text[]) is
-    'the same after $n was replaced by the n-th literal, as dp.parameters writes them';
+    'internal: the same after $n was replaced by the n-th literal, as dp.parameters writes them';
 
 create or replace function dp.analyze_view(view oid) returns text
     language c stable strict parallel restricted security invoker
     as 'MODULE_PATHNAME', 'dpsql_analyze_view';
 
 comment on function dp.analyze_view(oid) is
-    'the same of the definition of a view, with the rights of its owner';
+    'internal: the same of the definition of a view, with the rights of its owner';
 
 create or replace function dp.analyze_own(query text) returns text
     language c stable strict parallel restricted security invoker
     as 'MODULE_PATHNAME', 'dpsql_analyze_own';
 
 comment on function dp.analyze_own(text) is
-    'the same of a statement that the caller wrote itself, with its rights';
+    'internal: the same of a statement that the caller wrote itself, with its rights';
 
 create or replace function dp.analyze_kept(question integer) returns text
     language c stable strict parallel restricted security invoker
     as 'MODULE_PATHNAME', 'dpsql_analyze_kept';
 
 comment on function dp.analyze_kept(integer) is
-    'the same of a question that dp.keep_statistics keeps, with the rights of who keeps it';
+    'internal: the same of a question that dp.keep_statistics keeps, with the rights of who keeps it';

@@ -7,11 +7,11 @@ create or replace function dp.deparse(query text) returns text
     as 'MODULE_PATHNAME', 'dpsql_deparse';
 
 comment on function dp.deparse(text) is
-    'one SELECT statement with every name qualified, as PostgreSQL understood it';
+    'internal: one SELECT statement with every name qualified, as PostgreSQL understood it';
 
 create or replace function dp.deparse(query text, parameters text[]) returns text
     language c stable strict parallel restricted security invoker
     as 'MODULE_PATHNAME', 'dpsql_deparse';
 
 comment on function dp.deparse(text, text[]) is
-    'the same after $n was replaced by the n-th value, whose type follows from its place';
+    'internal: the same after $n was replaced by the n-th value, whose type follows from its place';

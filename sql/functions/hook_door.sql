@@ -12,7 +12,7 @@ cost 1000000 rows 100
 as 'MODULE_PATHNAME', 'dpsql_door';
 
 comment on function dp.run(text, text[]) is
-    'answers one SELECT with dp_count aggregates privately, charging the role in effect';
+    'internal: answers one SELECT with dp_count aggregates privately, charging the role in effect';
 
 -- The same, one JSON object per row; dp.query calls it with text that was analysed under the
 -- caller's search_path.  Here and below the source is what the caller wrote: errors point into it.
@@ -22,7 +22,7 @@ language c stable parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_rows';
 
 comment on function dp.run_json(text, double precision, text) is
-    'answers one SELECT with dp_count aggregates privately; rows as jsonb';
+    'internal: answers one SELECT with dp_count aggregates privately; rows as jsonb';
 
 -- Cost and guarantee of a statement; charges nothing, reads no protected row.
 create or replace function dp.explain_query(query text, source text)
@@ -31,7 +31,7 @@ language c stable parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_rows';
 
 comment on function dp.explain_query(text, text) is
-    'says how a statement would be answered and what it would cost; free';
+    'internal: says how a statement would be answered and what it would cost; free';
 
 -- Cost and expected error of each aggregate of a statement; charges nothing, reads no protected row.
 create or replace function dp.estimate_query(query text, source text)
@@ -43,7 +43,7 @@ language c stable parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_rows';
 
 comment on function dp.estimate_query(text, text) is
-    'cost and expected error of each aggregate of a statement; free';
+    'internal: cost and expected error of each aggregate of a statement; free';
 
 -- The smooth sensitivity itself, without noise: owners of every private relation only.
 create or replace function dp.sensitivity_of(
@@ -54,7 +54,7 @@ language c stable parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_text';
 
 comment on function dp.sensitivity_of(text, text, double precision, boolean, text) is
-    'smooth sensitivity of a counting query, for owners';
+    'internal: smooth sensitivity of a counting query, for owners';
 
 -- Delete stored answers that have expired; gives no budget back.  Callers: members of dp_owner.
 create or replace function dp.purge_answers()
@@ -74,7 +74,7 @@ language c volatile parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_text';
 
 comment on function dp.create_sketch_of(text, integer, integer, text) is
-    'builds sketches of the relations of a counting query, for owners';
+    'internal: builds sketches of the relations of a counting query, for owners';
 
 -- Build the caller's sketches anew with new seeds; those that cannot be built answer nothing any more,
 -- and a warning names each.  Returns of how many statements there are sketches now that were built.

@@ -11,9 +11,9 @@ create or replace function dp.not_intercepted(state bigint, value "any") returns
     language c volatile called on null input parallel unsafe security invoker
     as 'MODULE_PATHNAME', 'dpsql_not_intercepted';
 
-comment on function dp.not_intercepted(bigint) is 'raises PD060: a private aggregate was executed';
+comment on function dp.not_intercepted(bigint) is 'internal: raises PD060: a private aggregate was executed';
 comment on function dp.not_intercepted(bigint, "any") is
-    'raises PD060: a private aggregate was executed';
+    'internal: raises PD060: a private aggregate was executed';
 
 create or replace aggregate public.dp_count(*) (
     sfunc = dp.not_intercepted,

@@ -27,7 +27,7 @@ begin
             'as %L, %L', body.name, body.arguments, body.result, 'MODULE_PATHNAME', 'dpsql_not_intercepted');
         execute pg_catalog.format(
             'comment on function dp.not_intercepted%s(%s) is %L', body.name, body.arguments,
-            'raises PD060: a private aggregate was executed');
+            'internal: raises PD060: a private aggregate was executed');
     end loop;
 end
 $create$;

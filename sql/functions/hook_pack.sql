@@ -38,4 +38,4 @@ create or replace aggregate dp.pack(max_bytes bigint, variadic "any") (
 );
 
 comment on aggregate dp.pack(bigint, variadic "any") is
-    'rows of integers as one bytea';
+    'internal: rows of integers as one bytea';

@@ -7,4 +7,4 @@ create or replace function dp.parameters(variadic "any") returns text[]
     as 'MODULE_PATHNAME', 'dpsql_parameters';
 
 comment on function dp.parameters("any") is
-    'the arguments as typed literals: {''1''::integer,NULL::date}';
+    'internal: the arguments as typed literals: {''1''::integer,NULL::date}';

@@ -5,4 +5,4 @@ create or replace function dp.server_log(message text) returns void
     language c volatile strict parallel restricted security invoker
     as 'MODULE_PATHNAME', 'dpsql_server_log';
 
-comment on function dp.server_log(text) is 'write to the server log only';
+comment on function dp.server_log(text) is 'internal: write to the server log only';

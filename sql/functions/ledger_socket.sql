@@ -7,4 +7,4 @@ set search_path = pg_catalog, pg_temp
 as $$
     select btrim(split_part(current_setting('unix_socket_directories'), ',', 1), ' "')
 $$;
-comment on function dp.ledger_socket() is 'directory of the unix socket that the ledger is reached by';
+comment on function dp.ledger_socket() is 'internal: directory of the unix socket that the ledger is reached by';

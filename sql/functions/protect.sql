@@ -115,4 +115,4 @@ begin
 end
 $$;
 comment on function dp.protect(regclass, text, numeric, numeric) is
-    'protect the rows of a relation; epsilon and delta cap its total loss';
+    'protect the rows of a relation, or with privacy_unit all that belongs to each value of a column; epsilon and delta cap its loss';

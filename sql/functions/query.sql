@@ -11,4 +11,5 @@ language sql stable parallel unsafe security invoker
 as $sql$ select * from dp.run_json(dp.deparse(query), intervals, query) $sql$;
 
 comment on function dp.query(text, double precision) is
-    'answers one SELECT with dp_count aggregates privately; one JSON object per row; works without the hook';
+    'answers one SELECT with private aggregates, a JSON object a row; intervals: a level such as 0.95; for clients that'
+    ' the library does not reach';

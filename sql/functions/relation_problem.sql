@@ -49,4 +49,4 @@ begin
     return coalesce(dp.own_problem(relation), (select s.problem from dp.standing(relation) as s));
 end
 $$;
-comment on function dp.relation_problem(oid) is 'why a relation cannot be declared, or NULL';
+comment on function dp.relation_problem(oid) is 'internal: why a relation cannot be declared, or NULL';

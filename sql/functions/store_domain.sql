@@ -17,6 +17,11 @@ begin
     end if;
     delete from dp.column_domain as d
      where d.relation = domain.relation and d.column_name = domain.column_name;
+    if found then
+        raise notice using
+            message = format('the domain of %s.%I was replaced', domain.relation, domain.column_name),
+            detail = 'Stored answers to questions that read the relation end: these are asked anew and charged.';
+    end if;
     insert into dp.column_domain select domain.*;
     perform dp.touch_catalogue();
     if domain.kind <> 'bounds' and not domain.includes_null

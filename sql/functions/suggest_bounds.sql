@@ -250,7 +250,6 @@ language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 set dp.epsilon = 1
 set dp.delta = 0
-set dp.confidence = 0.95
 set dp.method = 'auto'
 set dp.mechanism = 'auto'
 as $$
@@ -320,15 +319,12 @@ begin
     end if;
     read := dp.bound_source(relation);
     perform set_config('dp.epsilon', epsilon::text, true);
-    -- All intervals together hold with the probability asked for, or a greater one: a setting has six
-    -- digits.
-    perform set_config('dp.confidence', (1 - trunc((1 - confidence) / number_of_bins, 6))::text, true);
     with counted as materialized (
-        select (q ->> 'bin')::int as bin, (q ->> 'low')::numeric as low, (q ->> 'high')::numeric as high
-          from dp.query(format(
-                   'SELECT %s AS bin, public.dp_interval_low(public.dp_count(%3$s)) AS low,'
-                   ' public.dp_interval_high(public.dp_count(%3$s)) AS high FROM %2$s GROUP BY 1',
-                   bin_of, read.source, read.counted)) as q),
+        -- all intervals together hold with the probability asked for, or a greater one: a level has six digits
+        select (q ->> 'bin')::int as bin, (q ->> 'n_low')::numeric as low, (q ->> 'n_high')::numeric as high
+          from dp.query(format('SELECT %s AS bin, public.dp_count(%3$s) AS n FROM %2$s GROUP BY 1',
+                               bin_of, read.source, read.counted),
+                        intervals => 1 - trunc((1 - confidence) / number_of_bins, 6)) as q),
     told as materialized (
         -- values in open bins are beyond all cuts, infinite ones among them: they bound nothing
         select c.*, bins.open and c.bin in (1, number_of_bins) as beyond from counted as c),

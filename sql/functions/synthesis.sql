@@ -52,7 +52,7 @@ returns boolean
 language c volatile parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_door_value';
 comment on function dp.synthesis_step(bigint) is
-    'writes the next part of a synthesis; false when it is complete';
+    'internal: writes the next part of a synthesis; false when it is complete';
 
 -- Writes all that is left of a synthesis, and commits after each part; CALL it again to go on after a
 -- crash or a cancel of dp.synthesize.

@@ -15,6 +15,8 @@ grant usage on schema dpv to dp_analyst, dp_owner;
 grant select on dp.relations, dp.domains, dp.budgets, dp.ledger to dp_analyst, dp_owner;
 -- Whoever has no budget sees that, in a view without rows.
 grant select on dp.budgets to public;
+-- The catalogue of PostgreSQL has all of this, too.
+grant select on dp.functions to public;
 grant execute on function
     dp.caller(),
     dp.caller_administers(),

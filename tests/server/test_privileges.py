@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 EXPECTED = Path(__file__).with_name("privileges.txt")
-FUNCTIONS = Path(__file__).parents[2] / "sql" / "functions"
+ROOT = Path(__file__).parents[2]
+FUNCTIONS = ROOT / "sql" / "functions"
+DOCUMENTATION = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 
 # "stranger" stands for everyone: a role that is a member of nothing.
 MATRIX = """
@@ -148,6 +150,33 @@ def test_each_role_sees_its_own_part(database: Any) -> None:
         assert len(database.sql("select * from dp.ledger", user="owner1")) == 2
     finally:
         admin.execute("revoke dp_owner from owner1")
+
+
+def test_functions_lists_what_the_reader_may_call_and_documentation_tells(database: Any) -> None:
+    admin = database.connect()
+    admin.execute("create role stranger")
+
+    def of(role: str) -> dict[str, str]:
+        admin.execute(f"set role {role}")
+        found = dict(admin.execute("select name, call from dp.functions").fetchall())
+        admin.execute("reset role")
+        return found
+
+    try:
+        stranger, analyst, owner, every = map(
+            of, ("stranger", "dp_analyst", "dp_owner", "postgres")
+        )
+    finally:
+        admin.execute("drop role stranger")
+    assert "explain" not in stranger
+    assert {"explain", "release", "synthesize"} <= set(analyst)
+    assert not set(analyst) & {"protect", "grant_budget", "set_domain"}
+    assert {"protect", "grant_budget", "set_domain", "estimate"} <= set(owner) <= set(every)
+    assert owner["synthesize"].startswith("CALL dp.synthesize(IN target ")
+    assert owner["estimate"].startswith("SELECT * FROM dp.estimate(query text, VARIADIC ")
+    assert owner["protect"].startswith("SELECT dp.protect(relation regclass, ")
+    told = "\n".join(page.read_text() for page in DOCUMENTATION)
+    assert [name for name in every if not re.search(rf"\bdp\.{name}\b", told)] == []
 
 
 def test_views_do_not_leak_through_cheap_functions(database: Any) -> None:

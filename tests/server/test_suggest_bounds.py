@@ -237,10 +237,11 @@ def beyond(values: Any) -> None:
 
 
 def told(connection: Any, arguments: str) -> tuple[Any, list[str]]:
-    """Return what is suggested, and the warnings."""
+    """Return what is suggested, and the warnings; nobody asked for intervals, so none are explained."""
     warnings: list[str] = []
 
     def keep(diagnostic: Any) -> None:
+        assert "dp_interval" not in (diagnostic.message_primary or "")
         if diagnostic.severity_nonlocalized == "WARNING":
             warnings.append(f"{diagnostic.message_primary} {diagnostic.message_detail}")
 

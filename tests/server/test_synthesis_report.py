@@ -164,6 +164,18 @@ def test_only_the_owner_of_all_of_it_compares_with_the_original(copied: Any, ali
             assert refused(owner, exact).sqlstate == "PD040"
     finally:
         copied.sql("alter table public.mail owner to owner1")
+    # the copy is read with the owner's rights; the hint has what whoever made it can grant
+    with copied.connect("alice") as maker, copied.connect("owner1") as owner:
+        maker.execute("revoke usage on schema syn from owner1")
+        try:
+            error = refused(owner, exact)
+        finally:
+            maker.execute("grant usage on schema syn to owner1")
+        assert (error.sqlstate, error.diag.message_detail) == (
+            "PD010",
+            "permission denied for schema syn.",
+        )
+        assert "GRANT USAGE ON SCHEMA syn and" in error.diag.message_hint
     # a function of the owner's with the owner's rights is not the owner
     copied.sql(
         "create function public.peek() returns bigint language sql security definer"

@@ -380,6 +380,8 @@ def test_a_caller_who_cannot_create_is_refused(made: Any) -> None:
     with pytest.raises(psycopg.Error, match="permission denied to create the schema syn") as raised:
         write(writer(made, "alice"), job)
     assert raised.value.sqlstate == "PD070"
+    assert "GRANT CREATE ON DATABASE" in (raised.value.diag.message_hint or "")
+    assert " TO alice, or" in (raised.value.diag.message_hint or "")
     made.sql("revoke select on public.region from alice")
     made.sql("create schema syn authorization alice")
     with pytest.raises(psycopg.Error, match=r"permission denied for table public\.region"):
