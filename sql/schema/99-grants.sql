@@ -213,6 +213,7 @@ grant execute on function
     dp.fingerprint(oid[]),
     dp.fingerprint_now(oid[]),
     dp.fingerprint_text(oid[]),
+    dp.guards_others(pg_trigger, oid[]),
     dp.declared_text(oid[], integer[]),
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any"),
