@@ -186,6 +186,7 @@ def begin(job: Job, services: Services) -> None:
         [("name", job.target)],
     )[0][0]
     if old:
+        database.execute("select dp.hide_synthesis($1) is null as done", [("name", job.target)])
         database.execute(f"DROP TABLE {', '.join(old)}")
     made = make_schema(job.target, services) or bool(made_before)
     database.execute(

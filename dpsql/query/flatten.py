@@ -83,8 +83,9 @@ class Scope:
 def _how_to_declare(schema: str, shown: str) -> str:
     if schema == "dpv":
         return (
-            "It has released numbers, which cost nothing: query it without dp_count, or join it"
-            " to the answer of a question in a sub-query."
+            "It has released numbers or synthetic rows, which cost nothing: query it without"
+            " dp_count, or join it to the answer of a question in a sub-query. Ask about a"
+            " protected relation under its own name."
         )
     if schema in _NEVER_DECLARED:
         return "Catalogues and temporary tables cannot be joined privately: leave it out."

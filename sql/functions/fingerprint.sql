@@ -40,6 +40,23 @@ end
 $$;
 comment on function dp.declared_text(oid[], integer[]) is 'internal: what is declared of relations that plans and answers rely on';
 
+-- Internal: whether a trigger is PostgreSQL's own, for a foreign key by which a relation that is not among the
+-- objects refers to its table.  What it guards is that other relation's key; reading the objects relies on
+-- nothing that it does.  Whoever may refer to a table (as a synthetic copy does to public ones) makes such
+-- triggers, so that they must not end answers over it.
+create or replace function dp.guards_others(found_trigger pg_trigger, objects oid[])
+returns boolean
+language sql stable parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select found_trigger.tgisinternal
+       and exists (select from pg_constraint as k
+                    where k.oid = found_trigger.tgconstraint and k.contype = 'f'
+                      and k.confrelid = found_trigger.tgrelid and k.conrelid <> all (objects))
+$$;
+comment on function dp.guards_others(pg_trigger, oid[]) is
+    'internal: whether a trigger serves a foreign key of a relation elsewhere';
+
 -- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
 -- their triggers, paths to privacy units, indexes, view definitions, types, collations and casts.  As
 -- of the caller's snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
@@ -106,7 +123,7 @@ begin
   (select string_agg(k.oid || ':' || k.xmin, ',' order by k.oid)
      from pg_constraint k where k.conrelid = any (objects)),
   (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
-     from pg_trigger t where t.tgrelid = any (objects)),
+     from pg_trigger t where t.tgrelid = any (objects) and not dp.guards_others(t, parts || objects)),
   (select string_agg(r.oid || ':' || r.xmin, ',' order by r.oid)
      from pg_rewrite r where r.ev_class = any (objects)),
   (with recursive own(oid) as (
@@ -131,7 +148,8 @@ begin
   (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)
      from pg_inherits i where i.inhparent = any (parts)),
   (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)
-     from pg_trigger t where t.tgrelid = any (parts) and t.tgrelid <> all (objects))));
+     from pg_trigger t where t.tgrelid = any (parts) and t.tgrelid <> all (objects)
+      and not dp.guards_others(t, parts || objects))));
 end
 $$;
 comment on function dp.fingerprint_text(oid[]) is 'internal: what plans and stored answers rely on';

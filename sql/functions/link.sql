@@ -137,6 +137,7 @@ begin
         perform dp.let_executor_read_members(child);
         perform dp.tell_problems(members, several);
     end if;
+    perform dp.show_refusing(members);
 end
 $$;
 comment on function dp.link(regclass, regclass, name[], name[], text, boolean) is
@@ -237,6 +238,7 @@ begin
     if dp.unit_roots(child) is not null then
         perform dp.tell_problems(members, several);
     end if;
+    perform dp.show_refusing(members);
 end
 $$;
 comment on function dp.unlink(regclass, regclass, name[]) is 'take back dp.link';

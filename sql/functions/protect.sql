@@ -52,6 +52,7 @@ begin
         if not has_table_privilege('dp_executor', relation, 'select') then
             perform dp.let_executor_read(relation);
         end if;
+        perform dp.show_refusing(relation::oid || dp.unit_dependants(relation));
         return;
     end if;
     perform dp.touch_catalogue();
@@ -106,6 +107,7 @@ begin
             message = format('relation %s was public and is protected from now on', relation),
             detail = 'Answers that were given while it was public were exact and are charged to nobody.';
     end if;
+    perform dp.show_refusing(relation::oid || dp.unit_dependants(relation));
     if current_setting('dp.preload_python', true) is null then
         raise warning using
             message = 'the library dpsql is not loaded at server start: dp_count is not intercepted',

@@ -214,6 +214,9 @@ begin
            notes = s.notes || synthesis_moved.notes,
            finished_at = case when synthesis_moved.state = 'done' then clock_timestamp() end
      where s.id = own.id;
+    if synthesis_moved.state = 'done' then
+        perform dp.show_synthesis_tables(own.id);
+    end if;
 end
 $$;
 comment on function dp.synthesis_moved(bigint, text, integer, text[]) is 'internal: how far a synthesis is';
@@ -310,6 +313,7 @@ begin
       join pg_class as c on c.oid = t.relation
       join pg_namespace as n on n.oid = c.relnamespace;
     if tables is not null then
+        perform dp.hide_synthesis(drop_synthesis.target);
         execute 'drop table ' || tables;
     end if;
     if dp.forget_syntheses(drop_synthesis.target) = 0 then

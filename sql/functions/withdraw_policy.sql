@@ -72,6 +72,9 @@ begin
             and (select s.kind from dp.standing(m.oid) as s) is null;
     end if;
     perform dp.touch_catalogue();
+    if kind = 'protected' then
+        perform dp.show_refusing(relation::oid || members);
+    end if;
 end
 $$;
 comment on function dp.withdraw_policy(regclass, text) is 'internal: takes back a declaration';

@@ -12,7 +12,9 @@
 
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
+#include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
 #include "nodes/primnodes.h"
 #include "parser/parse_relation.h"
 #if PG_VERSION_NUM >= 170000
@@ -41,6 +43,35 @@ compat_ask_no_permission(Query *query, RangeTblEntry *rte)
 	rte->requiredPerms = 0;
 	rte->checkAsUser = InvalidOid;
 #endif
+}
+
+/* What a planned statement asks permission for; from 16 on in a list of its own. */
+static inline List *
+compat_permissions(PlannedStmt *statement)
+{
+#if PG_VERSION_NUM >= 160000
+	return statement->permInfos;
+#else
+	return statement->rtable;
+#endif
+}
+
+/* The relation that one of them is about, if the current user itself reads it and does nothing else. */
+static inline Oid
+compat_only_read(void *entry)
+{
+#if PG_VERSION_NUM >= 160000
+	RTEPermissionInfo *asked = (RTEPermissionInfo *) entry;
+#else
+	RangeTblEntry *asked = (RangeTblEntry *) entry;
+
+	if (asked->rtekind != RTE_RELATION)
+		return InvalidOid;
+#endif
+	if (asked->requiredPerms != ACL_SELECT ||
+		(OidIsValid(asked->checkAsUser) && asked->checkAsUser != GetUserId()))
+		return InvalidOid;
+	return asked->relid;
 }
 
 /* Depth of the query that an expression of a later major refers to, or -1. */

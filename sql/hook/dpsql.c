@@ -33,6 +33,7 @@ _PG_init(void)
 	{
 		intercept_init();
 		stored_init();
+		denied_init();
 		progress_init();
 		preload_init();
 	}

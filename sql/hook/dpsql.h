@@ -17,6 +17,7 @@
 
 /* SQLSTATE class PD, as in dpsql/errors.py */
 #define ERRCODE_DPSQL_NO_BUDGET MAKE_SQLSTATE('P', 'D', '0', '0', '2')
+#define ERRCODE_DPSQL_NOT_ANSWERABLE MAKE_SQLSTATE('P', 'D', '0', '1', '0')
 #define ERRCODE_DPSQL_UNSUPPORTED MAKE_SQLSTATE('P', 'D', '0', '1', '1')
 #define ERRCODE_DPSQL_FUNCTION MAKE_SQLSTATE('P', 'D', '0', '1', '3')
 #define ERRCODE_DPSQL_SYNTAX MAKE_SQLSTATE('P', 'D', '0', '1', '4')
@@ -37,6 +38,9 @@ extern Oid	member_function(const char *name, int nargs, const Oid *types);
 extern void intercept_init(void);
 extern void stored_init(void);
 extern void executed_init(void);
+
+/* denied.c: hints for who wants rows of protected relations */
+extern void denied_init(void);
 
 /* changes.c: the server's counters are off in this statement of the client */
 extern void changes_pause(void);

@@ -200,6 +200,12 @@ grant execute on function
     dp.note(text), dp.server_log(text)
 to dp_analyst, dp_owner;
 grant execute on procedure dp.write_synthesis(bigint) to dp_analyst, dp_owner;
+grant execute on function
+    dp.show_synthesis(name),
+    dp.hide_synthesis(name),
+    dp.refuse_rows(name)
+to dp_analyst, dp_owner;
+grant execute on function dp.show_synthetic(regclass, name), dp.hide_synthetic(regclass) to dp_owner;
 grant insert, select on dp.synthesis to dp_executor;
 grant execute on function dp.synthetic_tables(name) to dp_executor;
 
@@ -220,6 +226,7 @@ grant execute on function
     dp.fingerprint(oid[]),
     dp.fingerprint_now(oid[]),
     dp.fingerprint_text(oid[]),
+    dp.guards_others(pg_trigger, oid[]),
     dp.declared_text(oid[], integer[]),
     dp.ledger_socket(),
     dp.pack(bigint, variadic "any"),

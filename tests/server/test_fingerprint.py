@@ -158,3 +158,59 @@ def test_partitions_that_come_and_go(database: Any, owner: Any) -> None:
         assert len(set(after)) == 1
         assert after != before
         before = after
+
+
+REFERRING = "create table fr (a int references fp, b int references fr_own)"
+
+
+def test_a_foreign_key_of_another_relation_changes_nothing(database: Any, owner: Any) -> None:
+    owner.execute("create table fr_own (a int primary key)")
+    before = tokens(owner)
+    with database.connect() as other:
+        other.execute(REFERRING)
+        assert tokens(owner) == before
+        other.execute("alter table fr disable trigger all; alter table fp disable trigger all")
+        assert tokens(owner) == before
+        other.execute("drop table fr")
+        assert tokens(owner) == before
+        # what the referring relation is asked about together with shows again
+        other.execute(REFERRING)
+        both = "select dp.fingerprint_now(array['fp'::regclass, 'fr'::regclass]::oid[])"
+        first = owner.execute(both).fetchone()
+        other.execute("alter table fp disable trigger all")
+        assert owner.execute(both).fetchone() != first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "create trigger u after delete on fp execute function fp_g()",
+        "create constraint trigger u after delete on fp for each row execute function fp_g()",
+        "create constraint trigger u after delete on fp from fr for each row execute function fp_g()",
+        "alter table fp add constraint own foreign key (a) references fp",
+        "alter table fp add constraint up foreign key (a) references fq",
+    ],
+)
+def test_what_somebody_made_on_the_relation_itself_still_shows(owner: Any, change: str) -> None:
+    owner.execute(
+        "create table fr (a int references fp);"
+        "create function fp_g() returns trigger language plpgsql as 'begin return null; end'"
+    )
+    before = tokens(owner)
+    owner.execute(change)
+    assert tokens(owner)[0] != before[0]
+
+
+def test_partitions_of_a_relation_that_others_refer_to(owner: Any) -> None:
+    owner.execute(
+        "create table fpart (a int primary key) partition by list (a);"
+        "create table fpart1 partition of fpart for values in (1)"
+    )
+    before = tokens(owner, "fpart")
+    owner.execute("create table fr (a int references fpart)")
+    assert tokens(owner, "fpart") == before
+    owner.execute(
+        "create function fp_h() returns trigger language plpgsql as 'begin return null; end';"
+        "create trigger u after delete on fpart1 execute function fp_h()"
+    )
+    assert tokens(owner, "fpart")[0] != before[0]

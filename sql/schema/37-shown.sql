@@ -1,0 +1,17 @@
+-- Which views of the schema dpv stand for protected relations and for synthetic tables.  A view that refuses belongs
+-- to the extension and is made again after a restore; one that shows rows is dumped as any view.
+
+create table dp.shown_relation (
+    name name primary key,
+    -- the protected relation that the view is named after; NULL where it is a synthetic table's own
+    relation regclass unique,
+    -- the synthetic table whose rows it shows; NULL: reading it is refused
+    synthetic regclass,
+    check (relation is not null or synthetic is not null)
+);
+comment on table dp.shown_relation is 'views of the schema dpv: what they are named after, and whose rows they show';
+
+select pg_catalog.pg_extension_config_dump(
+    'dp.shown_relation',
+    'where synthetic::oid in (select c.oid from pg_catalog.pg_class as c)'
+    ' and (relation is null or relation::oid in (select c.oid from pg_catalog.pg_class as c))');
