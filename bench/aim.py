@@ -14,6 +14,9 @@ Prints a row as it is found and, last, one JSON line.
 AIM+PGM takes minutes, so that it runs when it is asked for, with the budget of two rounds for each
 attribute and a model of 5 MB: ``--mechanisms AIM+GReM,AIM+PGM --epsilons 1 --seeds 1`` measures how
 many times faster AIM+GReM is, each with its own reconstruction.
+
+``--parts tables`` measures rows of synthetic tables, as ``dp.synthesize`` draws them:
+``--methods`` names their mechanisms.
 """
 
 from __future__ import annotations
@@ -32,12 +35,15 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.synthesis.table_rows import METHODS, table_mechanism, table_rows
 from dpsql.workload.aim import Schedule, aim
 from dpsql.workload.conditional_planner import conditional_plan
 from dpsql.workload.grem import Residuals
 from dpsql.workload.junction_tree import model_cells
 from dpsql.workload.lazy import LazyMarginals
 from dpsql.workload.marginals import Floats, attributes_of, k_way
+from dpsql.workload.mechanism import Mechanism
+from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.mixture import fit_mixture
 from dpsql.workload.mixture_rows import count_rows, sample_rows
 from dpsql.workload.model_estimates import ModelEstimates
@@ -113,6 +119,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--parts", default="ablation,mechanisms")
     parser.add_argument("--mechanisms", default=",".join(n for n in MEASURERS if n != PGM))
+    parser.add_argument("--methods", default=",".join(METHODS), help="of tables")
     parser.add_argument("--draw", type=Path, help="draw the kept JSON lines of this file")
     arguments = parser.parse_args()
     if arguments.draw:
@@ -127,8 +134,10 @@ def main() -> None:
     found: list[Iterator[Row]] = []
     if "ablation" in arguments.parts:
         found.append(ablation(data))
+    epsilons = [float(epsilon) for epsilon in arguments.epsilons.split(",")]
+    if "tables" in arguments.parts:
+        found.append(synthetic(data, arguments.methods.split(","), epsilons, arguments.seeds))
     if "mechanisms" in arguments.parts:
-        epsilons = [float(epsilon) for epsilon in arguments.epsilons.split(",")]
         found.append(mechanisms(data, arguments.mechanisms.split(","), epsilons, arguments.seeds))
     for part in found:
         for row in part:
@@ -185,6 +194,47 @@ def mechanisms(data: Data, names: list[str], epsilons: list[float], seeds: int) 
     yield {"part": "reference", "mechanism": "bootstrap", "error": round(bootstrap, 4)}
     for name, (error, seconds) in ELSEWHERE.get(data.name, {}).items():
         yield {"part": "reference", "mechanism": name, "error": error, "seconds": seconds}
+
+
+def synthetic(data: Data, methods: list[str], epsilons: list[float], seeds: int) -> Iterator[Row]:
+    """Compare the rows of synthetic tables (``dp.synthesize``), as many as noise says."""
+    for epsilon in epsilons:
+        rho = Fraction(rho_of(epsilon, DELTA)).limit_denominator(10**12)
+        for method in methods:
+            errors, measuring, sampling = [], [], []
+            for seed in range(seeds):
+                data.seed(seed)
+                mechanism = table_mechanism(data.sizes, method, rho, 1)
+                start = time.perf_counter()
+                measured = _measure(mechanism, data)
+                measuring.append(time.perf_counter() - start)
+                start = time.perf_counter()
+                rows = table_rows(mechanism, measured, None, seed)
+                sampling.append(time.perf_counter() - start)
+                tables = count_rows(rows, data.sizes, data.triples)
+                error, _ = data.error(lambda mask, t=tables: t[mask].astype(np.float64))
+                errors.append(error)
+                print(f"# {method} {epsilon} {seed} {error:.4f}", flush=True)
+            yield {
+                "part": "tables",
+                "epsilon": epsilon,
+                "mechanism": method,
+                "seeds": seeds,
+                "error": round(statistics.fmean(errors), 4),
+                "spread": round(statistics.stdev(errors), 4) if seeds > 1 else 0,
+                "measure_s": round(statistics.fmean(measuring), 2),
+                "rows_s": round(statistics.fmean(sampling), 2),
+            }
+
+
+def _measure(mechanism: Mechanism, data: Data) -> list[Floats]:
+    if isinstance(mechanism, AimMechanism):
+        return mechanism.run(data, data.gaussian, data.choose)
+    counts = data.batch([m.mask for m in mechanism.measurements])
+    return [
+        mechanism.measure(k, counts[m.mask], data.gaussian(m.parameter, m.count))
+        for k, m in enumerate(mechanism.measurements)
+    ]
 
 
 def ablation(data: Data) -> Iterator[Row]:

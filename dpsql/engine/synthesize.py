@@ -65,7 +65,7 @@ class Wish:
     relations: tuple[int, ...]
     epsilon: str | None = None
     delta: str | None = None
-    method: str = "aim"
+    method: str = "pairs"
     d_max: str | None = None
     row_counts: str | None = None
     without: tuple[str, ...] = ()

@@ -20,13 +20,17 @@ from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.marginals import Floats, cells, k_way
 from dpsql.workload.matrix import Identity, Total
 from dpsql.workload.mechanism import Budget, Mechanism
+from dpsql.workload.mechanism_aim_pgm import AimPgmMechanism
+from dpsql.workload.mechanism_mst import MstMechanism
 from dpsql.workload.mixture import fit_mixture
 from dpsql.workload.mixture_rows import sample_rows
+from dpsql.workload.pgm import fit_model
+from dpsql.workload.pgm_rows import sample_model
 from dpsql.workload.residual_bases import Integers
 from dpsql.workload.workload import Product, Workload
 
 #: Mechanisms that tables are measured by.
-METHODS = ("aim", "pairs", "residual_planner")
+METHODS = ("aim", "pairs", "residual_planner", "aim_pgm", "mst")
 #: Cells of the marginals that a table's mechanism is asked for, and how many marginals.
 MOST_CELLS = 20_000_000
 MOST_MARGINALS = 3_000
@@ -63,6 +67,8 @@ def table_mechanism(
         raise InvalidParameter(
             f'parameter "method" must be one of {", ".join(METHODS)}', detail=f"Got {method}."
         )
+    if method == "mst":
+        return _tree(sizes, Budget(2, rho, rows))
     refused: InvalidParameter | None = None
     for k in (3, 2, 1):
         if k > len(sizes) and k > 1:
@@ -77,6 +83,18 @@ def table_mechanism(
         except InvalidParameter as error:
             refused = error
     raise refused or InvalidParameter("a table has no attributes to measure")
+
+
+def _tree(sizes: Sequence[int], budget: Budget) -> Mechanism:
+    masks = k_way(len(sizes), min(2, len(sizes)))
+    found = sum(cells(sizes, mask) for mask in masks)
+    if found > MOST_CELLS:
+        raise InvalidParameter(
+            f"all pairs of attributes have {found} cells",
+            detail=f"method => 'mst' counts all of them, and at most {MOST_CELLS}.",
+            hint="Use another method, fewer bins or fewer columns with domains.",
+        )
+    return MstMechanism(_workload(sizes, masks), budget)
 
 
 def _workload(sizes: Sequence[int], masks: Sequence[int]) -> Workload:
@@ -119,12 +137,30 @@ def table_rows(
     array of int32, shape (rows, attributes)
         Levels, in random order.
     """
-    model = fit_mixture(mechanism.residuals(measured), seed=seed, tick=tick)
-    wanted = max(0, round(model.total) if number is None else number)
-    rows = sample_rows(replace(model, total=float(wanted)), seed=seed, tick=tick)
+    rows = _sampled(mechanism, measured, number, seed, tick)
     order = np.random.default_rng([seed, 1]).permutation(len(rows))
     tick()
     return np.asarray(rows.astype(np.int32)[order])
+
+
+def _sampled(
+    mechanism: Mechanism,
+    measured: Sequence[Floats],
+    number: int | None,
+    seed: int,
+    tick: Callable[[], None],
+) -> Integers:
+    """Fit a distribution to what was measured, and spread rows over it."""
+    if isinstance(mechanism, MstMechanism):
+        return mechanism.rows(measured, number, seed, tick)
+    residuals = mechanism.residuals(measured)
+    if isinstance(mechanism, AimPgmMechanism):
+        graphical = fit_model(residuals, tick=tick)
+        wanted = max(0, round(graphical.total) if number is None else number)
+        return sample_model(graphical, wanted, seed, tick)
+    model = fit_mixture(residuals, seed=seed, tick=tick)
+    wanted = max(0, round(model.total) if number is None else number)
+    return sample_rows(replace(model, total=float(wanted)), seed=seed, tick=tick)
 
 
 def noisy_total(mechanism: Mechanism, measured: Sequence[Floats]) -> float:

@@ -73,13 +73,13 @@ class Settings:
 
     components: int = 32
     most: int = 128
-    members: int = 12
+    members: int = 24
     steps: int = 400
     stop: float = 1.0
     rate: float = 0.2
-    spread: float = 0.3
+    spread: float = 1.0
     work: int = 1_000_000
-    effort: float = 6e11
+    effort: float = 3e11
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ create or replace procedure dp.synthesize(
     relations regclass[],
     epsilon numeric default null,
     delta numeric default null,
-    method text default 'aim',
+    method text default 'pairs',
     d_max jsonb default null,
     row_counts jsonb default null,
     without text[] default '{}',

@@ -90,7 +90,7 @@ def test_slopes_against_differences(rng, order):
 def test_a_fit_recovers_the_marginals_it_was_not_told(rng):
     model = truth(rng)
     found = measured(rng, model, 2, 4.0)
-    fitted = fit_mixture(found, Settings(components=8, members=2))
+    fitted = fit_mixture(found, Settings(components=16, members=8))
     for mask in at_most_k_way(4, 3):
         off = np.abs(fitted.marginal(mask) - model.marginal(mask)).sum() / model.total
         assert off < 0.05
