@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from dpsql.synthesis.round_blocks import round_blocks
 from dpsql.synthesis.type_descent import Descent, fit
 from dpsql.synthesis.types import MOST_TYPES, Types, refined, types_of
 from dpsql.workload.marginals import Floats, cells
-from dpsql.workload.residual_bases import Integers
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+#: Shares of types in cells that are kept.
 _SPREAD = 20_000_000
 
 
@@ -60,9 +63,14 @@ class _Relaxed:
         self.one = self.other = Types(0, *(np.zeros(0, dtype=np.int64),) * 3)
         self.table = np.zeros((0, 0))
 
-    def _begin(self, one: Types, other: Types) -> None:
+    def _over(self, one: Types, other: Types) -> None:
         self.one, self.other = one, other
         self.polytope = polytope_of(self.relationship, one, other)
+        self._spreads: dict[tuple[bool, int], Floats | csr_matrix] = {}
+        self._kept = 0
+
+    def _begin(self, one: Types, other: Types) -> None:
+        self._over(one, other)
         start = np.multiply.outer(one.counts.astype(np.float64), other.counts.astype(np.float64))
         self.table = self.polytope.project(start * self._even(start))
 
@@ -73,44 +81,30 @@ class _Relaxed:
         """See `Backend.estimates`: rows of a type count by their degrees, where known."""
         result = {}
         for mask in sorted({w.left for w in workloads}):
-            self.tick()
-            rows = self._down(self.left, self.one, mask, self.relationship.left.degrees, self.table)
+            rows = self._spread(True, mask) @ self.table
             for w in workloads:
                 if w.left == mask:
-                    result[w] = self._down(
-                        self.right, self.other, w.right, self.relationship.right.degrees, rows.T
-                    ).T
+                    result[w] = np.asarray(self._spread(False, w.right) @ rows.T).T
+            self.tick()
         return result
 
-    def _down(
-        self, records: Records, types: Types, mask: int, degrees: Integers | None, table: Floats
-    ) -> Floats:
-        size = cells(records.sizes, mask)
-        if mask & ~types.mask == 0 or size * types.number > _SPREAD:
-            # summed code by code; by rows where a dense spread would not fit
-            return self._sparse(records, types, mask, size, degrees, table)
-        return np.asarray(types.shares(records, mask, size, degrees) @ table)
-
-    @staticmethod
-    def _sparse(
-        records: Records,
-        types: Types,
-        mask: int,
-        size: int,
-        degrees: Integers | None,
-        table: Floats,
-    ) -> Floats:
-        keys = records.codes(mask) * types.number + types.of
-        found, where = np.unique(keys, return_inverse=True)
-        weights = np.bincount(where, weights=degrees).astype(np.float64)
-        of, cell = found % types.number, found // types.number
-        sums = np.bincount(of, weights=weights, minlength=types.number)
-        weights /= np.maximum(sums[of], 1e-300)
-        result = np.zeros((size, table.shape[1]))
-        starts = np.flatnonzero(np.diff(cell, prepend=-1))
-        if starts.size:
-            result[cell[starts]] = np.add.reduceat(weights[:, None] * table[of], starts, axis=0)
-        return result
+    def _spread(self, first: bool, mask: int) -> Floats | csr_matrix:
+        """Return the shares of each type's rows in the cells of a marginal; kept per types."""
+        known = self._spreads.get((first, mask))
+        if known is None:
+            self.tick()
+            if first:
+                records, types, side = self.left, self.one, self.relationship.left
+            else:
+                records, types, side = self.right, self.other, self.relationship.right
+            known = types.spread(records, mask, cells(records.sizes, mask), side.degrees)
+            size = known.size if isinstance(known, np.ndarray) else known.nnz
+            if self._kept + size > _SPREAD:
+                self._spreads.clear()
+                self._kept = 0
+            self._kept += size
+            self._spreads[first, mask] = known
+        return known
 
 
 class ByTypes(_Relaxed):
@@ -177,8 +171,7 @@ class ByTypes(_Relaxed):
             return
         before, old_one, old_other = self.table, self.one, self.other
         rows, columns = refined(old_one, one), refined(old_other, other)
-        self.one, self.other = one, other
-        self.polytope = polytope_of(self.relationship, one, other)
+        self._over(one, other)
         table = before[rows[:, None], columns]
         table *= (one.counts / old_one.counts[rows])[:, None]
         table *= (other.counts / old_other.counts[columns])[None, :]

@@ -19,6 +19,9 @@ from dpsql.errors import InvalidParameter
 from dpsql.workload.marginals import Floats, attributes_of, cells, check_sizes, k_way, shape
 from dpsql.workload.residual_bases import Integers
 
+#: Bytes of codes that a table keeps.
+_KEPT = 256 << 20
+
 
 class Cross(NamedTuple):
     """A workload across two tables: the attributes of each end, as masks."""
@@ -81,7 +84,7 @@ class Records:
             found = np.zeros(self.count, dtype=np.int64)
             for a in attributes_of(mask):
                 found = found * self.sizes[a] + self.rows[:, a]
-            if len(self._codes) >= 16:
+            if len(self._codes) >= max(1, min(16, _KEPT // max(found.nbytes, 1))):
                 self._codes.clear()
             self._codes[mask] = found
         return found

@@ -23,6 +23,7 @@ most that of pairs; links that a row cannot have together are reported by `block
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +31,11 @@ from dpsql.synthesis.records import Records
 from dpsql.workload.marginals import Floats, attributes_of
 from dpsql.workload.residual_bases import Integers
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+#: A matrix one in so many of whose entries are not 0 is kept as an array.
+_DENSE = 16
 #: Pairs of types that are optimised at most: 8 bytes each, some seven times over.
 MOST_TYPES = 4_000_000
 
@@ -64,7 +70,9 @@ class Types:
         """Return each type's cell of a marginal over attributes in use."""
         return records.codes(mask)[self.first]
 
-    def shares(self, records: Records, mask: int, cells: int, weights: Integers | None) -> Floats:
+    def spread(
+        self, records: Records, mask: int, cells: int, weights: Integers | None
+    ) -> Floats | csr_matrix:
         """Return how the rows of each type are spread over the cells of any marginal.
 
         Parameters
@@ -74,13 +82,35 @@ class Types:
 
         Returns
         -------
-        array of shape (cells, k)
+        array or sparse matrix of shape (cells, k)
             Columns sum to 1, or to 0 where all weights of a type are 0.
         """
-        where = records.codes(mask) * self.number + self.of
-        found = np.bincount(where, weights=weights, minlength=cells * self.number)
-        table = found.reshape(cells, self.number).astype(np.float64)
-        return np.asarray(table / np.maximum(table.sum(axis=0), 1e-300))
+        from scipy.sparse import csr_matrix
+
+        shape = (cells, self.number)
+        if mask & ~self.mask == 0:
+            cell = np.zeros(self.number, dtype=np.int64)
+            for a in attributes_of(mask):
+                cell = cell * records.sizes[a] + records.rows[self.first, a]
+            shares = np.ones(self.number)
+            if weights is not None:
+                shares[np.bincount(self.of, weights=weights, minlength=self.number) <= 0] = 0.0
+            return csr_matrix((shares, (cell, np.arange(self.number))), shape=shape)
+        keys = records.codes(mask) * self.number + self.of
+        if cells * self.number <= max(1 << 20, 4 * records.count):  # numbering beats sorting
+            found = np.bincount(keys, weights=weights, minlength=cells * self.number)
+            places = np.flatnonzero(found)
+            if places.size * _DENSE > found.size:
+                table = found.reshape(shape).astype(np.float64)
+                return np.asarray(table / np.maximum(table.sum(axis=0), 1e-300))
+            shares = found[places].astype(np.float64)
+        else:
+            places, where = np.unique(keys, return_inverse=True)
+            shares = np.bincount(where, weights=weights).astype(np.float64)
+        of, cell = places % self.number, places // self.number
+        sums = np.bincount(of, weights=shares, minlength=self.number)
+        shares /= np.maximum(sums[of], 1e-300)
+        return csr_matrix((shares, (cell, of)), shape=shape)
 
 
 def types_of(records: Records, mask: int) -> Types:
