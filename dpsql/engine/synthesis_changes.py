@@ -19,6 +19,11 @@ from one bin to another, which is 2; a parent that goes with all its children is
 - Parents are cut off, whole: each that goes leaves its place to another, ``2 p``; where they stay,
   each link moves a parent, or takes it out as its only one and lets another in: ``2 b``.
 
+A row that refers to a row of its own table, joined to it, belongs to the units of both: by its own
+ways, and by one over the key, by which a unit has at most as many rows as refer to its rows.  Where
+the key leads to no unit rows that refer to others keep these in every neighbour (section 1: rows
+would dangle); noise hides their going all the same.
+
 A unit of a root to which several ways lead changes the sum over them.  All roots are charged in
 full, so noise is made for the largest change.
 """

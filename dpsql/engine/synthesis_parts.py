@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 #: What parts weigh against each other when the budget is split.
 _TABLE, _LINK, _DEGREE, _COUNT = Fraction(4), Fraction(4), Fraction(1), Fraction(1, 4)
 
+#: Children of a parent that are told apart where nothing bounds them.
+_MOST_DEGREE = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -202,10 +205,13 @@ class Parts:
             self._random(place, k, "the number of children of each parent", error)
         reference = self.plan.tables[place].references[k]
         if reference.parent == place:
-            self.notes.append(
-                f"{self._name(place, k)} refers to its own table: which row to is drawn at random"
-            )
-            return found
+            problem = self._unbounded(place, k)
+            if problem is not None:
+                self.notes.append(
+                    f"{self._name(place, k)} refers to its own table: which row to is drawn at"
+                    f" random{problem}"
+                )
+                return found
         for near in (False, True):
             try:
                 part = self._across(place, k, near=near)
@@ -228,7 +234,7 @@ class Parts:
         if not left or not right:
             return None
         ask = Statement(self.plan, place, self.learnt, self.count).by([*left, *right])
-        counted = self._counted(ask, place)
+        counted = self._counted(ask, place, k if parent == place else None)
         ends = [axis.columns[0][0][:1] == (k,) for axis in counted.axes]
         one = tuple(i for i, end in enumerate(ends) if end)
         other = tuple(i for i, end in enumerate(ends) if not end)
@@ -266,9 +272,12 @@ class Parts:
             most = self._bound(place)
             bound = parents if whole else most
         else:
-            most = self._bound(place, required=False) or 100
+            most = self._bound(place, required=False) or _MOST_DEGREE
         known = self.units.degrees.get((planned.table.oid, planned.references[k].key.name))
-        most = most if known is None else min(most, known)
+        if known is not None:
+            most = min(most, known) if whole else known
+        elif not whole and most == 1:
+            most = _MOST_DEGREE  # of a unit's one row that says nothing of parents
         if planned.references[k].unique:
             most = 1
         others = changed_degrees(
@@ -300,22 +309,48 @@ class Parts:
         part = self.table(parent)
         return part.counted.cut if cuts_off_query(part.counted.query) else 1
 
-    def _counted(self, ask: Ask, place: int) -> Counted:
+    def _unbounded(self, place: int, k: int) -> str | None:
+        """Tell why rows that are joined to rows of their own table cannot be counted.
+
+        They belong to the units of both, and leave with either (`dpsql.engine.synthesis_changes`).
+        """
+        table, key = self.plan.tables[place].table, self.plan.tables[place].references[k].key
+        ways = self.units.up.get((table.oid, key.name), ())
+        if not ways:
+            return "; it is learnt where there are privacy units"
+        own = len(ways) // 2
+        loose = [way for way in ways[1:] if way.most is None]
+        if not loose:
+            return None
+        if any(way.most is None for way in ways[own:]) and len(loose) == own:
+            columns = ", ".join(f"'{c}'" for c in key.columns)
+            return (
+                ", because a unit can be referred to by any number of rows; let the owner bound it:"
+                f" SELECT dp.set_degree_bound('{table.shown}', array[{columns}], 100);"
+            )
+        return ", because nothing bounds how many of them a unit has"
+
+    def _counted(self, ask: Ask, place: int, up: int | None = None) -> Counted:
+        ways, declared = self._ways(place), self._declared(place)
+        if up is not None:
+            table = self.plan.tables[place].table
+            ways = self.units.up[table.oid, self.plan.tables[place].references[up].key.name]
+            declared = tuple(path for way in ways for path in way.declared)
         services = self.services
         bound = self._bound(place, required=False)
         settings = replace(self.settings, max_rows_contributed=Fraction(bound))
         if not ask.columns:
-            prepared = prepare(ask.text, None, services, ways=self._declared(place))
+            prepared = prepare(ask.text, None, services, ways=declared)
             query = _count_of(prepared.question)
             rows = 1
             if cuts_off_query(query):
                 rows = self._bound(place)
             relations, fingerprint = prepared.relations, prepared.fingerprint
             roots = prepared.question.roots
-            changed = changed_rows(self._ways(place), rows).beside(rows)
+            changed = changed_rows(ways, rows).beside(rows)
             return Counted(ask, query, (), (), changed, relations, fingerprint, "", roots, rows)
         try:
-            admitted = admit(ask.text, Terms(), settings, services, self._declared(place))
+            admitted = admit(ask.text, Terms(), settings, services, declared)
         except InvalidParameter:
             if not bound:
                 self._bound(place)  # says it in the words of a synthesis
@@ -325,7 +360,7 @@ class Parts:
             admitted.question.counted,
             admitted.released.attributes,
             _axes(ask, admitted),
-            changed_rows(self._ways(place), admitted.rows).beside(admitted.rows),
+            changed_rows(ways, admitted.rows).beside(admitted.rows),
             admitted.relations,
             admitted.fingerprint,
             admitted.policies,

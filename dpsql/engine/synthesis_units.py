@@ -22,7 +22,7 @@ from dpsql.engine.synthesis_changes import Way
 from dpsql.engine.synthesis_mending import unbounded, undivided
 from dpsql.engine.synthesis_schema import relation_of
 from dpsql.errors import UndeclaredRelation
-from dpsql.relation import Relation, UnitPath
+from dpsql.relation import Hop, Relation, UnitPath
 from dpsql.synthesis.schema import ForeignKey, Table
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class Units:
         From (OID of the child, name of the foreign key): what units of the first way are to it.
     degrees : mapping
         From the same to how many children a parent can have, where constraints bound it.
+    up : mapping
+        From (OID, name) of foreign keys of tables to themselves to the ways of joined rows: of the
+        row itself, then of the row that it refers to.
     read : tuple of int
         What bounds hang on, by OID.
     token : str
@@ -68,6 +71,7 @@ class Units:
     ways: Mapping[int, tuple[Way, ...]]
     passages: Mapping[tuple[int, str], Passage]
     degrees: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    up: Mapping[tuple[int, str], tuple[Way, ...]] = field(default_factory=dict)
     read: tuple[int, ...] = ()
     token: str = ""
 
@@ -113,7 +117,10 @@ def units_of(tables: Sequence[Table], services: Services) -> Units:
                 most = bounds.rows(table.schema, table.name, key.columns)
                 if most is not None:
                     degrees[table.oid, key.name] = most
-    return Units(tuple(roots), bool(by_rows), ways, passages, degrees, bounds.read, bounds.token)
+    up = _up(private, ways, declared, bounds, services)
+    return Units(
+        tuple(roots), bool(by_rows), ways, passages, degrees, up, bounds.read, bounds.token
+    )
 
 
 #: From ways as they are to the nearest names of their units to ways as they are declared.
@@ -164,6 +171,30 @@ def _way(
                 through[key.name] = bounds.along(parent.schema, parent.name, there)
     declared = paths[table.oid][path]
     return Way(path, bounds.along(table.schema, table.name, path), through, declared)
+
+
+def _up(
+    private: Sequence[Table],
+    ways: Mapping[int, tuple[Way, ...]],
+    declared: Mapping[int, Relation],
+    bounds: Bounds,
+    services: Services,
+) -> dict[tuple[int, str], tuple[Way, ...]]:
+    """Find the units of rows that are joined to rows of their own table."""
+    found = {}
+    for table in private:
+        for key in table.foreign_keys:
+            if key.parent != table.oid or table.oid not in ways:
+                continue
+            hop = Hop(key.columns, table.schema, table.name, key.parent_columns)
+            further = []
+            for way in ways[table.oid]:
+                raw = [replace(path, hops=(hop, *path.hops)) for path in way.declared]
+                path = _nearest(raw[0], declared[table.oid], services)
+                most = bounds.along(table.schema, table.name, path)
+                further.append(Way(path, most, {}, tuple(raw)))
+            found[table.oid, key.name] = (*ways[table.oid], *further)
+    return found
 
 
 def _ordered(table: Table, ways: Sequence[Way], bounds: Bounds) -> tuple[Way, ...]:

@@ -52,8 +52,9 @@ def attribute_units(graph: Graph, catalog: Catalog, ways: Sequence[UnitPath] = (
     graph : Graph
     catalog : Catalog
     ways : sequence of UnitPath
-        Of the first relation: results are counted by the unit that the first leads to, and the
-        caller bounds what units by the others change.  Only where a result has no other units.
+        From rows of the first relation: results are counted by the unit that the first leads to,
+        and the caller bounds what units by the others change.  Only where a result has no other
+        units.
 
     Raises
     ------
@@ -75,20 +76,19 @@ def attribute_units(graph: Graph, catalog: Catalog, ways: Sequence[UnitPath] = (
             " dp.link(child, parent, columns).",
         )
     found: list[tuple[int, Expr]] = []
-    own: dict[UnitPath, Expr] = {}
     for occurrence in with_units:
         for path in graph.relations[occurrence].units:
             unit = _follow(graph, catalog, occurrence, path)
-            if not occurrence:
-                own[path] = unit
             if not any(path.root == root and _equal(graph, unit, e) for root, e in found):
                 found.append((path.root, unit))
     if len(found) == 1:
         graph.unit = found[0][1]
         return
-    if ways and set(own) == set(ways) and all(_among(graph, e, own.values()) for _, e in found):
-        graph.unit = own[ways[0]]
-        return
+    if ways and ways[0] in graph.relations[0].units:
+        bounded = [_follow(graph, catalog, 0, path) for path in ways]
+        if all(_among(graph, unit, bounded) for _, unit in found):
+            graph.unit = bounded[0]
+            return
     _require_answerable(graph, found)
     graph.units = found
 

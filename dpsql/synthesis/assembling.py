@@ -19,7 +19,7 @@ from dpsql.synthesis.hashing import hashed, ranks
 from dpsql.synthesis.keys import NoKey, made_up, scale_of
 from dpsql.synthesis.relinking import Matching, matching
 from dpsql.synthesis.schema import Attribute, Plan, Planned, Unique, Use
-from dpsql.synthesis.values import Kind, Numbers, Source, counted, followed, stored
+from dpsql.synthesis.values import Kind, Numbers, Source, counted, followed, is_missing, stored
 from dpsql.workload.residual_bases import Integers
 
 _KEPT = frozenset({Use.REFERENCE, Use.ATTRIBUTE})
@@ -167,6 +167,7 @@ class _Table:
         for r in own:
             self._own_parents(r, moved, columns)
         columns |= self._columns(own, columns)
+        self._keys(columns)
         free = tuple(a.column for a in self.planned.attributes if a.column not in self.drawn)
         for n, attribute in enumerate(self.planned.attributes):
             columns.setdefault(attribute.column, self._lazy(n))
@@ -427,19 +428,33 @@ class _Table:
         rows = int(self.alive.sum())
         table = self.planned.table
         for name, use in self.planned.uses:
-            if use is not Use.KEY or name in columns:
+            if use is not Use.KEY or name in columns or self._waits(name, columns):
                 continue
             base = self.bases[name]
             within = self._within(name, columns)
             if within:
                 every = np.arange(rows)
-                numbers = ranks(hashed([columns[c].at(every) for c in within]))
+                others = [columns[c].at(every) for c in within]
+                numbers = ranks(hashed(others))
+                if all(u.nulls_distinct for u in table.uniques if name in u.columns):
+                    for other in others:
+                        numbers[is_missing(other)] = 1
                 most = int(numbers.max(initial=0))
                 kind = made_up(base.name, base.modifier, table.name, most, self.seed)
                 columns[name] = stored(kind, numbers)
             else:
                 kind = made_up(base.name, base.modifier, table.name, rows, self.seed)
                 columns[name] = counted(kind)
+
+    def _waits(self, name: str, columns: Mapping[str, Source]) -> bool:
+        """Tell whether a key is made up within what rows of the same table are referred to by."""
+        keys = [self.planned.references[r].key for r in self.order]
+        own = [key for key in keys if key.parent == self.planned.table.oid]
+        if any(name in key.parent_columns for key in own):
+            return False
+        late = {c for key in own for c in key.columns} - set(columns)
+        uniques = [u.columns for u in self.planned.table.uniques if name in u.columns]
+        return len(uniques) == 1 and bool(late & set(uniques[0]))
 
     def _within(self, name: str, columns: Mapping[str, Source]) -> tuple[str, ...]:
         """Return the other columns of the one key that a made-up column belongs to, if any."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from dpsql.errors import InternalError
 from dpsql.synthesis.backends import ByTypes
+from dpsql.synthesis.cycles import without_cycles
 from dpsql.synthesis.degree_law import draw_degrees
 from dpsql.synthesis.degrees import assign, follow, to_total
 from dpsql.synthesis.records import Answer, Records
@@ -145,7 +146,8 @@ class Assembly:
         parents = np.full(self.rows(place), -1, dtype=np.int64)
         number = self.rows(reference.parent)
         wanted, most = self._wanted(given, number, linked.size, rng)
-        if reference.parent == place:
+        own = reference.parent == place
+        if own and (learn is None or (reference.unique and linked.size == number)):
             parents[linked] = _forest(linked, wanted, self.rows(place), rng)
         elif linked.size and learn is None:
             of = np.zeros(number, dtype=np.int64)
@@ -170,6 +172,10 @@ class Assembly:
             without = linked[parents[linked] < 0]
             self.missed += without.size
             parents[without] = rng.integers(0, number, without.size)
+            if own:
+                types = np.zeros(number, dtype=np.int64)
+                types[linked] = backend.other.of
+                parents = without_cycles(parents, backend.one.of, types, rng)
         self.parents[place, k] = parents
 
     def _linked(self, given: Link, rng: np.random.Generator) -> Integers:
