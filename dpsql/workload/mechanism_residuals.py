@@ -56,8 +56,8 @@ MOST_RESIDUALS = 1 << 16
 MOST_ATTRIBUTES = 14
 #: Part of the budget that a marginal gets at least, or it is not measured.
 LEAST_SHARE = 1e-7
-#: Beginnings of OPT_M times sets of attributes, about.
-RESTART_WORK = 1 << 17
+#: Beginnings of OPT_M times sets of attributes, about, and most beginnings.
+RESTART_WORK, MOST_RESTARTS = 1 << 20, 64
 
 
 def has_few_residuals(masks: Iterable[int]) -> bool:
@@ -379,7 +379,7 @@ class MarginalMechanism(WeightedMarginals):
                 for product in workload.products
             ],
         )
-        restarts = min(max(RESTART_WORK >> len(sizes), 4), 40)
+        restarts = min(RESTART_WORK >> len(sizes), MOST_RESTARTS)
         theta = opt_m(
             sizes,
             weights,

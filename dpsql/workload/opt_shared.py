@@ -119,7 +119,7 @@ class _Point:
         inverse *= norms
         inverse *= norms[:, None]
         ones = inverse.sum(axis=0)
-        return cls(theta, np.asarray(1 / norms), inner, inverse, ones, float(ones.sum()))
+        return cls(theta, 1 / norms, np.asarray(inner), inverse, ones, float(ones.sum()))
 
     @property
     def matrix(self) -> Floats:
