@@ -370,3 +370,20 @@ def test_ranges_over_permuted_levels_are_not_written_down() -> None:
     assert found.max() == n * (n + 1) / 2
     single = row_products(AllRange(n), AllRange(n), inner[np.ix_(order, order)])
     np.testing.assert_array_equal(found, single)
+
+
+def test_aim_looks_at_marginals_by_their_weights() -> None:
+    budget = Budget(2, Fraction(1, 8))
+    plain, weighted, twice = (
+        make("aim", asked.marginals((3, 2), *masks, weights=weights), budget)
+        for masks, weights in (
+            ((3, 1, 0), (1.0, 1.0, 1.0)),
+            ((3, 1, 0), (2.5, 1.0, 9.0)),
+            ((3, 1, 3), (7.0, 7.0, 7.0)),
+        )
+    )
+    wanted = [mechanism.wanted for mechanism in (plain, weighted, twice)]  # type: ignore[attr-defined]
+    assert [found[3] / found[1] for found in wanted] == [1, 2.5, 2]
+    assert all(set(found) == {1, 3} for found in wanted)
+    # what is measured depends on them: it is not found again for others
+    assert plain.identity != weighted.identity
