@@ -11,7 +11,6 @@ from dpsql.engine.release_price import choose, reason
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Settings
 from dpsql.errors import InvalidParameter
-from dpsql.workload.names import AUTO
 
 if TYPE_CHECKING:
     from dpsql.engine.release import Admitted
@@ -34,7 +33,7 @@ def plan(text: str, terms: Terms, own: Settings, services: Services) -> list[lis
     progress.end()
     cells = str(admitted.released.cells)
     # the one that dp.release takes; it is refused there if it cannot be post-processed
-    chosen = next((p for p in found if terms.mechanism in (AUTO, p.mechanism.name)), None)
+    chosen = next((p for p in found if p.taken), None)
     if chosen and terms.postprocess != "none" and _unprocessed(chosen, terms.postprocess):
         chosen = None
     best = found[0].mechanism.rmse if found else math.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,14 @@ _WORTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A selected mechanism and what it costs."""
+    """A selected mechanism and what it costs; whether it is what a release takes."""
 
     mechanism: Mechanism
     epsilon: Fraction
     delta: Fraction
     rho: Fraction
     rho_delta: Fraction
+    taken: bool = False
 
     @property
     def noise(self) -> str:
@@ -96,24 +97,26 @@ def choose(
     Returns
     -------
     found : list of Priced
-        By expected error.
+        By expected error; one of them is taken, which with ``every`` need not be the first.
     refused : list of (mechanism, noise, reason)
         Those that cannot answer.
     """
-    from dpsql.workload.candidates import candidates, quick, worth_trying
+    from dpsql.workload.candidates import candidates, quick, taken, worth_trying
     from dpsql.workload.kept import Kept
 
-    released = admitted.released
-    work = released.workload
+    work = admitted.released.workload
 
-    def asked(order: Order) -> Sequence[str]:
-        if every:
-            return tuple(dict.fromkeys((*quick(work), *_named(terms))))
-        return _named(terms) or worth_trying(work, order)
+    def needed(asked: Sequence[str], order: Order) -> Sequence[str]:
+        needless = GAUSSIAN_ONLY if order == 1 and settings.delta > 0 else ()
+        return tuple(name for name in asked if name not in needless)
+
+    def released(order: Order) -> Sequence[str]:
+        return needed(_named(terms) or worth_trying(work, order), order)
 
     def names(order: Order) -> Sequence[str]:
-        needless = GAUSSIAN_ONLY if order == 1 and settings.delta > 0 else ()
-        return tuple(name for name in asked(order) if name not in needless)
+        if every:
+            return needed(tuple(dict.fromkeys((*quick(work), *_named(terms)))), order)
+        return released(order)
 
     allowed = budgets(settings, admitted.rows, services.database)
     progress.phase(Phase.SELECTING, sum(len(names(b.order)) for b in allowed))
@@ -143,9 +146,13 @@ def choose(
             priced.append(_priced(mechanism, settings))
         except InvalidParameter as error:
             reasons.append((mechanism.name, NOISES[mechanism.budget.order], reason(error)))
-    if priced and not every:
-        _tell_failures([error for _, _, error in refused], priced[0], services)
-    return priced, reasons
+    # a release ends its search near a bound, and may miss a little
+    if every:
+        found = taken(work, allowed, found, refused, released, best=not _named(terms))
+    one = next((p for m in found for p in priced if p.mechanism is m), None)
+    if one and not every:
+        _tell_failures([error for _, _, error in refused], one, services)
+    return [replace(p, taken=p is one) for p in priced], reasons
 
 
 def _named(terms: Terms) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 
@@ -192,6 +192,30 @@ def candidates(
             except InvalidParameter as error:
                 refused.append((name, budget, error))
     return sorted(found, key=lambda m: (math.isnan(m.error), m.error, m.draws)), refused
+
+
+def taken(
+    workload: Workload,
+    budgets: Iterable[Budget],
+    found: Sequence[Mechanism],
+    refused: Sequence[tuple[str, Budget, InvalidParameter]],
+    names: Callable[[Order], Iterable[str]],
+    *,
+    best: bool,
+) -> list[Mechanism]:
+    """Return those of ``found`` that `candidates` with these arguments looks at, in its order.
+
+    A search for the best one ends near a bound, and the best of all may be a little better.
+    """
+
+    class Seen(Kept):
+        def mechanism(self, name: str, _: Workload, budget: Budget, *__: object) -> Mechanism:
+            for mechanism in found:
+                if (mechanism.name, mechanism.budget) == (name, budget):
+                    return mechanism
+            raise next(error for what, b, error in refused if (what, b) == (name, budget))
+
+    return candidates(workload, budgets, names=names, best=best, kept=Seen())[0]
 
 
 def _least(workload: Workload, budget: Budget) -> float:

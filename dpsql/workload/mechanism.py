@@ -19,7 +19,15 @@ import numpy as np
 
 from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import attributes_of
-from dpsql.workload.matrix import Floats, Identity, Order, QueryMatrix, Total
+from dpsql.workload.matrix import (
+    Floats,
+    Identity,
+    Order,
+    Permuted,
+    QueryMatrix,
+    Stacked,
+    Total,
+)
 from dpsql.workload.residual_bases import Integers
 from dpsql.workload.residual_planner import largest_of, round_up
 from dpsql.workload.spread import Spread
@@ -292,6 +300,10 @@ def row_products(
     """
     if isinstance(left, Identity) and left == right:
         return np.ones(left.n) if inner is None else np.diagonal(inner).copy()
+    if isinstance(left, Permuted) and left == right:
+        order = list(left.permutation)
+        moved = None if inner is None else inner[np.ix_(order, order)]
+        return row_products(left.matrix, left.matrix, moved, tick)
     if left == right and (bounds := left.bounds()) is not None:
         n = left.shape[1]
         if inner is None:
@@ -313,6 +325,11 @@ def detailed(factor: QueryMatrix) -> bool:
         return False
     if isinstance(factor, Identity) or factor.bounds() is not None:
         return True
+    if isinstance(factor, Permuted):
+        return detailed(factor.matrix)
+    if isinstance(factor, Stacked):
+        parts = zip(factor.matrices, factor.weights, strict=True)
+        return any(weight != 0 and detailed(part) for part, weight in parts)
     dense = factor.dense()
     return bool((dense != dense[:, :1]).any())
 

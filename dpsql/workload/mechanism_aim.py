@@ -27,6 +27,8 @@ from dpsql.workload.selection import Estimates
 from dpsql.workload.supply import Choice, Gaussian, Marginals, Progress
 from dpsql.workload.workload import Workload
 
+#: Weights are whole numbers: steps of the least one.
+WEIGHT_STEPS = 16
 #: Numbers of noise of all rounds together, at most; far more than any run can draw.
 MOST_DRAWS = 1 << 40
 
@@ -68,13 +70,23 @@ class AimMechanism(Mechanism):
             raise InvalidParameter(f"{self.name} needs a grouping set with a key of several levels")
         check_cells(workload.domain.sizes, downward_closure(self.masks))
         self.bases = subtraction(workload.domain.sizes)
+        self.wanted = self._wanted()
         self.measurements = ()
         self.error = math.nan
 
     @property
     def identity(self) -> str:
         """See `Mechanism.identity`."""
-        return repr((self.workload.domain.sizes, sorted(self.masks)))
+        return repr((self.workload.domain.sizes, sorted(self.masks), sorted(self.wanted.items())))
+
+    def _wanted(self) -> dict[int, int]:
+        """Return the weight of each marginal, of which AIM knows whole ones only."""
+        found: dict[int, float] = {}
+        for mask, product in zip(self.masks, self.workload.products, strict=True):
+            if mask:
+                found[mask] = found.get(mask, 0.0) + abs(product.weight)
+        least = min(found.values())
+        return {mask: round(WEIGHT_STEPS * weight / least) for mask, weight in found.items()}
 
     @property
     def loss(self) -> Fraction:
@@ -98,13 +110,9 @@ class AimMechanism(Mechanism):
         self, data: Marginals, gaussian: Gaussian, choose: Choice, progress: Progress | None = None
     ) -> list[Floats]:
         """Measure; returns which residuals there are, their precisions, and the residuals."""
-        wanted: dict[int, int] = {}
-        for mask in self.masks:
-            if mask:
-                wanted[mask] = wanted.get(mask, 0) + 1
         found = aim(
             self.bases,
-            wanted,
+            self.wanted,
             self.budget.loss,
             data,
             gaussian,

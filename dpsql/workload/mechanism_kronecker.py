@@ -21,6 +21,7 @@ from dpsql.workload.matrix import (
     Floats,
     Identity,
     Order,
+    Permuted,
     Prefix,
     QueryMatrix,
     Total,
@@ -339,6 +340,8 @@ def is_whole(factor: QueryMatrix) -> bool:
     """Tell whether a factor is a multiple of a matrix with entries 0, 1 and -1."""
     if isinstance(factor, Identity | Total) or factor.bounds() is not None:
         return True
+    if isinstance(factor, Permuted):
+        return is_whole(factor.matrix)
     dense = factor.dense()
     largest = max(float(np.abs(dense[some]).max()) for some in by_rows(dense))
     return all(

@@ -47,8 +47,9 @@ MOST_GROUPS = 16
 #: Cells of a joint estimate, of which several arrays are held, and levels of an attribute.
 MOST_CELLS = 1 << 23
 MOST_LEVELS = 1100
-#: Of workloads that ``auto`` tries by itself: attributes, and levels of those asked by ranges.
-QUICK_ATTRIBUTES, QUICK_LEVELS = 12, 256
+#: Of workloads that ``auto`` tries by itself: attributes, levels of one that is asked by ranges,
+#: and of all of these together.
+QUICK_ATTRIBUTES, QUICK_LEVELS, QUICK_TOGETHER = 14, 256, 3072
 
 
 class UnionMechanism(Mechanism):
@@ -207,18 +208,19 @@ def plus(
 def worth_uniting(workload: Workload) -> bool:
     """Tell whether opt_plus can be better than others, and is quick."""
     kept = tuple(product for product in workload.products if not product.nothing)
-    factors = [
-        (i, factor)
+    special = {
+        i
         for product in kept
         for i, factor in enumerate(product.queries.factors)
         if not isinstance(factor, Identity | Total)
-    ]
-    if len(kept) < 2 or not factors:
+    }
+    if len(kept) < 2 or not special:
         return False
     groups = len(by_attributes(Workload(workload.domain, kept)))
     sizes = workload.domain.sizes
-    small = len(sizes) <= QUICK_ATTRIBUTES and max(sizes[i] for i, _ in factors) <= QUICK_LEVELS
-    return groups > 1 and small
+    levels = [sizes[i] for i in special]
+    small = max(levels) <= QUICK_LEVELS and sum(levels) <= QUICK_TOGETHER
+    return groups > 1 and small and len(sizes) <= QUICK_ATTRIBUTES
 
 
 def united(

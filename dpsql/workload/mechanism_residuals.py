@@ -40,7 +40,7 @@ from dpsql.workload.mechanism import (
     row_products,
     variance,
 )
-from dpsql.workload.mechanism_kronecker import require_cells, require_levels
+from dpsql.workload.mechanism_kronecker import MOST_CELLS, require_cells, require_levels
 from dpsql.workload.opt_marginals import marginal_approximation, opt_m
 from dpsql.workload.optimal_bases import optimal_bases
 from dpsql.workload.residual_bases import Basis, Integers, Subtraction, along, subtraction
@@ -56,8 +56,8 @@ MOST_RESIDUALS = 1 << 16
 MOST_ATTRIBUTES = 14
 #: Part of the budget that a marginal gets at least, or it is not measured.
 LEAST_SHARE = 1e-7
-#: Beginnings of OPT_M times sets of attributes, about.
-RESTART_WORK = 1 << 17
+#: Beginnings of OPT_M times sets of attributes, about, and most beginnings.
+RESTART_WORK, MOST_RESTARTS = 1 << 20, 64
 
 
 def has_few_residuals(masks: Iterable[int]) -> bool:
@@ -379,8 +379,16 @@ class MarginalMechanism(WeightedMarginals):
                 for product in workload.products
             ],
         )
-        restarts = min(max(RESTART_WORK >> len(sizes), 4), 40)
-        theta = opt_m(sizes, weights, budget.order, seed=seed, restarts=restarts, tick=tick).theta
+        restarts = min(RESTART_WORK >> len(sizes), MOST_RESTARTS)
+        theta = opt_m(
+            sizes,
+            weights,
+            budget.order,
+            seed=seed,
+            restarts=restarts,
+            most_cells=MOST_CELLS,
+            tick=tick,
+        ).theta
         # a marginal that gets next to nothing is not worth its noise
         shares = theta if budget.order == 1 else theta**2
         kept = covering({a: float(x) for a, x in enumerate(shares) if x > LEAST_SHARE}, self.masks)

@@ -26,7 +26,13 @@ from dpsql.workload.mechanism import (
     noisy,
     row_products,
 )
-from dpsql.workload.mechanism_kronecker import BITS, MOST_BITS, integers, require_cells
+from dpsql.workload.mechanism_kronecker import (
+    BITS,
+    MOST_BITS,
+    MOST_CELLS,
+    integers,
+    require_cells,
+)
 from dpsql.workload.mechanism_residuals import MOST_OPTIMISED, WeightedMarginals, covering
 from dpsql.workload.opt_shared import SharedStrategy, opt_shared
 from dpsql.workload.residual_bases import Basis, Integers, Subtraction, along
@@ -205,5 +211,7 @@ def shared(
         raise InvalidParameter(
             "shared parts of plain marginals are their cells", hint="Use mechanism => 'opt_m'."
         )
-    found = opt_shared(asked, seed=seed, most_levels=MOST_OPTIMISED, tick=tick)
+    found = opt_shared(
+        asked, seed=seed, most_levels=MOST_OPTIMISED, most_cells=MOST_CELLS, tick=tick
+    )
     return SharedMechanism(workload, budget, found)

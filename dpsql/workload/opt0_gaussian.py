@@ -209,8 +209,7 @@ class _Problem:
             if (np.diff(pair.order) < 0).any():
                 workload = workload[np.ix_(pair.order, pair.order)]
             return cls(workload, pair, False)
-        even = len(workload) % 2 == 0
-        return cls(workload, None, even and np.array_equal(workload, workload[::-1, ::-1]))
+        return cls(workload, None, mirrored(workload))
 
     def unsorted(self, matrix: Floats) -> Floats:
         """Put rows and columns into the order that they came in."""
@@ -224,7 +223,8 @@ class _Problem:
         if self.mirrored:
             mu = (mu + mu[::-1]) / 2
         d = np.sqrt(mu)
-        roots, vectors = self._dense(d) if self.pair is None else self._tridiagonal(d, self.pair)
+        pair = self.pair
+        roots, vectors = self._dense(d, tick) if pair is None else self._tridiagonal(d, pair)
         tick()
         total = float(roots.sum())
         vectors /= d[:, None]
@@ -232,10 +232,10 @@ class _Problem:
         roots = roots * (float(mu.sum()) / total)
         return _Point(mu, roots, vectors, total**2 / float(mu.sum()), _diagonal(vectors, roots))
 
-    def _dense(self, d: Floats) -> tuple[Floats, Floats]:
+    def _dense(self, d: Floats, tick: Tick) -> tuple[Floats, Floats]:
         matrix = self.workload * np.outer(d, d)
         if self.mirrored:
-            values, vectors = _mirrored_eigh(matrix)
+            values, vectors = _mirrored_eigh(matrix, tick)
         else:
             values, vectors = np.linalg.eigh(matrix)
         largest = float(values.max())
@@ -274,20 +274,41 @@ class _Problem:
         return result
 
 
+def mirrored(workload: Floats) -> bool:
+    """Tell whether the order of levels can be turned round."""
+    return np.array_equal(workload, workload[::-1, ::-1])
+
+
 def _diagonal(vectors: Floats, roots: Floats) -> Floats:
     """Return that of ``vectors diag(roots) vectors^T``."""
     return np.concatenate([vectors[some] ** 2 @ roots for some in by_rows(vectors)])
 
 
-def _mirrored_eigh(matrix: Floats) -> tuple[Floats, Floats]:
+def _mirrored_eigh(matrix: Floats, tick: Tick) -> tuple[Floats, Floats]:
     """Decompose a matrix that is the same from behind: eigenvectors are even or odd."""
-    half = len(matrix) // 2
-    straight, crossed = matrix[:half, :half], matrix[:half, : half - 1 : -1]
-    even, evens = np.linalg.eigh(straight + crossed)
+    n = len(matrix)
+    half = n // 2
+    straight, crossed = matrix[:half, :half], matrix[:half, : n - half - 1 : -1]
+    even, evens = np.linalg.eigh(_with_middle(straight + crossed, matrix))
+    tick()
     odd, odds = np.linalg.eigh(straight - crossed)
-    upper = np.concatenate([evens, odds], axis=1) / np.sqrt(2)
-    lower = np.concatenate([evens, -odds], axis=1)[::-1] / np.sqrt(2)
-    return np.concatenate([even, odd]), np.concatenate([upper, lower])
+    tick()
+    vectors = np.zeros((n, n))
+    vectors[:half, : n - half] = evens[:half] / np.sqrt(2)
+    vectors[:half, n - half :] = odds / np.sqrt(2)
+    vectors[half : n - half, : n - half] = evens[half:]
+    vectors[n - half :, : n - half] = vectors[:half, : n - half][::-1]
+    vectors[n - half :, n - half :] = -vectors[:half, n - half :][::-1]
+    return np.concatenate([even, odd]), vectors
+
+
+def _with_middle(folded: Floats, matrix: Floats) -> Floats:
+    """Add the level in the middle of an odd number to those that were folded."""
+    half = len(folded)
+    if len(matrix) == 2 * half:
+        return folded
+    beside = matrix[:half, half : half + 1] * np.sqrt(2)
+    return np.block([[folded, beside], [beside.T, matrix[half : half + 1, half : half + 1]]])
 
 
 def _feasible(root: Floats, tick: Tick) -> Iterator[Floats]:

@@ -175,6 +175,12 @@ def opt0_laplace(
     return best
 
 
+def blocks(n: int, seed: int) -> Floats:
+    """Return a beginning: blocks of levels, of such blocks, and so on, and some noise."""
+    tree = _tree(n)
+    return np.asarray(tree + np.random.default_rng(seed).random(tree.shape) * (JITTER / len(tree)))
+
+
 def _tree(n: int) -> Floats:
     """Count blocks of neighbours, blocks of such blocks, and so on, with uniform weights.
 

@@ -27,8 +27,8 @@ from dpsql.workload.matrix import (
     QueryMatrix,
     Total,
 )
-from dpsql.workload.opt0_gaussian import GAP, opt0_gaussian
-from dpsql.workload.opt0_laplace import opt0_laplace
+from dpsql.workload.opt0_gaussian import GAP, mirrored, opt0_gaussian
+from dpsql.workload.opt0_laplace import blocks, opt0_laplace
 from dpsql.workload.single_pair import SinglePair
 from dpsql.workload.stepwise import invert, matmul
 from dpsql.workload.workload import Workload
@@ -43,9 +43,10 @@ TURNS = 4
 MOST_TURNS = 256
 #: Levels up to which OPT_0 is asked: beyond it takes minutes, ...
 MOST_OPTIMISED = 1100
-#: ... but for prefixes and all ranges, with so many steps for Laplace noise.
+#: ... but for prefixes and all ranges; others begin with a tree, for Laplace noise, and take so
+#: many steps: as good within 0.1 % as thrice as long (ranges of 32 of 4096 levels).
 MOST_PAIRED = 4096
-PAIRED_ITERATIONS = 60
+TREE_ITERATIONS = 40
 #: Relative gap for Gaussian noise of so many levels.
 MANY_GAP = 1e-3
 #: Levels from which on later turns begin where the last one ended, with Laplace noise.
@@ -163,8 +164,10 @@ def opt_kron(
     spans = [span for product in workload.products for span in product.spans()]
     single = [single_query(span.factors[i] for span in spans) for i in range(len(sizes))]
     tick()
+    # of a single product, or about a single attribute, one turn of each factor finds the best
+    once = len(terms) == 1 or sum(n > 1 for n in sizes) <= 1
     best: KroneckerStrategy | None = None
-    for turn in range(restarts if len(terms) > 1 else 1):
+    for turn in range(1 if once else restarts):
         # the traces of (A_i^T A_i)^+ and the terms' Gram matrices; those of Identity at first
         traces = np.array([[float(np.trace(f)) for f in term.factors] for term in terms])
         if turn:
@@ -179,7 +182,9 @@ def opt_kron(
                 gram = _weighted(others, [term.factors[i] for term in terms])
                 tick()
                 near = factors[i].theta if again else None
-                find = partial(best_factor, gram, order, single[i], seed=seed, near=near, tick=tick)
+                find = partial(
+                    best_factor, gram, order, single[i], seed=seed, near=near, tick=tick, once=once
+                )
                 if near is None and single[i] is None:
                     factors[i] = known.factor(gram, order, seed, find)
                 else:
@@ -191,8 +196,8 @@ def opt_kron(
                 queries = Kronecker(tuple(factor.queries for factor in factors))
                 # of a single product the best strategy is a product, and so is the bound
                 least = found * math.prod(f.bound / f.error for f in factors)
-                best = KroneckerStrategy(queries, found, least if len(terms) == 1 else 0.0)
-            if len(terms) == 1 or found > error * (1 - IMPROVEMENT):
+                best = KroneckerStrategy(queries, found, least if once else 0.0)
+            if once or found > error * (1 - IMPROVEMENT):
                 break
             error = found
     if best is None:
@@ -208,6 +213,7 @@ def best_factor(
     seed: int,
     near: Floats | None = None,
     tick: Callable[[], None] = lambda: None,
+    once: bool = True,
 ) -> Factor:
     """Choose among a single query, Identity and OPT_0, or a tree where OPT_0 would take minutes.
 
@@ -228,6 +234,8 @@ def best_factor(
         What OPT_0 begins with for Laplace noise, instead of beginnings of its own.
     tick : callable
         Called now and then; may raise to cancel.
+    once : bool
+        Whether this is asked once, and may take half a minute.
     """
     if single is not None:
         return _asked_itself(single, gram)
@@ -236,7 +244,9 @@ def best_factor(
     n = len(gram)
     many = n > MOST_OPTIMISED
     tick()
-    if many and (n > MOST_PAIRED or SinglePair.of(gram, tick) is None):
+    alone = many and (n > MOST_PAIRED or SinglePair.of(gram, tick) is None)
+    slow = n > MOST_PAIRED or not once or (order == 2 and not mirrored(gram))
+    if alone and slow:
         found = _tree(gram, order, tick)
     elif order == 2:
         gaussian = opt0_gaussian(gram, gap=MANY_GAP if many else GAP, tick=tick)
@@ -247,8 +257,8 @@ def best_factor(
             gram,
             seed=seed,
             restarts=TURNS if n <= MOST_TURNS else None,
-            iterations=PAIRED_ITERATIONS if many else None,
-            near=near,
+            iterations=TREE_ITERATIONS if alone else None,
+            near=blocks(n, seed) if alone and near is None else near,
             tick=tick,
         )
         inverse = invert(laplace.gram(tick), tick)

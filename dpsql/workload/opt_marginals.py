@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.marginals import (
@@ -143,11 +144,14 @@ def squared_error(
     return of_marginals(sizes, weights)(theta, order)
 
 
-def of_marginals(sizes: Sequence[int], weights: Floats) -> Objective:
+def of_marginals(
+    sizes: Sequence[int], weights: Floats, allowed: NDArray[np.bool_] | None = None
+) -> Objective:
     """Return the error of weighted marginals for a marginal Gram matrix of the workload."""
     # both eigenvalues are divided by the number of all cells, which may overflow
     inverse_cells = product_over_attributes([1.0] * len(sizes), [1.0 / n for n in sizes])
-    return Objective(inverse_cells, multiplicities(sizes) * superset_sum(weights * inverse_cells))
+    asked = multiplicities(sizes) * superset_sum(weights * inverse_cells)
+    return Objective(inverse_cells, asked, allowed)
 
 
 class Objective:
@@ -162,10 +166,19 @@ class Objective:
         One over the cells of each marginal, or what stands for them (`opt_shared`).
     weighted : array of shape (2**d,)
         What the workload asks of each eigenspace.
+    allowed : array of bool, shape (2**d,), optional
+        Which sets may be measured: all of them, or at least one above each that is asked for.
     """
 
-    def __init__(self, inverse_cells: Floats, weighted: Floats) -> None:
+    def __init__(
+        self,
+        inverse_cells: Floats,
+        weighted: Floats,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> None:
         self.inverse_cells = inverse_cells
+        everything = np.ones(inverse_cells.shape, dtype=np.bool_)
+        self.allowed = everything if allowed is None else allowed
         self.weighted = np.array(weighted)
         self.weighted[self.weighted <= self.weighted.max() * 1e-14] = 0.0
         self.needed = self.weighted > 0
@@ -214,6 +227,7 @@ def opt_m(
     seed: int = 0,
     restarts: int = 40,
     iterations: int = 1000,
+    most_cells: float = math.inf,
     tick: Callable[[], None] = lambda: None,
 ) -> MarginalStrategy:
     """OPT_M (Definition 22): the best weighted marginals found for a workload.
@@ -232,6 +246,8 @@ def opt_m(
         Starting points for Laplace noise.
     iterations : int
         Of L-BFGS-B at the end.
+    most_cells : float
+        Of a marginal that is measured; at least those of every marginal that is asked for.
     tick : callable
         Called between starting points and at every evaluation; may raise to cancel.
 
@@ -250,9 +266,10 @@ def opt_m(
     vector = dense_weights(len(sizes), weights) if isinstance(weights, Mapping) else weights
     if not (vector > 0).any():
         raise InvalidParameter("the workload holds no marginal of positive weight")
-    objective = of_marginals(sizes, vector)
+    allowed = product_over_attributes([1.0] * len(sizes), [float(n) for n in sizes]) <= most_cells
+    objective = of_marginals(sizes, vector, allowed)
     start, real = closed_form(sizes, vector)
-    if order == 2 and real:
+    if order == 2 and real and allowed[start > 0].all():
         return _normalised(objective, start, order)
     if order == 1:
         start = search(objective, start, np.random.default_rng(seed), restarts, tick)
@@ -278,6 +295,7 @@ def search(
         tick()
         fresh = generator.random(theta.size)
         fresh *= objective.inverse_cells ** generator.uniform(0.0, 0.4)
+        fresh *= objective.allowed
         start = fresh / fresh.sum()
         if k:
             kept = best * (generator.random(theta.size) > 0.2)
@@ -316,7 +334,8 @@ def _minimise(
 
     # a coordinate at zero has zero slope and would stay there for ever
     theta = theta / theta.max()
-    lifted = np.maximum(theta, 1e-3) if order == 2 else theta
+    lifted: Floats = np.where(objective.allowed, np.maximum(theta, 1e-3), 0.0)
+    lifted = lifted if order == 2 else theta
     scale, _ = objective(lifted, order)
 
     def logarithm(point: Floats) -> tuple[float, Floats]:
@@ -331,7 +350,7 @@ def _minimise(
         lifted,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, None)] * theta.size,
+        bounds=[(0.0, None if free else 0.0) for free in objective.allowed],
         options={
             "maxiter": iterations,
             "maxfun": 2 * iterations,

@@ -98,20 +98,33 @@ class _Slope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """One attribute's matrix: what errors and slopes need of it."""
+    """One attribute's p-Identity matrix ``[I; Theta] D``: what errors and slopes need of it.
 
-    matrix: Floats
-    inverse: Floats
+    By Woodbury's identity nothing takes more than ``p n^2`` operations (`opt0_laplace`).
+    """
+
+    theta: Floats
+    scale: Floats  # of D
+    inner: Floats  # (I + Theta Theta^T)^-1
+    inverse: Floats  # G^-1
     ones: Floats  # G^-1 1
     total: float  # 1^T G^-1 1
 
     @classmethod
     def at(cls, theta: Floats) -> _Point:
-        rows = np.concatenate([np.eye(theta.shape[1]), theta])
-        matrix = rows / rows.sum(axis=0)
-        inverse = np.linalg.inv(matrix.T @ matrix)
+        norms: Floats = 1 + theta.sum(axis=0)
+        inner = np.linalg.inv(np.eye(len(theta)) + theta @ theta.T)
+        inverse = -(theta.T @ (inner @ theta))
+        inverse[np.diag_indices(len(norms))] += 1
+        inverse *= norms
+        inverse *= norms[:, None]
         ones = inverse.sum(axis=0)
-        return cls(matrix, inverse, ones, float(ones.sum()))
+        return cls(theta, 1 / norms, np.asarray(inner), inverse, ones, float(ones.sum()))
+
+    @property
+    def matrix(self) -> Floats:
+        """The queries, of shape (n + p, n)."""
+        return np.concatenate([np.eye(len(self.scale)), self.theta]) * self.scale
 
     def errors(self, gram: Floats) -> tuple[float, float]:
         """Return ``t`` and ``s`` (see `residual_bases.Basis.errors`)."""
@@ -137,10 +150,12 @@ class _Point:
             by_y = spread / t**2 - own / t
             inner += own * gram + (own * y / t**2 - 2 * spread * y / t**3)
             inner += by_y * (seen[:, None] + seen[None, :])
-        by_matrix = -2 * self.matrix @ (self.inverse @ inner @ self.inverse)
-        scale = self.matrix[np.arange(n), np.arange(n)]  # D
-        along = (self.matrix * by_matrix).sum(axis=0)  # of D: times 1/D, and dD/dTheta is -D^2
-        return np.asarray((by_matrix[n:] - along) * scale)
+        # with A the matrix and X = G^-1 inner G^-1 the slope in A is -2 A X
+        along = -2 * np.einsum("ij,ij->j", inner, self.inverse)  # A^T times it: in D, times 1/D
+        solved = self.inner @ self.theta
+        rows = (solved / self.scale) @ inner / self.scale
+        rows = (rows - (rows @ self.theta.T) @ solved) / self.scale
+        return np.asarray((-2 * rows - along) * self.scale)  # dD/dTheta is -D^2
 
 
 def opt_shared(
@@ -149,6 +164,7 @@ def opt_shared(
     seed: int,
     restarts: int = RESTARTS,
     most_levels: int = MOST_LEVELS,
+    most_cells: float = math.inf,
     tick: Callable[[], None] = lambda: None,
 ) -> SharedStrategy:
     """Optimise the weights of sets of attributes, and a matrix for each that is not asked by cells.
@@ -163,15 +179,18 @@ def opt_shared(
         Of the search for the sets, as in `opt_marginals.opt_m`.
     most_levels : int
         Of an attribute that is asked otherwise than by cells.
+    most_cells : float
+        Answers about a set of attributes that are measured at most.
     tick : callable
         Called now and then; may raise to cancel.
 
     Raises
     ------
     InvalidParameter
-        For disjunctions, more than `MOST_ATTRIBUTES` attributes, or too many levels.
+        For disjunctions, more than `MOST_ATTRIBUTES` attributes, too many levels, or sets that are
+        asked for and too large.
     """
-    problem = _Problem(workload, most_levels)
+    problem = _Problem(workload, most_levels, most_cells)
     thetas = problem.begin(seed, tick)
     points = {i: _Point.at(theta) for i, theta in thetas.items()}
     generator = np.random.default_rng(seed)
@@ -202,7 +221,7 @@ def opt_shared(
 class _Problem:
     """What the workload asks, in the form that errors are computed from."""
 
-    def __init__(self, workload: Workload, most_levels: int) -> None:
+    def __init__(self, workload: Workload, most_levels: int, most_cells: float) -> None:
         self.sizes = workload.domain.sizes
         self.count = len(self.sizes)
         if self.count > MOST_ATTRIBUTES:
@@ -245,6 +264,18 @@ class _Problem:
         )
 
         self.cells = {i: np.eye(self.sizes[i]) for i in self.special}
+        lengths = [
+            float(n + (_rows(n) if i in self.cells else 0)) for i, n in enumerate(self.sizes)
+        ]
+        answers = product_over_attributes([1.0] * self.count, lengths)
+        self.allowed = answers <= most_cells
+        if not all(self.allowed[asked.mask] for asked in self.asked):
+            raise InvalidParameter(
+                "a set of attributes has too many cells for matrices that are shared",
+                detail="About one of them "
+                f"{max(answers[asked.mask] for asked in self.asked):.0f} numbers would be"
+                f" measured; at most {most_cells} can be.",
+            )
 
     def begin(self, seed: int, tick: Callable[[], None]) -> dict[int, Floats]:
         """Return matrices by OPT_0 for what is asked of each attribute alone."""
@@ -257,8 +288,7 @@ class _Problem:
                     gram = asked.grams[attributes_of(asked.mask).index(i)]
                     gram = np.eye(n) if gram is None else gram
                     total += asked.weight * gram
-            p = max(1, n // LEVELS_PER_QUERY)
-            found[i] = opt0_laplace(total, seed=seed, p=p, restarts=2, tick=tick).theta
+            found[i] = opt0_laplace(total, seed=seed, p=_rows(n), restarts=2, tick=tick).theta
         return found
 
     def errors(self, asked: _Asked, points: dict[int, _Point]) -> tuple[list[float], list[float]]:
@@ -291,7 +321,7 @@ class _Problem:
         totals = self.totals(points)
         ones = [1.0] * self.count
         inverse = product_over_attributes(ones, [1 / t for t in totals])
-        return Objective(inverse, self.coefficients(points) * inverse)
+        return Objective(inverse, self.coefficients(points) * inverse, self.allowed)
 
     def descend(
         self, weights: Floats, thetas: dict[int, Floats], tick: Callable[[], None]
@@ -374,3 +404,8 @@ class _Problem:
             by_total = float(share[outside] @ above[outside | bit])
             slopes[i] = norm**2 * point.slope(list(slopes_in[i].values()), by_total)
         return norm**2 * value, gradient, slopes
+
+
+def _rows(levels: int) -> int:
+    """Return how many queries of its own a matrix has beside the single levels."""
+    return max(1, levels // LEVELS_PER_QUERY)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from dpsql.workload import candidates as selection
-from dpsql.workload.candidates import SLACK, candidates, worth_trying
+from dpsql.workload.candidates import SLACK, candidates, quick, taken, worth_trying
 from dpsql.workload.matrix import Prefix
 from dpsql.workload.mechanism import Budget
 from dpsql.workload.workload import Domain, Workload
@@ -57,3 +57,24 @@ def test_a_bound_of_a_mechanism_is_below_its_error() -> None:
             assert 0 <= mechanism.bound <= mechanism.error * (1 + 1e-6)
         best = next(m for m in found if m.name == "opt_kron")
         assert (best.bound > best.error * 0.999) == (budget.order == 2)
+
+
+@pytest.mark.parametrize("slack", [SLACK, 100.0])
+@pytest.mark.parametrize("workload", [PREFIXES, asked.marginals((8, 9), 1, 2)])
+def test_a_plan_names_what_a_release_takes(
+    workload: Workload, slack: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "SLACK", slack)
+
+    def tried(order):  # type: ignore[no-untyped-def]
+        return worth_trying(workload, order)
+
+    released, _ = candidates(workload, BUDGETS, names=tried, best=True)
+    found, refused = candidates(workload, BUDGETS, names=lambda _: quick(workload))
+    planned = taken(workload, BUDGETS, found, refused, tried, best=True)
+    assert [(m.name, m.budget, m.error) for m in planned] == [
+        (m.name, m.budget, m.error) for m in released
+    ]
+    assert all(any(m is other for other in found) for m in planned)
+    if slack > 1 and workload is PREFIXES:  # the first one that is looked at is taken, not the best
+        assert planned[0] is not found[0]

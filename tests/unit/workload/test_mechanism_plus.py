@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 
@@ -239,7 +240,7 @@ def test_the_error_of_shared_parts_and_its_slopes() -> None:
         [Prefix(5), Identity(4), Identity(3)],
         weights=[1, 2, 0.5, 1],
     )
-    problem = _Problem(workload, 10)
+    problem = _Problem(workload, 10, math.inf)
     random_ = np.random.default_rng(0)
     thetas = {i: random_.random((2, problem.sizes[i])) for i in problem.special}
     assert set(thetas) == {0, 1}
@@ -321,6 +322,26 @@ def test_shared_parts_beat_the_paper_s_on_pairs_of_prefixes() -> None:
     assert mechanism.error < 0.97 * best
 
 
+def test_shared_parts_are_none_that_memory_cannot_hold() -> None:
+    sizes = (6, 3, 3, 3)
+    halves = asked.workload(
+        sizes,
+        *(
+            [Prefix(n) if a >> i & 1 and i < 2 else Identity(n) if a >> i & 1 else Total(n)
+             for i, n in enumerate(sizes)]
+            for a in (3, 5, 9, 6, 10, 12)
+        ),
+    )  # fmt: skip
+    free = opt_shared(halves, seed=1)
+    most = 7 * 4  # about the first two, with one more query each
+    kept = opt_shared(halves, seed=1, most_cells=most)
+    assert max(map(int.bit_count, free.theta)) > 2
+    assert max(map(int.bit_count, kept.theta)) == 2
+    assert kept.error >= free.error * (1 - 1e-3)
+    with pytest.raises(InvalidParameter, match="too many cells"):
+        opt_shared(halves, seed=1, most_cells=most - 1)
+
+
 def test_shared_parts_say_what_they_are_not_for() -> None:
     with pytest.raises(InvalidParameter, match="Laplace"):
         shared(TWO, BUDGETS[2], seed=1)
@@ -346,6 +367,18 @@ def test_auto_tries_it_where_it_can_win() -> None:
         assert "opt_plus" not in worth_trying(asked.marginals((3, 4), 1, 2, 3), order)
     long = asked.workload((300, 2), [Prefix(300), Total(2)], [Total(300), Identity(2)])
     assert "opt_plus" not in quick(long)
+    # as Adult's pairs, where its error is 0.7 times that of the best other one
+    for sizes, tried in (((100, 90) + (2,) * 12, True), ((100, 90) + (2,) * 13, False)):
+        whole = [Total(n) for n in sizes]
+        many = asked.workload(
+            sizes, [Prefix(100), *whole[1:]], [whole[0], Prefix(90), *whole[2:]], whole
+        )
+        assert ("opt_plus" in worth_trying(many, 1)) == tried
+    wide = [Total(250)] * 13
+    several = asked.workload(
+        (250,) * 13, *([*wide[:i], Prefix(250), *wide[i + 1 :]] for i in range(13))
+    )
+    assert "opt_plus" not in quick(several)
     mechanism = make("opt_plus", TWO, BUDGETS[1])
     assert mechanism.name == "opt_plus"
     assert mechanism.error < make("opt_kron", TWO, BUDGETS[1]).error

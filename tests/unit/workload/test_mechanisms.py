@@ -11,8 +11,26 @@ import pytest
 from dpsql.errors import InvalidParameter
 from dpsql.workload import grem, mechanism_kronecker, mechanism_residuals
 from dpsql.workload.candidates import candidates, make
-from dpsql.workload.matrix import AllRange, Dense, Identity, Prefix, Total, Width
-from dpsql.workload.mechanism import Budget, Mechanism, exact_product, noise_for, noisy, round_up
+from dpsql.workload.matrix import (
+    AllRange,
+    Dense,
+    Identity,
+    Permuted,
+    Prefix,
+    Stacked,
+    Total,
+    Width,
+)
+from dpsql.workload.mechanism import (
+    Budget,
+    Mechanism,
+    detailed,
+    exact_product,
+    noise_for,
+    noisy,
+    round_up,
+    row_products,
+)
 from dpsql.workload.mechanism_kronecker import BITS, MOST_BITS, _shared_bits, integers
 from dpsql.workload.names import DATA_INDEPENDENT
 from dpsql.workload.optimal_bases import round_columns
@@ -34,6 +52,7 @@ WORKLOADS = {
     "one that hardly counts": asked.workload((3, 4, 3), [Identity(3), Dense(np.eye(4)[[2]]), Dense(np.eye(3)[[1]])], [Total(3), Prefix(4), Prefix(3)], weights=(1e-6, 1.0)),
     "prefix": asked.workload((6, 2), [Prefix(6), Identity(2)], [Prefix(6), Total(2)]),
     "all ranges": asked.workload((5,), [AllRange(5)]),
+    "permuted": asked.workload((5, 2), [Permuted(AllRange(5), (2, 0, 4, 1, 3)), Identity(2)], [Permuted(Stacked.of(Prefix(5), Total(5)), (1, 0, 4, 3, 2)), Total(2)]),
     "width": asked.workload((2, 6), [Identity(2), Width(6, 3)], [Total(2), Identity(6)]),
     "mixed forms": asked.workload((4, 3), [Prefix(4), Identity(3)], [AllRange(4), Total(3)], [Total(4), Prefix(3)]),
     "condition": asked.workload((3, 4), [Dense(np.diag([1.0, 0, 1])), Total(4)], [Total(3), Dense(np.array([[1.0, 1, 0, 0]]))]),
@@ -334,3 +353,37 @@ def test_small_factors_are_rounded_on_the_grid_that_fits() -> None:
     assert norms.min() > 0.999 * norms.max()
     plain = (round_columns(matrix, 128) ** 2).sum(axis=0)
     assert plain.min() < 0.999 * plain.max()
+
+
+def test_ranges_over_permuted_levels_are_not_written_down() -> None:
+    n = 1024
+    order = tuple(int(i) for i in np.random.default_rng(3).permutation(n))
+    ranges = Permuted(AllRange(n), order)
+    with pytest.raises(InvalidParameter, match="too large to be written down"):
+        ranges.dense()
+    assert detailed(ranges)
+    assert detailed(Stacked.of(Total(n), ranges))
+    assert not detailed(Stacked.of(Total(n), Permuted(Total(n), order)))
+    assert integers(Permuted(Prefix(n), order), 1).max() == 1
+    inner = np.diag(np.arange(1.0, n + 1))
+    found = row_products(ranges, ranges, inner)
+    assert found.max() == n * (n + 1) / 2
+    single = row_products(AllRange(n), AllRange(n), inner[np.ix_(order, order)])
+    np.testing.assert_array_equal(found, single)
+
+
+def test_aim_looks_at_marginals_by_their_weights() -> None:
+    budget = Budget(2, Fraction(1, 8))
+    plain, weighted, twice = (
+        make("aim", asked.marginals((3, 2), *masks, weights=weights), budget)
+        for masks, weights in (
+            ((3, 1, 0), (1.0, 1.0, 1.0)),
+            ((3, 1, 0), (2.5, 1.0, 9.0)),
+            ((3, 1, 3), (7.0, 7.0, 7.0)),
+        )
+    )
+    wanted = [mechanism.wanted for mechanism in (plain, weighted, twice)]  # type: ignore[attr-defined]
+    assert [found[3] / found[1] for found in wanted] == [1, 2.5, 2]
+    assert all(set(found) == {1, 3} for found in wanted)
+    # what is measured depends on them: it is not found again for others
+    assert plain.identity != weighted.identity

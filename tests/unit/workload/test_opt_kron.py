@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InvalidParameter
+from dpsql.workload import opt_kron as opt_kron_module
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
 from dpsql.workload.matrix import (
@@ -139,8 +140,23 @@ def test_many_levels_of_prefixes_and_ranges_are_optimised(matrix):
     assert np.allclose((found.queries.dense() ** 2).sum(axis=0), 1)
 
 
+@pytest.mark.parametrize("n", [200, 201])
+def test_many_levels_of_ranges_of_a_width_are_optimised(n, monkeypatch):
+    monkeypatch.setattr(opt_kron_module, "MOST_OPTIMISED", 100)
+    gram = Width(n, 16).gram()
+    asked = opt_kron_module.best_factor(gram, 2, seed=1)
+    assert asked.error < 1.04 * svd_bound(gram)
+    assert asked.error == pytest.approx(np.vdot(asked.inverse, gram), rel=1e-4)
+    tree = opt_kron_module._tree(gram, 1, lambda: None)
+    found = opt_kron_module.best_factor(gram, 1, seed=1)
+    monkeypatch.undo()
+    assert found.error < 1.03 * best_factor(gram, 1, seed=1).error
+    assert found.error < 0.8 * tree.error
+
+
 def test_many_levels_of_others_get_a_tree():
     gram = Width(1200, 5).gram()
+    gram[0, 0] += 1  # not the same from behind
     found = best_factor(gram, 2, seed=1)
     assert found.error == pytest.approx(np.vdot(found.inverse, gram))
     assert found.error < 1200 * 5  # Identity's

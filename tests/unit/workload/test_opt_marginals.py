@@ -173,6 +173,17 @@ def test_the_laplace_step_never_rises(rng):
         last = now
 
 
+@pytest.mark.parametrize("order", [1, 2])
+def test_marginals_that_memory_cannot_hold_are_not_measured(order):
+    sizes, masks = (8,) * 6, dict.fromkeys(k_way(6, 3), 1.0)
+    free = om.opt_m(sizes, masks, order, seed=1)
+    held = om.opt_m(sizes, masks, order, seed=1, most_cells=8**3)
+    largest = [max(a.bit_count() for a in np.flatnonzero(s.theta).tolist()) for s in (free, held)]
+    assert largest[1] == 3
+    assert largest[0] > 3 or order == 2
+    assert free.error * (1 - 1e-9) <= held.error < 3 * free.error
+
+
 def test_bad_input_is_named():
     with pytest.raises(InvalidParameter, match="no marginal of positive weight"):
         om.opt_m((2, 3), {}, 2)
