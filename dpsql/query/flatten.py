@@ -93,7 +93,8 @@ def _how_to_declare(schema: str, shown: str) -> str:
     return (
         f"Its owner can declare it: SELECT dp.protect({name}), dp.declare_public({name}),"
         f" dp.link({name}, parent, columns) if its rows belong to privacy units of another"
-        f" relation, or, if it is a view, dp.declare_view({name})."
+        f" relation, or, if it is a view, dp.declare_view({name}). A synthetic copy needs none:"
+        " query it without dp_count."
     )
 
 
