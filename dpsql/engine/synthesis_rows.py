@@ -70,6 +70,17 @@ def write(
     return int(rows.size)
 
 
+def failing(
+    planned: Planned,
+    details: TableDetails,
+    kinds: Mapping[str, Kind],
+    numbers: Mapping[str, Numbers],
+    services: Services,
+) -> dict[int, int]:
+    """Return the rows that break a CHECK constraint, and the first that each breaks."""
+    return _Batch(planned, details, kinds, services).failing(numbers)
+
+
 class _Batch:
     """The statements of one table."""
 
@@ -141,7 +152,7 @@ class _Batch:
     ) -> None:
         """Change rows in place until none breaks a CHECK constraint."""
         total = next(iter(numbers.values())).size if numbers else 0
-        failed = self._failing(numbers)
+        failed = self.failing(numbers)
         if not failed:
             return
         broken = np.array(sorted(failed), dtype=np.int64)
@@ -156,7 +167,7 @@ class _Batch:
                 if turn >= _TOGETHER:
                     donors = rng.choice(np.arange(total), broken.size)
                 changed[name] = numbers[name][donors]
-            still = self._failing(changed)
+            still = self.failing(changed)
             mended = np.ones(broken.size, dtype=bool)
             mended[list(still)] = False
             for name in free:
@@ -175,7 +186,7 @@ class _Batch:
             hint="Declare domains whose levels satisfy it, or drop the constraint on a copy.",
         )
 
-    def _failing(self, numbers: Mapping[str, Numbers]) -> dict[int, int]:
+    def failing(self, numbers: Mapping[str, Numbers]) -> dict[int, int]:
         """Return the rows that break a CHECK constraint, and the first that each breaks."""
         rows = next(iter(numbers.values())).size if numbers else 0
         if not rows:

@@ -7,6 +7,7 @@ caller's own; what is left out is noted.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -213,9 +214,12 @@ class _Reader:
         lines = []
         for oid, name, kind, definition, expression, comment in self._execute(CONSTRAINTS):
             quoted = quote_identifier(name)
-            if kind == "x" or (code := foreign_code("pg_constraint", oid, self.services)):
-                why = "excludes rows by operators" if kind == "x" else f"needs {code}"
-                self.notes.append(f"constraint {name} of {self.table.name} is left out: it {why}")
+            if kind == "x":  # noted before the charge
+                continue
+            if code := foreign_code("pg_constraint", oid, self.services):
+                self.notes.append(
+                    f"constraint {name} of {self.table.name} is left out: it needs {code}"
+                )
                 continue
             if kind == "c":
                 self.details.checks.append((name, expression))
@@ -335,3 +339,30 @@ def referenced(plan: Plan, place: int) -> tuple[str, ...]:
             if reference.parent == place:
                 found |= dict.fromkeys(reference.key.parent_columns)
     return tuple(found)
+
+
+def listings_of(plan: Plan, services: Services) -> dict[int, dict[str, tuple[str | None, ...]]]:
+    """Read the keys of all public tables that are referred to."""
+    return {
+        place: public_rows(planned, referenced(plan, place), services)
+        for place, planned in enumerate(plan.tables)
+        if planned.table.public and referenced(plan, place)
+    }
+
+
+#: Types that are written the same in every session, whatever its settings.
+_STEADY = frozenset(
+    ("int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bool")
+)
+
+
+def told(
+    plan: Plan, listings: Mapping[int, Mapping[str, tuple[str | None, ...]]]
+) -> dict[str, str]:
+    """Return digests of the keys of public tables, by their places."""
+    found = {}
+    for place, listing in listings.items():
+        bases = {column.name: column.base for column in plan.tables[place].table.columns}
+        steady = [(c, texts) for c, texts in sorted(listing.items()) if bases[c] in _STEADY]
+        found[str(place)] = hashlib.sha256(repr(steady).encode()).hexdigest()
+    return found

@@ -17,9 +17,9 @@ from dpsql.engine.synthesis_rows import write
 from dpsql.engine.synthesis_tables import (
     TableDetails,
     details_of,
-    public_rows,
+    listings_of,
     read_details,
-    referenced,
+    told,
 )
 from dpsql.engine.synthesis_target import make_schema, require_target
 from dpsql.errors import NotAnswerable, PermissionDenied
@@ -243,11 +243,9 @@ def tables_of(
     from dpsql.engine.synthesis_generate import generate
 
     generated = generate(job.plan, payload, job.seed, services.database.tick)
-    listings = {
-        place: public_rows(planned, referenced(job.plan, place), services)
-        for place, planned in enumerate(job.plan.tables)
-        if planned.table.public and referenced(job.plan, place)
-    }
+    listings = listings_of(job.plan, services)
+    if job.settings.get("listings", told(job.plan, listings)) != told(job.plan, listings):
+        raise _public_changed()
     bases = {n: details.base_types() for n, details in enumerate(job.details)}
     try:
         tables = assemble(job.plan, generated, listings, bases, job.seed, services.database.tick)
@@ -263,6 +261,14 @@ def tables_of(
     return tables
 
 
+def _public_changed() -> NotAnswerable:
+    return NotAnswerable(
+        "a public table has changed since the synthesis was measured",
+        detail="Rows that refer to it would not be those that were meant.",
+        hint="Drop it with dp.drop_synthesis and measure again, which is paid again.",
+    )
+
+
 def _write_next(job: Job, services: Services, kept: MutableMapping[str, Kept], tell: bool) -> None:
     """Write the next batch, and say in the same transaction that it is there."""
     tables = tables_of(job, services, kept, tell)
@@ -272,11 +278,7 @@ def _write_next(job: Job, services: Services, kept: MutableMapping[str, Kept], t
     )
     found = [(int(str(p)), r, int(str(w))) for p, r, w in progress]
     if any(rows is not None and rows != tables[place].rows for place, rows, _ in found):
-        raise NotAnswerable(
-            "a public table has changed since the synthesis began",
-            detail="Rows that refer to it would not be those that are there already.",
-            hint="Drop it with dp.drop_synthesis and measure again.",
-        )
+        raise _public_changed()
     for place, rows, _ in found:
         if rows is None:
             _wrote(job, place, tables[place].rows, 0, 0, services)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,7 @@ def synthesize(
         Nothing is spent unless it is `ReleaseFailed` or says so.
     """
     from dpsql.engine.synthesis_call import Call
+    from dpsql.engine.synthesis_checks import left_out, require_checks
     from dpsql.engine.synthesis_schema import read_schema
     from dpsql.engine.synthesis_target import require_target
     from dpsql.engine.synthesis_units import units_of
@@ -109,6 +111,8 @@ def synthesize(
     units = units_of([p.table for p in plan.tables], services)
     require_target(wish.target, plan, wish.replace, services)
     call = Call(wish, plan, units, settings, services)
+    require_checks(plan, [table.levels for table in call.measured.tables], services)
+    call.notes.extend(left_out(plan, services))
     for note in (*plan.notes, *call.notes):
         services.note(note)
     call.warn()
@@ -123,6 +127,12 @@ def synthesize(
         call.confirm()
     except BaseException:
         services.ledger.fail(opened)
+        with suppress(Exception):  # of what is raised here the first counts
+            services.warn(
+                "the measurement did not end, and was charged",
+                "Protected rows may have been read; nothing that was measured is kept.",
+                "The same call measures again and is charged again.",
+            )
         raise
     try:
         kept = {"payload": base64.b64encode(payload).decode()}
@@ -149,7 +159,7 @@ def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Servic
             ("name", call.wish.target),
             ("name", role.name),
             ("oid", role.oid),
-            ("jsonb", json.dumps({"replace": call.wish.replace, "method": call.wish.method})),
+            ("jsonb", json.dumps(_settings(call, services))),
             ("jsonb", plan_text(call.plan)),
             ("bytea", payload),
             ("int8", call.seed),
@@ -162,3 +172,14 @@ def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Servic
         ],
     )
     return int(str(rows[0][0]))
+
+
+def _settings(call: Call, services: Services) -> dict[str, Any]:
+    """Return what writing needs to know: links are numbers of the rows of public tables."""
+    from dpsql.engine.synthesis_tables import listings_of, told
+
+    return {
+        "replace": call.wish.replace,
+        "method": call.wish.method,
+        "listings": told(call.plan, listings_of(call.plan, services)),
+    }

@@ -104,6 +104,16 @@ def _public(listing: Mapping[str, Sequence[str | None]], bases: Mapping[str, Bas
     return Assembled(rows, columns)
 
 
+def values_of(attribute: Attribute, base: Base, levels: Sequence[str | None]) -> Binned:
+    """Return the values that the levels of an attribute stand for."""
+    if attribute.bins:
+        scale = scale_of(base.modifier) if base.modifier >= 0 else None
+        return binned(base.name, scale, attribute.bins, levels)
+    kind = Kind("listed", levels=tuple(levels), type_name=base.type_name)
+    places = np.arange(len(levels), dtype=np.int64)
+    return Binned(kind, places, places)
+
+
 class _Table:
     """What is known of one table while its columns are put together."""
 
@@ -129,7 +139,7 @@ class _Table:
         self.codes = np.asarray(given.codes).reshape(given.rows, len(planned.attributes))
         self.parents = [np.array(p, dtype=np.int64) for p in given.parents]
         self.attributes = [
-            self._attribute(attribute, levels)
+            values_of(attribute, bases[attribute.column], levels)
             for attribute, levels in zip(planned.attributes, given.levels, strict=True)
         ]
         # values of attributes that must be different are drawn now, the others when written
@@ -174,15 +184,6 @@ class _Table:
         return Assembled(int(self.alive.sum()), columns, free, self.notes, moved)
 
     # -- attributes
-
-    def _attribute(self, attribute: Attribute, levels: Sequence[str | None]) -> Binned:
-        base = self.bases[attribute.column]
-        if attribute.bins:
-            scale = scale_of(base.modifier) if base.modifier >= 0 else None
-            return binned(base.name, scale, attribute.bins, levels)
-        kind = Kind("listed", levels=tuple(levels), type_name=base.type_name)
-        places = np.arange(len(levels), dtype=np.int64)
-        return Binned(kind, places, places)
 
     def _rng_of(self, attribute: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, self.place, attribute, 1])

@@ -26,6 +26,9 @@ begin
         d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, placeholders,
         replace);
     commit;
+    raise notice using
+        message = pg_catalog.format('synthesis %s is measured and paid for', job),
+        hint = pg_catalog.format('After a cancel or a crash: CALL dp.write_synthesis(%s); goes on and pays nothing.', job);
     call dp.write_synthesis(job);
 end
 $$;
