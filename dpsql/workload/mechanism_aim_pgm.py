@@ -1,8 +1,7 @@
 """AIM+PGM as a mechanism of releases: rounds as of AIM+GReM, tables of a graphical model.
 
 McKenna, Mullins, Sheldon and Miklau 2022, with residuals measured as in papers/aim-grem.txt (CRP),
-of which a graphical model is fitted (`dpsql.workload.pgm`).  It takes minutes where AIM+GReM takes
-seconds.
+of which a graphical model is fitted (`dpsql.workload.pgm`) in every round.
 """
 
 from __future__ import annotations
