@@ -1,8 +1,7 @@
 """AIM+PGM as a mechanism of releases: rounds as of AIM+GReM, tables of a graphical model.
 
 McKenna, Mullins, Sheldon and Miklau 2022, with residuals measured as in papers/aim-grem.txt (CRP),
-of which a graphical model is fitted (`dpsql.workload.pgm`).  It takes minutes where AIM+GReM takes
-seconds.
+of which a graphical model is fitted (`dpsql.workload.pgm`) in every round.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import numpy as np
 from dpsql.workload.aim import Schedule
 from dpsql.workload.grem import Residuals
 from dpsql.workload.matrix import Floats
-from dpsql.workload.mbi_loaded import require_mbi
 from dpsql.workload.mechanism import Answers, Budget, over_all
 from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.model_estimates import ModelEstimates
@@ -39,7 +37,7 @@ class AimPgmMechanism(AimMechanism):
     Raises
     ------
     InvalidParameter
-        As `AimMechanism`, and where mbi is not installed.
+        As `AimMechanism`.
     """
 
     name = "aim_pgm"
@@ -48,7 +46,6 @@ class AimPgmMechanism(AimMechanism):
         self, workload: Workload, budget: Budget, tick: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__(workload, budget)
-        require_mbi()
         self._tick = tick
 
     def schedule(self) -> Schedule:
