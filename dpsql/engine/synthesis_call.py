@@ -23,10 +23,10 @@ from dpsql.engine.request import MAX_DELTA, Role, Settings
 from dpsql.engine.synthesis_ask import Learned, What, learned
 from dpsql.engine.synthesis_parts import Bounds, DegreePart, LinkPart, Part, Parts, TablePart
 from dpsql.engine.synthesis_payload import Measured, MeasuredLink, MeasuredTable, dump
-from dpsql.engine.synthesis_public import listing, public_table, small_references
+from dpsql.engine.synthesis_public import PublicTable, read_public, small_references
 from dpsql.errors import InvalidParameter, NotAnswerable
 from dpsql.ledger.model import Charge
-from dpsql.relation import quote_identifier, show_name
+from dpsql.relation import show_name
 from dpsql.synthesis.schema import Plan, Planned
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Call:
 
         self.wish, self.plan, self.settings, self.services = wish, plan, settings, services
         self.units = units
-        self.listings: list[str] = []
+        self.public: dict[int, PublicTable] = {}
         names = [p for p in plan.tables if not p.table.public]
         d_max = _numbers("d_max", wish.d_max, names, least=1)
         self.counts = _numbers("row_counts", wish.row_counts, names, least=0)
@@ -99,8 +99,8 @@ class Call:
         tables = [MeasuredTable(()) for _ in self.plan.tables]
         for place, planned in enumerate(self.plan.tables):
             if planned.table.public:
-                tables[place] = public_table(planned, self.learnt[place], self.services)
-                self.listings.append(listing(planned, self.services))
+                self.public[place] = read_public(planned, self.learnt[place], self.services)
+                tables[place] = self.public[place].table
         for part in self.parts:
             if isinstance(part, TablePart):
                 tables[part.place] = table = self._table(part)
@@ -161,12 +161,9 @@ class Call:
         """Find the rows of a public table that the levels of a reference to it mean."""
         import numpy as np
 
-        from dpsql.engine.synthesis_public import public_rows
-
         reference = self.plan.tables[place].references[k]
         (column,) = reference.key.parent_columns
-        parent = self.plan.tables[reference.parent]
-        (texts,) = public_rows(parent, [quote_identifier(column)], self.services).texts
+        texts = self.public[reference.parent].keys[column]
         at = {text: n for n, text in enumerate(texts)}
         return np.array([at[text] for text in levels], dtype=np.int64)
 
@@ -255,7 +252,7 @@ class Call:
             else:
                 parts.append((part.counted.ask.text, part.counted.rows, part.counted.cut))
                 parts.append([level.lookups for level in part.counted.levels])
-        parts += self.listings
+        parts += [found.digest for found in self.public.values()]
         parts += [table.levels for table in self.measured.tables]
         parts += [t.codes.tobytes() for t in self.measured.tables if t.codes is not None]
         parts += [self.wish.method, sorted(self.counts.items()), self.units.roots]

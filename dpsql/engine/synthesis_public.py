@@ -1,11 +1,15 @@
-"""What is read of public tables: texts of their rows, in the order that links are numbered in."""
+"""What is read of public tables: their rows, in the order that links are numbered in.
+
+Once before anything is measured, with the rights of the executor, and again by whoever writes the
+copy, with his own: both number rows in the same order.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_ask import Learned, expression
 from dpsql.engine.synthesis_payload import MeasuredTable
@@ -20,51 +24,119 @@ if TYPE_CHECKING:
 FEW_ROWS = 256
 #: Rows of a public table whose attributes are looked at.
 MOST_ROWS = 5_000_000
+# with the rights of who writes, so that neither a view nor a policy runs what its owner wrote
+_PUBLIC = """
+select case when to_regclass($1) is null then 'there is none'
+  when exists (select from pg_class as c where c.oid = to_regclass($1)
+                and c.relkind not in ('r', 'p')) then 'it is no table'
+  when dp.own_problem(to_regclass($1)) is not null then dp.own_problem(to_regclass($1)) end
+  as problem
+"""
+_Texts = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PublicRows:
-    """Texts of expressions, one tuple each, and how many rows there are."""
+class PublicTable:
+    """What is read of a public table before anything is measured.
 
-    rows: int
-    texts: tuple[tuple[str | None, ...], ...]
+    Attributes
+    ----------
+    table : MeasuredTable
+        Levels, and the codes of all rows.
+    keys : dict
+        The texts of each column of a unique key, row by row.
+    """
+
+    table: MeasuredTable
+    keys: dict[str, _Texts]
+
+    @property
+    def digest(self) -> str:
+        """A digest of all keys in their order: links are numbers of rows."""
+        number = 0 if self.table.codes is None else len(self.table.codes)
+        return hashlib.sha256(repr((number, list(self.keys.items()))).encode()).hexdigest()
 
 
-def public_rows(planned: Planned, expressions: Sequence[str], services: Services) -> PublicRows:
-    """Read expressions over the rows of a public table.
-
-    Rows are ordered by the primary key, or else by the first unique columns.
+def read_public(planned: Planned, learnt: Sequence[Learned], services: Services) -> PublicTable:
+    """Read the levels, codes and keys of a public table's rows, by one statement.
 
     Raises
     ------
     NotAnswerable
-        When the table has too many rows, or none of its columns tell rows apart.
+        When the table has too many rows.
     """
+    import numpy as np
+
     table = planned.table
-    key = next((u.columns for u in table.uniques if u.primary), None)
-    if key is None:
-        key = table.uniques[0].columns if table.uniques else ()
-    name = quoted(table)
-    number = int(
-        str(
-            services.database.execute(
-                f"SELECT count(*) AS n FROM (SELECT FROM {name} LIMIT {MOST_ROWS + 1}) AS t"
-            )[0][0]
-        )
-    )
-    if number > MOST_ROWS:
+    rows = _number(table, MOST_ROWS, services)
+    if rows > MOST_ROWS:
         raise NotAnswerable(
             f"the public table {table.shown} has too many rows to be referred to",
             detail=f"At most {MOST_ROWS} are listed.",
         )
-    if not expressions:
-        return PublicRows(number, ())
-    places = ", ".join(f"s.{quote_identifier(column)}" for column in key)
-    order = f" ORDER BY {places}" if places else ""
-    values = ", ".join(f"({sql})::text AS v{n}" for n, sql in enumerate(expressions))
-    shown = ", ".join(f"array_agg(s.v{n}{order}) AS c{n}" for n in range(len(expressions)))
-    row = services.database.execute(f"SELECT {shown} FROM (SELECT *, {values} FROM {name}) AS s")[0]
-    return PublicRows(number, tuple(tuple(found or ()) for found in cast("list[Any]", row)))
+    unique = list(dict.fromkeys(c for unique in table.uniques for c in unique.columns))
+    asked = [expression(planned, item) for item in learnt] + [quote_identifier(c) for c in unique]
+    texts: list[_Texts] = []
+    if asked:
+        names = [quote_identifier(f"dpsql {n}") for n in range(len(asked))]
+        values = ", ".join(f"({sql})::text AS {v}" for v, sql in zip(names, asked, strict=True))
+        order = f" ORDER BY {_places('s', order_of(table))}" if table.uniques else ""
+        shown = ", ".join(f"array_agg(s.{v}{order}) AS c{n}" for n, v in enumerate(names))
+        source = f"(SELECT *, {values} FROM {quoted(table)}) AS s"
+        row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {source}")[0]
+        texts = [tuple(found or ()) for found in row]
+    levels, codes = [], []
+    for column in texts[: len(learnt)]:
+        known = {text: n for n, text in enumerate(dict.fromkeys(column))}
+        levels.append(tuple(known))
+        codes.append([known[text] for text in column])
+    found = np.array(codes, dtype=np.int32).reshape(len(codes), rows).T
+    measured = MeasuredTable(tuple(levels), np.ascontiguousarray(found))
+    return PublicTable(measured, dict(zip(unique, texts[len(learnt) :], strict=True)))
+
+
+def listed_again(planned: Planned, columns: Sequence[str], services: Services) -> dict[str, _Texts]:
+    """Read columns of a public table as texts, row by row, with the rights of who writes.
+
+    Raises
+    ------
+    NotAnswerable
+        When it is no public table any more.
+    """
+    table = planned.table
+    # by the types' output functions: casts to text could be code of their owners
+    shown = ", ".join(
+        f"array_agg(CASE WHEN t.{c} IS NOT NULL THEN format('%s', t.{c}) END"
+        f" ORDER BY {_places('t', order_of(table) or tuple(columns))}) AS c{n}"
+        for n, c in enumerate(map(quote_identifier, columns))
+    )
+    name = quoted(table)
+    problem = services.database.execute(_PUBLIC, [("text", name)])[0][0]
+    if problem:
+        raise NotAnswerable(
+            f"the public table {table.shown} is not what it was",
+            detail=f"Now {problem}; whoever made that could have code run with your rights.",
+            hint="Drop the copy with dp.drop_synthesis and measure again.",
+        )
+    row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {name} AS t")[0]
+    return {column: tuple(texts or ()) for column, texts in zip(columns, row, strict=True)}
+
+
+def order_of(table: Table) -> tuple[str, ...]:
+    """Return the columns that rows are ordered by: the primary key's, or the first unique ones."""
+    primary = (unique.columns for unique in table.uniques if unique.primary)
+    return next(primary, table.uniques[0].columns if table.uniques else ())
+
+
+def _places(alias: str, columns: Sequence[str]) -> str:
+    return ", ".join(f"{alias}.{quote_identifier(column)}" for column in columns)
+
+
+def _number(table: Table, most: int, services: Services) -> int:
+    """Count rows, up to one more than so many."""
+    limited = f"SELECT FROM {quoted(table)} LIMIT {most + 1}"
+    rows = services.database.execute(f"SELECT count(*) AS n FROM ({limited}) AS t")
+    return int(str(rows[0][0]))
 
 
 def quoted(table: Table) -> str:
@@ -79,31 +151,43 @@ def small_references(plan: Plan, planned: Planned, services: Services) -> list[i
         parent = plan.tables[reference.parent].table
         if not parent.public or reference.nullable or len(reference.key.columns) > 1:
             continue
-        name = quoted(parent)
-        number = services.database.execute(
-            f"SELECT count(*) AS n FROM (SELECT FROM {name} LIMIT {FEW_ROWS + 1}) AS t"
-        )[0][0]
-        if 0 < int(str(number)) <= FEW_ROWS:
+        if 0 < _number(parent, FEW_ROWS, services) <= FEW_ROWS:
             found.append(k)
     return found
 
 
-def public_table(planned: Planned, learnt: Sequence[Learned], services: Services) -> MeasuredTable:
-    """Read the levels and codes of a public table's rows, in the order that links are numbered."""
-    import numpy as np
-
-    columns = public_rows(planned, [expression(planned, item) for item in learnt], services)
-    levels, codes = [], []
-    for texts in columns.texts:
-        known = {text: n for n, text in enumerate(dict.fromkeys(texts))}
-        levels.append(tuple(known))
-        codes.append([known[text] for text in texts])
-    found = np.array(codes, dtype=np.int32).reshape(len(codes), columns.rows).T
-    return MeasuredTable(tuple(levels), np.ascontiguousarray(found))
+def referenced(plan: Plan, place: int) -> tuple[str, ...]:
+    """Return the columns of a table that references name, in the order in which they do."""
+    found: dict[str, None] = {}
+    for planned in plan.tables:
+        for reference in planned.references:
+            if reference.parent == place:
+                found |= dict.fromkeys(reference.key.parent_columns)
+    return tuple(found)
 
 
-def listing(planned: Planned, services: Services) -> str:
-    """Return a digest of a public table's keys in their order: links are numbers of its rows."""
-    columns = dict.fromkeys(c for unique in planned.table.uniques for c in unique.columns)
-    found = public_rows(planned, [quote_identifier(column) for column in columns], services)
-    return hashlib.sha256(repr((found.rows, found.texts)).encode()).hexdigest()
+def listings_of(plan: Plan, services: Services) -> dict[int, dict[str, tuple[str | None, ...]]]:
+    """Read the keys of all public tables that are referred to."""
+    return {
+        place: listed_again(planned, referenced(plan, place), services)
+        for place, planned in enumerate(plan.tables)
+        if planned.table.public and referenced(plan, place)
+    }
+
+
+#: Types that are written the same in every session, whatever its settings.
+_STEADY = frozenset(
+    ("int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bool")
+)
+
+
+def told(
+    plan: Plan, listings: Mapping[int, Mapping[str, tuple[str | None, ...]]]
+) -> dict[str, str]:
+    """Return digests of the keys of public tables, by their places."""
+    found = {}
+    for place, listing in listings.items():
+        bases = {column.name: column.base for column in plan.tables[place].table.columns}
+        steady = [(c, texts) for c, texts in sorted(listing.items()) if bases[c] in _STEADY]
+        found[str(place)] = hashlib.sha256(repr(steady).encode()).hexdigest()
+    return found

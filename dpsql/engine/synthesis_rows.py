@@ -16,6 +16,7 @@ from dpsql.errors import NotAnswerable
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier
 from dpsql.synthesis.assembling import Assembled
+from dpsql.synthesis.mending import mend
 from dpsql.synthesis.schema import Planned, Use
 from dpsql.synthesis.values import MISSING, Kind, Numbers
 
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 #: Values of one statement, and rows.
 _VALUES = 1_000_000
 _ROWS = 50_000
-#: Rounds in which rows that a CHECK refuses get the attributes of others: first those of one other
-#: row together, then of one row each.
-_TOGETHER = 20
-_APART = 40
 _NUMBER = "dpsql row"
 
 
@@ -64,8 +61,7 @@ def write(
     kinds = {name: source.kind for name, source in table.columns.items()}
     batch = _Batch(planned, details, kinds, services)
     if details.checks:
-        rng = np.random.default_rng([seed, place, start, 3])
-        batch.satisfy(numbers, table.free, rng)
+        batch.satisfy(numbers, table.free, (seed, place, start))
     batch.insert(numbers, rows.size)
     return int(rows.size)
 
@@ -148,36 +144,13 @@ class _Batch:
         return f"SELECT {', '.join(shown) or 'NULL'}"
 
     def satisfy(
-        self, numbers: dict[str, Numbers], free: tuple[str, ...], rng: np.random.Generator
+        self, numbers: dict[str, Numbers], free: tuple[str, ...], seed: tuple[int, ...]
     ) -> None:
         """Change rows in place until none breaks a CHECK constraint."""
-        total = next(iter(numbers.values())).size if numbers else 0
-        failed = self.failing(numbers)
-        if not failed:
+        broken = mend(numbers, free, self.failing, seed)
+        if broken is None:
             return
-        broken = np.array(sorted(failed), dtype=np.int64)
-        good = np.setdiff1d(np.arange(total), broken)
-        for turn in range(_TOGETHER + _APART):
-            pool = good if good.size else np.arange(total)
-            if not free or (turn < _TOGETHER and not good.size):
-                continue
-            changed = {name: array[broken] for name, array in numbers.items()}
-            donors = rng.choice(pool, broken.size)
-            for name in free:
-                if turn >= _TOGETHER:
-                    donors = rng.choice(np.arange(total), broken.size)
-                changed[name] = numbers[name][donors]
-            still = self.failing(changed)
-            mended = np.ones(broken.size, dtype=bool)
-            mended[list(still)] = False
-            for name in free:
-                numbers[name][broken[mended]] = changed[name][mended]
-            good = np.concatenate([good, broken[mended]])
-            failed = {int(broken[n]): which for n, which in still.items()}
-            broken = broken[~mended]
-            if not broken.size:
-                return
-        name = self.details.checks[failed[int(broken[0])]][0]
+        name = self.details.checks[broken][0]
         table = self.planned.table
         raise NotAnswerable(
             f'no synthetic row of {table.name} satisfies the constraint "{name}"',

@@ -7,7 +7,6 @@ caller's own; what is left out is noted.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from dpsql.engine.synthesis_catalogue import (
     INDEXES,
     foreign_code,
 )
-from dpsql.errors import NotAnswerable
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.assembling import Base
@@ -279,16 +277,6 @@ class _Reader:
         return bool(granted[0][0])
 
 
-# with the rights of who writes, so that neither a view nor a policy runs what its owner wrote
-_PUBLIC = """
-select case when to_regclass($1) is null then 'there is none'
-  when exists (select from pg_class as c where c.oid = to_regclass($1)
-                and c.relkind not in ('r', 'p')) then 'it is no table'
-  when dp.own_problem(to_regclass($1)) is not null then dp.own_problem(to_regclass($1)) end
-  as problem
-"""
-
-
 def _names(columns: Sequence[str]) -> str:
     return ", ".join(quote_identifier(column) for column in columns)
 
@@ -296,73 +284,3 @@ def _names(columns: Sequence[str]) -> str:
 def _short(name: str, end: str) -> str:
     """Cut a name so that it and its end have 63 bytes at most."""
     return name.encode()[: 63 - len(end)].decode(errors="ignore") + end
-
-
-def public_rows(
-    planned: Planned, columns: Sequence[str], services: Services
-) -> dict[str, tuple[str | None, ...]]:
-    """Read the keys of a public table, as texts, in the order that links are numbered in.
-
-    Rows are ordered by the primary key, or else by the first unique columns.
-    """
-    table = planned.table
-    key = next((u.columns for u in table.uniques if u.primary), None)
-    if key is None:
-        key = table.uniques[0].columns if table.uniques else tuple(columns)
-    # by the types' output functions: casts to text could be code of their owners
-    shown = ", ".join(
-        f"array_agg(CASE WHEN t.{c} IS NOT NULL THEN format('%s', t.{c}) END"
-        f" ORDER BY {_places(key)}) AS c{n}"
-        for n, c in enumerate(map(quote_identifier, columns))
-    )
-    name = f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
-    problem = services.database.execute(_PUBLIC, [("text", name)])[0][0]
-    if problem:
-        raise NotAnswerable(
-            f"the public table {table.shown} is not what it was",
-            detail=f"Now {problem}; whoever made that could have code run with your rights.",
-            hint="Drop the copy with dp.drop_synthesis and measure again.",
-        )
-    row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {name} AS t")[0]
-    return {column: tuple(texts or ()) for column, texts in zip(columns, row, strict=True)}
-
-
-def _places(columns: Sequence[str]) -> str:
-    return ", ".join(f"t.{quote_identifier(column)}" for column in columns)
-
-
-def referenced(plan: Plan, place: int) -> tuple[str, ...]:
-    """Return the columns of a table that references name, in the order in which they do."""
-    found: dict[str, None] = {}
-    for planned in plan.tables:
-        for reference in planned.references:
-            if reference.parent == place:
-                found |= dict.fromkeys(reference.key.parent_columns)
-    return tuple(found)
-
-
-def listings_of(plan: Plan, services: Services) -> dict[int, dict[str, tuple[str | None, ...]]]:
-    """Read the keys of all public tables that are referred to."""
-    return {
-        place: public_rows(planned, referenced(plan, place), services)
-        for place, planned in enumerate(plan.tables)
-        if planned.table.public and referenced(plan, place)
-    }
-
-
-#: Types that are written the same in every session, whatever its settings.
-_STEADY = frozenset(
-    ("int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bool")
-)
-
-
-def told(
-    plan: Plan, listings: Mapping[int, Mapping[str, tuple[str | None, ...]]]
-) -> dict[str, str]:
-    """Return digests of the keys of public tables, by their places."""
-    found = {}
-    for place, listing in listings.items():
-        bases = {column.name: column.base for column in plan.tables[place].table.columns}
-        steady = [(c, texts) for c, texts in sorted(listing.items()) if bases[c] in _STEADY]
-        found[str(place)] = hashlib.sha256(repr(steady).encode()).hexdigest()
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpsql.engine.synthesis_catalogue import require_types
-from dpsql.engine.synthesis_tables import referenced
+from dpsql.engine.synthesis_public import referenced
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.keys import NoKey, made_up

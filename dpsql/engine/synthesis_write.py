@@ -13,14 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_catalogue import require_types_of
+from dpsql.engine.synthesis_public import listings_of, told
 from dpsql.engine.synthesis_rows import write
-from dpsql.engine.synthesis_tables import (
-    TableDetails,
-    details_of,
-    listings_of,
-    read_details,
-    told,
-)
+from dpsql.engine.synthesis_tables import TableDetails, details_of, read_details
 from dpsql.engine.synthesis_target import make_schema, require_target
 from dpsql.errors import NotAnswerable, PermissionDenied
 from dpsql.synthesis.assembling import Assembled, assemble

@@ -176,7 +176,7 @@ def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Servic
 
 def _settings(call: Call, services: Services) -> dict[str, Any]:
     """Return what writing needs to know: links are numbers of the rows of public tables."""
-    from dpsql.engine.synthesis_tables import listings_of, told
+    from dpsql.engine.synthesis_public import listings_of, told
 
     return {
         "replace": call.wish.replace,

@@ -20,7 +20,7 @@ class Generated:
         For each attribute the texts of its levels; numbers of bins where it has bins; None: NULL.
     parents : tuple of array of int, shape (rows,)
         For each reference the parent's row, from 0; -1: none.  Of a public table the place in
-        `dpsql.engine.synthesis_tables.public_rows`.
+        `dpsql.engine.synthesis_public.listed_again`.
     """
 
     rows: int
