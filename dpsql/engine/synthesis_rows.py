@@ -235,6 +235,8 @@ def _value(kind: Kind, number: str, levels: str) -> str:
     """Write the value of a number as SQL."""
     if kind.form == "listed":
         return f"{levels}[{number}]"
+    if kind.form == "constant":
+        return f"{literal(kind.text)}::{kind.type_name}"
     if kind.form == "numeric":
         return f"({number} * {literal('1e-' + str(kind.scale))}::numeric)"
     if kind.form == "text":

@@ -47,6 +47,8 @@ class TableDetails:
     expressions : dict
         Of each column that has one: its default, or how it is generated.
     generated : list of str
+    unsure : dict
+        Of statements of ``last`` that rows may not let be: a query that has a row then, and a note.
     """
 
     name: str
@@ -58,6 +60,7 @@ class TableDetails:
     bases: dict[str, tuple[str, str, int]] = field(default_factory=dict)
     expressions: dict[str, str] = field(default_factory=dict)
     generated: list[str] = field(default_factory=list)
+    unsure: dict[str, list[str]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return what `details_of` reads."""
@@ -223,13 +226,10 @@ class _Reader:
                 self.details.checks.append((name, expression))
                 lines.append(f"CONSTRAINT {quoted} {definition.removesuffix(' NOT VALID')}")
             else:
-                self.details.last.append(
-                    f"ALTER TABLE {self.name} ADD CONSTRAINT {quoted} {definition}"
-                )
+                self._last(f"ALTER TABLE {self.name} ADD CONSTRAINT {quoted} {definition}", name)
             if comment:
-                self.details.last.append(
-                    f"COMMENT ON CONSTRAINT {quoted} ON {self.name} IS {literal(comment)}"
-                )
+                on = f"{quoted} ON {self.name}"
+                self._last(f"COMMENT ON CONSTRAINT {on} IS {literal(comment)}", name)
         return lines
 
     def _indexes(self) -> None:
@@ -245,7 +245,21 @@ class _Reader:
             if why is not None:
                 self.notes.append(f"index {name} of {self.table.name} is left out: {why}")
                 continue
-            self.details.last.append(f"{head}{self.name} USING {tail.removeprefix(place)}")
+            self._last(f"{head}{self.name} USING {tail.removeprefix(place)}", name)
+
+    def _last(self, statement: str, name: str) -> None:
+        """Have a statement run at the end, unless rows repeat that its constraint tells apart."""
+        self.details.last.append(statement)
+        for unique in self.table.uniques:
+            if unique.name == name and self.planned.unsure(unique):
+                columns = _names(unique.columns)
+                there = [f"{quote_identifier(c)} IS NOT NULL" for c in unique.columns]
+                where = f" WHERE {' AND '.join(there)}" if unique.nulls_distinct else ""
+                self.details.unsure[statement] = [
+                    f"SELECT true AS repeated FROM {self.name}{where} GROUP BY {columns}"
+                    " HAVING count(*) > 1 LIMIT 1",
+                    f"{name} of {self.table.name} is left out: rows are equal in {columns}",
+                ]
 
     def _foreign_keys(self) -> None:
         tables = {planned.table.oid: planned.table for planned in self.plan.tables}

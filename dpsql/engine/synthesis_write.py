@@ -314,9 +314,17 @@ def statements_of(job: Job) -> list[str]:
 def _finish_next(job: Job, services: Services, kept: MutableMapping[str, Kept]) -> bool:
     kept.clear()
     statements = statements_of(job)
-    if job.statements < len(statements):
-        services.database.execute(statements[job.statements])
-        _move(job, "finishing", job.statements + 1, [], services)
-        return True
-    _move(job, "done", len(statements), [], services)
-    return False
+    if job.statements == len(statements):
+        _move(job, "done", len(statements), [], services)
+        return False
+    statement, notes = statements[job.statements], []
+    unsure = {text: found for details in job.details for text, found in details.unsure.items()}
+    query, note = unsure.get(statement, ("", ""))
+    if query and services.database.execute(query):
+        notes = [note] if statement.startswith(("ALTER", "CREATE")) else []
+        for text in notes:
+            services.note(text)
+    else:
+        services.database.execute(statement)
+    _move(job, "finishing", job.statements + 1, notes, services)
+    return True

@@ -8,7 +8,7 @@ row that must have a parent where there is none; its children get other parents.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,13 +16,20 @@ from dpsql.synthesis.bins import Binned, binned
 from dpsql.synthesis.distinctness import Mover, settle
 from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.hashing import hashed, ranks
-from dpsql.synthesis.keys import NoKey, made_up, scale_of
+from dpsql.synthesis.keys import NoKey, constant, made_up, scale_of
 from dpsql.synthesis.relinking import Matching, matching
 from dpsql.synthesis.schema import Attribute, Plan, Planned, Unique, Use
-from dpsql.synthesis.values import Kind, Numbers, Source, counted, followed, is_missing, stored
+from dpsql.synthesis.values import (
+    MISSING,
+    Kind,
+    Numbers,
+    Source,
+    counted,
+    followed,
+    is_missing,
+    stored,
+)
 from dpsql.workload.residual_bases import Integers
-
-_KEPT = frozenset({Use.REFERENCE, Use.ATTRIBUTE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +103,10 @@ def assemble(
 
 def _public(listing: Mapping[str, Sequence[str | None]], bases: Mapping[str, Base]) -> Assembled:
     rows = len(next(iter(listing.values()), ()))
-    places = np.arange(rows, dtype=np.int64)
-    columns = {
-        name: stored(Kind("listed", levels=tuple(texts), type_name=bases[name].type_name), places)
-        for name, texts in listing.items()
-    }
+    columns = {}
+    for name, texts in listing.items():
+        kind = Kind("listed", levels=tuple(texts), type_name=bases[name].type_name)
+        columns[name] = stored(kind, _places(texts))
     return Assembled(rows, columns)
 
 
@@ -110,8 +116,14 @@ def values_of(attribute: Attribute, base: Base, levels: Sequence[str | None]) ->
         scale = scale_of(base.modifier) if base.modifier >= 0 else None
         return binned(base.name, scale, attribute.bins, levels)
     kind = Kind("listed", levels=tuple(levels), type_name=base.type_name)
-    places = np.arange(len(levels), dtype=np.int64)
+    places = _places(levels)
     return Binned(kind, places, places)
+
+
+def _places(texts: Sequence[str | None]) -> Integers:
+    """Return the places of texts; of a NULL none."""
+    there = np.array([text is not None for text in texts], dtype=bool)
+    return np.where(there, np.arange(len(texts), dtype=np.int64), MISSING)
 
 
 class _Table:
@@ -220,15 +232,28 @@ class _Table:
     def _require_parents(self, r: int) -> None:
         """Give a parent to rows that must have one, or leave them out."""
         reference, parent = self.planned.references[r], self._parent(r)
-        if parent.rows == 0:
+        able = self._with_keys(r)
+        if not able.size:
             self.parents[r][:] = -1
+        elif able.size < parent.rows:
+            wrong = (self.parents[r] >= 0) & ~np.isin(self.parents[r], able)
+            self.parents[r][wrong] = -1
         missing = np.flatnonzero(self.parents[r] < 0)
         if reference.nullable or not missing.size:
             return
-        if parent.rows:
-            self.parents[r][missing] = self.rng.integers(0, parent.rows, missing.size)
+        if able.size:
+            self.parents[r][missing] = self.rng.choice(able, missing.size)
         else:
             self._leave_out(missing, f"{reference.key.name} has no row to refer to")
+
+    def _with_keys(self, r: int) -> Integers:
+        """Return the rows of the parent that have no NULL in what is referenced."""
+        parent = self._parent(r)
+        able = np.ones(parent.rows, dtype=bool)
+        for name in self.planned.references[r].key.parent_columns:
+            if name in parent.columns:
+                able &= ~is_missing(parent.columns[name].at(np.arange(parent.rows)))
+        return np.flatnonzero(able)
 
     def _agree(self, r: int) -> None:
         """Choose parents that have the columns which other keys of the row have said already."""
@@ -307,9 +332,9 @@ class _Table:
     def _uniques(self) -> list[Unique]:
         """Return the constraints that what is generated could break."""
         return [
-            unique
+            replace(unique, columns=drawn)
             for unique in self.planned.table.uniques
-            if all(self.uses[c] in _KEPT for c in unique.columns)
+            if (drawn := self.planned.drawn(unique))
         ]
 
     def _distinct(self, tick: Callable[[], None]) -> None:
@@ -366,7 +391,10 @@ class _Table:
                 drawn = matching_of.draw(linked, self.rng)
                 self.parents[r][linked] = np.where(drawn < 0, self.parents[r][linked], drawn)
 
-        return Mover(frozenset(touched), move)
+        def empty(rows: Integers) -> None:
+            self.parents[r][rows] = -1
+
+        return Mover(frozenset(touched), move, empty=empty if reference.nullable else None)
 
     def _mover_of_value(self, n: int) -> Mover | None:
         name = self.planned.attributes[n].column
@@ -389,7 +417,19 @@ class _Table:
         def alternatives() -> Numbers | None:
             return None if binned_values else known
 
-        return Mover(frozenset({name}), move, alternatives, self._set_value(n, name))
+        null = next((i for i, v in enumerate(self.given.levels[n]) if v is None), -1)
+
+        def empty(rows: Integers) -> None:
+            self.codes[rows, n] = null
+            self.drawn[name][rows] = made.draw(self.codes[rows, n], self.rng)
+
+        return Mover(
+            frozenset({name}),
+            move,
+            alternatives,
+            self._set_value(n, name),
+            None if null < 0 else empty,
+        )
 
     def _set_value(self, n: int, name: str) -> Callable[[Integers, Numbers], None]:
         def place(rows: Integers, numbers: Numbers) -> None:
@@ -429,9 +469,14 @@ class _Table:
         rows = int(self.alive.sum())
         table = self.planned.table
         for name, use in self.planned.uses:
-            if use is not Use.KEY or name in columns or self._waits(name, columns):
+            if use not in (Use.KEY, Use.CONSTANT) or name in columns or self._waits(name, columns):
                 continue
             base = self.bases[name]
+            if use is Use.CONSTANT:
+                text = constant(base.name) or ""
+                kind = Kind("constant", text=text, type_name=base.type_name)
+                columns[name] = Source(kind, lambda places: np.zeros(places.size, np.int64))
+                continue
             within = self._within(name, columns)
             if within:
                 every = np.arange(rows)

@@ -217,18 +217,22 @@ class Assembly:
         columns = []
         for axis in axes:
             code: Integers | None = None
+            public = True
             for path, column in axis.columns:
                 own = path[1:] if rows is None else path
                 found = self.column(place, own, column)
                 found = found if rows is None else found[rows]
                 table = self._reached(place, own)
                 size = self.sizes[table][column]
+                public &= self.plan.tables[table].table.public
                 code = found.astype(np.int64) if code is None else code * size + found
             if code is None:
                 raise InternalError("an attribute across a reference has no columns")
             level = axis.levels[code]
             if level.size and level.min() < 0:
-                raise InternalError("a row has a level that a reference does not know")
+                if not public:
+                    raise InternalError("a row has a level that a reference does not know")
+                level = np.maximum(level, 0)  # of a row whose key is NULL: it gets no links
             columns.append(level.astype(np.int32))
         count = self.rows(place) if rows is None else rows.size
         sizes = tuple(axis.size for axis in axes)

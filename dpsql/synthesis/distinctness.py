@@ -28,12 +28,15 @@ class Mover:
         All numbers that the one column can have, None: too many.
     place : callable, optional
         Gives rows these numbers.
+    empty : callable, optional
+        Makes the columns of rows NULL.
     """
 
     columns: frozenset[str]
     move: Callable[[Integers], None]
     alternatives: Callable[[], Numbers | None] | None = None
     place: Callable[[Integers, Numbers], None] | None = None
+    empty: Callable[[Integers], None] | None = None
 
 
 def settle(
@@ -85,6 +88,8 @@ def settle(
         useful[turn % len(useful)].move(rows)
     for unique, mover in _exhaustive(uniques, movers):
         rows = _fill(rows, unique, mover, uniques, numbers, taken, rng)
+    for mover in movers:
+        rows = _emptied(rows, mover, uniques, numbers, taken)
     return rows
 
 
@@ -159,4 +164,23 @@ def _fill(
     many = min(unused.size, rows.size)
     if many:
         mover.place(rows[:many], rng.permutation(unused)[:many])
+    return _accept(rows, uniques, numbers, taken)
+
+
+def _emptied(
+    rows: Integers,
+    mover: Mover,
+    uniques: Sequence[Unique],
+    numbers: Callable[[str, Integers], Numbers],
+    taken: list[Hashes],
+) -> Integers:
+    """Give the last rows a NULL where that makes them different."""
+    if mover.empty is None or not rows.size:
+        return rows
+    broken = np.zeros(rows.size, dtype=bool)
+    for unique, there in zip(uniques, taken, strict=True):
+        if unique.nulls_distinct and mover.columns & set(unique.columns):
+            hashes, missing = _state(unique, numbers, rows)
+            broken |= (among(hashes, there) & ~missing) | repeats(hashes, missing)
+    mover.empty(rows[broken])
     return _accept(rows, uniques, numbers, taken)

@@ -7,6 +7,18 @@ from dpsql.synthesis.values import Kind
 _SIZES = {"int2": 2**15 - 1, "int4": 2**31 - 1, "int8": 2**63 - 1, "float4": 2**24, "float8": 2**53}
 _MAX_DATES = 2_000_000
 _NAME_BYTES = 63
+_CONSTANTS = {
+    **dict.fromkeys(("json", "jsonb"), "{}"),
+    **dict.fromkeys(("interval", "money", "varbit"), "0"),
+    **dict.fromkeys(("time", "timetz"), "00:00"),
+    **dict.fromkeys(("inet", "cidr"), "::"),
+    **dict.fromkeys(("xml", "tsvector"), ""),
+    **{f"{name}{of}": text for name in ("int4", "int8", "num", "date", "ts", "tstz")
+       for of, text in (("range", "empty"), ("multirange", "{}"))},
+    "char": "?",
+    "macaddr": "00:00:00:00:00:00",
+    "point": "(0,0)",
+}  # fmt: skip
 
 
 class NoKey(Exception):
@@ -61,6 +73,14 @@ def made_up(base: str, modifier: int, label: str, rows: int, seed: int) -> Kind:
     raise NoKey(
         "its type is none of the integers, numeric, texts, uuid, bytea, date and timestamps"
     )
+
+
+def constant(base: str) -> str | None:
+    """Return a value of a type, as text, for rows of which nothing is known; None: there is none.
+
+    Arrays, whose types' names begin with an underscore, are empty.
+    """
+    return "{}" if base.startswith("_") else _CONSTANTS.get(base)
 
 
 def scale_of(modifier: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dpsql.errors import MissingDeclaration
+from dpsql.synthesis.keys import constant
 from dpsql.synthesis.plan_keys import Keys
 from dpsql.synthesis.schema import Attribute, Column, Table, Unique, Use
 
@@ -84,6 +85,12 @@ def uses(
             notes.append(
                 f"column {column.name} of {table.shown} is made up: nothing public is known of its"
                 f" values{_way(table, column, '; ')}"
+            )
+        elif placeholders and constant(column.base) is not None:
+            found[column.name] = Use.CONSTANT
+            notes.append(
+                f"column {column.name} of {table.shown} is {constant(column.base)!r} in every row:"
+                " nothing public is known of its values"
             )
         else:
             refused.append(column)

@@ -63,6 +63,8 @@ def planned(
         linked = sorted(own.linked, key=lambda k: k.parent == table.oid)
         references = tuple(_reference(table, key, place) for key in linked)
         result.append(Planned(table, tuple(found.items()), drawn, references, tuple(own.implied)))
+        for reference in references:
+            _require_keys(table, reference.key, result[reference.parent])
     return Plan(tuple(result), tuple(notes))
 
 
@@ -73,6 +75,26 @@ def _reference(table: Table, key: ForeignKey, place: Mapping[int, int]) -> Refer
         nullable=not any(table.column(c).not_null for c in key.columns),
         unique=any(set(u.columns) <= set(key.columns) for u in table.uniques),
     )
+
+
+def _require_keys(table: Table, key: ForeignKey, parent: Planned) -> None:
+    """Refuse a key that references columns whose values only the server knows.
+
+    Raises
+    ------
+    NotAnswerable
+    """
+    if parent.table.public:
+        return
+    able = (Use.KEY, Use.REFERENCE, Use.ATTRIBUTE)
+    names = [c for c in key.parent_columns if parent.use(c) not in able]
+    if names:
+        what = "computed" if parent.use(names[0]) is Use.GENERATED else "not generated"
+        raise NotAnswerable(
+            f"the foreign key {key.name} of relation {table.shown} cannot be copied",
+            detail=f"It references {', '.join(names)} of {parent.table.shown}, which is {what}.",
+            hint=f"If its columns can be NULL, leave it out: without => array['{key.name}'].",
+        )
 
 
 def _ordered(tables: Sequence[Table], keys: Mapping[int, Keys]) -> list[Table]:

@@ -21,6 +21,7 @@ class Use(Enum):
     MISSING = "missing"  #: NULL, because nothing public is known of its values
     DEFAULT = "default"  #: the column's default
     GENERATED = "generated"  #: computed by the server from the others
+    CONSTANT = "constant"  #: one value of its type in all rows, made up
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,23 @@ class Planned:
     def use(self, column: str) -> Use:
         """Tell how the values of a column come about."""
         return dict(self.uses)[column]
+
+    def drawn(self, unique: Unique) -> tuple[str, ...]:
+        """Return the columns by which rows must be made different; none where they are already.
+
+        Where NULLs are not distinct, a column that is NULL in all rows tells none apart.
+        """
+        found = {c: self.use(c) for c in unique.columns}
+        kept = tuple(c for c, use in found.items() if use in (Use.REFERENCE, Use.ATTRIBUTE))
+        left = {use for c, use in found.items() if c not in kept}
+        return kept if left <= ({Use.MISSING} if not unique.nulls_distinct else set()) else ()
+
+    def unsure(self, unique: Unique) -> bool:
+        """Whether rows may be equal in its columns: nothing that is generated tells them apart."""
+        found = {self.use(c) for c in unique.columns}
+        if Use.KEY in found or self.drawn(unique):
+            return False
+        return not (Use.MISSING in found and unique.nulls_distinct)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,13 @@ class Kind:
         ``integer``: the number; ``numeric``: the number divided by ``10**scale``; ``float``;
         ``text``: ``text`` followed by the number; ``uuid``: a digest of ``text`` and the number;
         ``bytes``: the number's; ``date``: days, ``timestamp``, ``timestamptz``, ``time``:
-        microseconds since 2000-01-01 or midnight; ``listed``: a place in ``levels`` from 0.
+        microseconds since 2000-01-01 or midnight; ``listed``: a place in ``levels`` from 0;
+        ``constant``: ``text`` whatever the number.
     scale : int
     text : str
     levels : tuple of (str or None)
     type_name : str
-        Of the levels, without a modifier.
+        Of the levels, or of the constant, without a modifier.
     """
 
     form: str
