@@ -141,11 +141,15 @@ class Statement:
             text += f" GROUP BY GROUPING SETS ({groups})"
         return Ask(text, tuple(columns))
 
-    def children(self, k: int) -> str:
-        """Count the rows that refer to each parent by one reference."""
+    def children(self, k: int, unit: str | None = None) -> str:
+        """Count the rows that refer to each parent by one reference.
+
+        Where parents belong to units, ``unit`` is the column of the key that names these: it is no
+        group, and rows are told apart by units anyway.
+        """
         planned = self._plan.tables[self._place]
         key = planned.references[k].key
-        columns = [quote_identifier(name) for name in key.columns]
+        columns = [quote_identifier(name) for name in key.columns if name != unit]
         there = " AND ".join(f"t.{name} IS NOT NULL" for name in columns)
         listed = ", ".join(f"t.{name}" for name in columns)
         where = f" WHERE {there}" if planned.references[k].nullable else ""

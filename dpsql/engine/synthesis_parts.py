@@ -260,7 +260,7 @@ class Parts:
         planned = self.plan.tables[place]
         statement = Statement(self.plan, place, self.learnt, self.count)
         whole, parents = self.through.get((place, k), False), 0
-        text = statement.children(k)
+        text = statement.children(k, self._unit_column(place) if whole else None)
         if whole:
             parents = self._unit_parents(place, k)
         if parents == 1:
@@ -387,6 +387,11 @@ class Parts:
 
     def _ways(self, place: int) -> Sequence[Way]:
         return self.units.ways.get(self.plan.tables[place].table.oid, ())
+
+    def _unit_column(self, place: int) -> str | None:
+        """Return the column of a table that names the unit, where rows have one way to it."""
+        ways = self._ways(place)
+        return ways[0].path.column if len(ways) == 1 and not ways[0].path.hops else None
 
     def _declared(self, place: int) -> tuple[UnitPath, ...]:
         """Return by which way results are counted, with the others; none where there is one."""
