@@ -18,6 +18,7 @@ from dpsql.engine.synthesis_catalogue import (
     INDEXES,
     foreign_code,
 )
+from dpsql.errors import NotAnswerable
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.assembling import Base
@@ -127,7 +128,19 @@ class _Reader:
         return self.details
 
     def read(self) -> TableDetails:
-        """Read all."""
+        """Read all.
+
+        Raises
+        ------
+        NotAnswerable
+            When the table is not what was measured.
+        """
+        if [row[:2] for row in self.rows] != [(c.name, c.type_name) for c in self.table.columns]:
+            raise NotAnswerable(
+                f"relation {self.table.shown} was dropped or altered since it was measured",
+                detail="The copy would have other columns than what is known of.",
+                hint="Put its columns back, or call dp.synthesize again, which measures again.",
+            )
         lines = [self._column(*row) for row in self.rows]
         lines += self._constraints()
         self.details.first.insert(0, f"CREATE TABLE {self.name} ({', '.join(lines)})")

@@ -17,7 +17,8 @@ from dpsql.engine.synthesis_public import listings_of, told
 from dpsql.engine.synthesis_rows import write
 from dpsql.engine.synthesis_tables import TableDetails, details_of, read_details
 from dpsql.engine.synthesis_target import make_schema, require_target
-from dpsql.errors import NotAnswerable, PermissionDenied
+from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
+from dpsql.relation import show_name
 from dpsql.synthesis.assembling import Assembled, assemble
 from dpsql.synthesis.keys import NoKey
 from dpsql.synthesis.schema import Plan
@@ -35,6 +36,9 @@ select s.target::text as target, s.state, s.settings::text as settings, s.plan::
   s.role_name = current_user as same, session_user = current_user as own_login
   from dp.own_synthesis($1) as s
 """
+
+#: SQLSTATEs of a name that is taken; of an entry of the catalogue where both were made at once.
+_THERE = ("42P06", "42P07", "42710", "23505")
 
 
 @dataclass(slots=True)
@@ -182,18 +186,24 @@ def begin(job: Job, services: Services) -> None:
     )[0][0]
     if old:
         database.execute("select dp.hide_synthesis($1) is null as done", [("name", job.target)])
-        database.execute(f"DROP TABLE {', '.join(old)}")
-    made = make_schema(job.target, services) or bool(made_before)
+    # their entries before their tables: a step of theirs holds its entry first, too
     database.execute(
         "select dp.forget_syntheses($1, $2) as forgotten",
         [("name", job.target), ("int8", job.number)],
     )
+    if old:
+        database.execute(f"DROP TABLE {', '.join(old)}")
     remark = f"synthetic, epsilon {job.epsilon}, delta {job.delta}"
     details, notes = read_details(job.plan, job.target, remark, services)
-    for table, planned in zip(details, job.plan.tables, strict=True):
-        if not planned.table.public:
+    try:
+        made = make_schema(job.target, services) or bool(made_before)
+        for table in details:
             for statement in table.first:
                 database.execute(statement)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) in _THERE:
+            raise _meanwhile(job) from None
+        raise
     places = [n for n, p in enumerate(job.plan.tables) if not p.table.public]
     database.execute(
         "select dp.synthesis_begun($1, $2, $3, $4, $5) is null as done",
@@ -208,6 +218,16 @@ def begin(job: Job, services: Services) -> None:
     _move(job, "writing", 0, notes, services)
     for note in notes:
         services.note(note)
+
+
+def _meanwhile(job: Job) -> InvalidParameter:
+    """Refuse what somebody else, or another call of the same role, made in the same moment."""
+    return InvalidParameter(
+        f"the schema {show_name(job.target)} has relations already",
+        detail="They were made while this synthesis was measured.",
+        hint="SELECT * FROM dp.syntheses; shows what is there. Once it is gone, CALL"
+        f" dp.write_synthesis({job.number}); pays nothing.",
+    )
 
 
 def _move(job: Job, state: str, statements: int, notes: list[str], services: Services) -> None:

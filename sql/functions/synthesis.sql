@@ -317,14 +317,17 @@ begin
       join pg_namespace as n on n.oid = c.relnamespace;
     if tables is not null then
         perform dp.hide_synthesis(drop_synthesis.target);
-        execute 'drop table ' || tables;
     end if;
+    -- entries before tables: a step holds its entry first, too
     if dp.forget_syntheses(drop_synthesis.target) = 0 then
         raise exception using
             errcode = 'PD040',
             message = format('there is no synthesis %s of yours', coalesce(quote_ident(drop_synthesis.target), 'NULL')),
             detail = 'Whoever called dp.synthesize can drop it.',
             hint = 'SELECT id, target, state FROM dp.syntheses;';
+    end if;
+    if tables is not null then
+        execute 'drop table ' || tables;
     end if;
     if made and not exists (select from pg_depend as d
                              where d.refclassid = 'pg_namespace'::regclass
