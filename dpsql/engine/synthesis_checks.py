@@ -21,7 +21,8 @@ from dpsql.engine.synthesis_rows import failing
 from dpsql.engine.synthesis_tables import TableDetails
 from dpsql.errors import DpsqlError, NotAnswerable
 from dpsql.relation import quote_identifier, show_name
-from dpsql.synthesis.assembling import Base, values_of
+from dpsql.synthesis.assembled import Base
+from dpsql.synthesis.attributes import values_of
 from dpsql.synthesis.keys import NoKey, made_up
 from dpsql.synthesis.schema import Plan, Planned, Use
 from dpsql.synthesis.values import MISSING, Kind, Numbers

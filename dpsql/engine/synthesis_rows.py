@@ -15,7 +15,7 @@ from dpsql.engine.synthesis_tables import TableDetails
 from dpsql.errors import NotAnswerable
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier
-from dpsql.synthesis.assembling import Assembled
+from dpsql.synthesis.assembled import Assembled
 from dpsql.synthesis.mending import mend
 from dpsql.synthesis.schema import Planned, Use
 from dpsql.synthesis.values import MISSING, Kind, Numbers

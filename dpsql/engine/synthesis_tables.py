@@ -21,7 +21,7 @@ from dpsql.engine.synthesis_catalogue import (
 from dpsql.errors import NotAnswerable
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier, show_name
-from dpsql.synthesis.assembling import Base
+from dpsql.synthesis.assembled import Base
 from dpsql.synthesis.schema import Plan, Planned, Use
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from dpsql.engine.synthesis_tables import TableDetails, details_of, read_details
 from dpsql.engine.synthesis_target import make_schema, require_target
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
 from dpsql.relation import show_name
-from dpsql.synthesis.assembling import Assembled, assemble
+from dpsql.synthesis.assembled import Assembled
+from dpsql.synthesis.assembling import assemble
 from dpsql.synthesis.keys import NoKey
 from dpsql.synthesis.schema import Plan
 from dpsql.synthesis.stored import plan_of

@@ -65,6 +65,7 @@ def read_plan(
     }
     place = {oid: n for n, oid in enumerate(oids.values())}
     planned = []
+    session.execute("set search_path = pg_catalog")  # as the library reads names of types
     for name, oid in oids.items():
         schema, bare = session.execute(
             "select n.nspname::text, c.relname::text from pg_class c join pg_namespace n"
@@ -124,6 +125,7 @@ def read_plan(
             for key in keys
         )
         planned.append(Planned(table, tuple(uses), learnt, () if is_public else references))
+    session.execute("reset search_path")
     return Plan(tuple(planned))
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.synthesis.assembling import Assembled, Base, assemble
+from dpsql.synthesis.assembled import Assembled, Base
+from dpsql.synthesis.assembling import assemble
 from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.keys import NoKey, made_up
 from dpsql.synthesis.schema import (

@@ -1,0 +1,233 @@
+"""Links of one table to rows of others: parents that are there, agree and have keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from dpsql.synthesis.assembled import Assembled
+from dpsql.synthesis.distinctness import Mover
+from dpsql.synthesis.generated import Generated
+from dpsql.synthesis.hashing import Flags
+from dpsql.synthesis.keys import NoKey
+from dpsql.synthesis.relinking import Matching, matching
+from dpsql.synthesis.schema import Planned, Unique
+from dpsql.synthesis.values import Numbers, Source, followed, is_missing
+from dpsql.workload.residual_bases import Integers
+
+
+class Following:
+    """The parents of a table's rows while its columns are put together.
+
+    Parameters
+    ----------
+    place : int
+        The table's in its plan.
+    planned : Planned
+    given : Generated
+    done : sequence of Assembled
+        The tables before it.
+    rng : Generator
+        For links that are drawn again.
+    leave_out : callable
+        Leaves rows out, and says why.
+
+    Attributes
+    ----------
+    parents : list of array of int64
+        For each reference the parents' rows, -1: none.
+    own, others : list of int
+        References to the table itself, and to tables before it.
+    """
+
+    def __init__(
+        self,
+        place: int,
+        planned: Planned,
+        given: Generated,
+        done: Sequence[Assembled],
+        rng: np.random.Generator,
+        leave_out: Callable[[Integers, str], None],
+    ) -> None:
+        self._place, self._planned, self._done, self._rng = place, planned, done, rng
+        self._leave_out = leave_out
+        self._rows = given.rows
+        self.parents = [np.array(p, dtype=np.int64) for p in given.parents]
+        every = range(len(planned.references))
+        self.own = [r for r in every if planned.references[r].parent == place]
+        self.others = [r for r in every if r not in self.own]
+        self._order = [*self.others, *self.own]
+        self._shared: dict[int, tuple[str, ...]] = {}
+        seen: set[str] = set()
+        for r in self._order:
+            columns = planned.references[r].key.columns
+            self._shared[r] = tuple(c for c in columns if c in seen)
+            seen.update(columns)
+
+    def settle(self, r: int) -> None:
+        """Give every row a parent that is there, agrees with other keys and has a key."""
+        self._follow_moves(r)
+        self._require_parents(r)
+        self._agree(r)
+
+    def keep(self, rows: Flags) -> None:
+        """Leave all other rows out."""
+        self.parents = [p[rows] for p in self.parents]
+        self._rows = int(rows.sum())
+
+    def _parent(self, r: int) -> Assembled:
+        return self._done[self._planned.references[r].parent]
+
+    def _follow_moves(self, r: int) -> None:
+        """Link children of rows that were left out to others."""
+        parent = self._parent(r)
+        if parent.moved is None:
+            return
+        chosen = self.parents[r]
+        linked = chosen >= 0
+        chosen[linked] = parent.moved[chosen[linked]]
+        lost = np.flatnonzero(linked & (chosen < 0))
+        if lost.size and parent.rows:
+            chosen[lost] = self._rng.integers(0, parent.rows, lost.size)
+
+    def _require_parents(self, r: int) -> None:
+        """Give a parent to rows that must have one, or leave them out."""
+        reference, parent = self._planned.references[r], self._parent(r)
+        able = self._with_keys(r)
+        if not able.size:
+            self.parents[r][:] = -1
+        elif able.size < parent.rows:
+            wrong = (self.parents[r] >= 0) & ~np.isin(self.parents[r], able)
+            self.parents[r][wrong] = -1
+        missing = np.flatnonzero(self.parents[r] < 0)
+        if reference.nullable or not missing.size:
+            return
+        if able.size:
+            self.parents[r][missing] = self._rng.choice(able, missing.size)
+        else:
+            self._leave_out(missing, f"{reference.key.name} has no row to refer to")
+
+    def _with_keys(self, r: int) -> Integers:
+        """Return the rows of the parent that have no NULL in what is referenced."""
+        parent = self._parent(r)
+        able = np.ones(parent.rows, dtype=bool)
+        for name in self._planned.references[r].key.parent_columns:
+            if name in parent.columns:
+                able &= ~is_missing(parent.columns[name].at(np.arange(parent.rows)))
+        return np.flatnonzero(able)
+
+    def _agree(self, r: int) -> None:
+        """Choose parents that have the columns which other keys of the row have said already."""
+        if not self._shared[r]:
+            return
+        rows = np.flatnonzero(self.parents[r] >= 0)
+        found = self._matching(r)
+        mine = found.mine(rows)
+        wrong = rows[mine != found.theirs(self.parents[r][rows])]
+        self.parents[r][wrong] = found.draw(wrong, self._rng)
+        self._without(r, wrong[self.parents[r][wrong] < 0])
+
+    def _without(self, r: int, rows: Integers) -> None:
+        """Leave out rows that have no parent and must have one."""
+        reference = self._planned.references[r]
+        if not reference.nullable or len(self._shared[r]) == len(reference.key.columns):
+            self._leave_out(rows, f"{reference.key.name} has no row that agrees with other keys")
+
+    def _matching(self, r: int, columns: Mapping[str, Source] | None = None) -> Matching:
+        reference = self._planned.references[r]
+        theirs = self._parent(r).columns if columns is None else columns
+        of = dict(zip(reference.key.columns, reference.key.parent_columns, strict=True))
+        before = self._order[: self._order.index(r)]
+        mine = self.columns(
+            [q for q in before if self._planned.references[q].parent != self._place]
+        )
+        rows = self._parent(r).rows if columns is None else self._rows
+        shared = self._shared[r]
+        return matching([mine[c] for c in shared], [theirs[of[c]] for c in shared], rows)
+
+    def columns(
+        self, references: Sequence[int], own: Mapping[str, Source] | None = None
+    ) -> dict[str, Source]:
+        """Return the columns of foreign keys; each follows the first key that has it."""
+        found: dict[str, Source] = {}
+        for r in references:
+            reference = self._planned.references[r]
+            theirs = own if own is not None else self._parent(r).columns
+            rows = self._rows if own is not None else self._parent(r).rows
+            chosen = self.parents[r]
+            for name, parent in zip(
+                reference.key.columns, reference.key.parent_columns, strict=True
+            ):
+                if name in self._shared[r]:
+                    continue
+                if parent not in theirs:
+                    raise NoKey(f"{reference.key.name} says what it refers to by itself")
+                links = chosen
+                if reference.nullable and self._not_null(name) and rows:
+                    links = np.where(chosen < 0, 0, chosen)
+                found[name] = followed(theirs[parent], links)
+        return found
+
+    def _not_null(self, name: str) -> bool:
+        return any(c.not_null for c in self._planned.table.columns if c.name == name)
+
+    def settle_own(self, r: int, moved: Integers | None, columns: Mapping[str, Source]) -> None:
+        """Mend links to rows of the same table once it is known which there are."""
+        reference = self._planned.references[r]
+        chosen = self.parents[r]
+        if moved is not None:
+            chosen = np.where(chosen >= 0, moved[np.maximum(chosen, 0)], -1)
+        rows = np.arange(chosen.size)
+        if not reference.nullable:
+            chosen = np.where(chosen < 0, rows, chosen)
+        self.parents[r] = chosen
+        if not self._shared[r]:
+            return
+        found = self._matching(r, columns)
+        linked = np.flatnonzero(chosen >= 0)
+        wrong = linked[found.mine(linked) != found.theirs(chosen[linked])]
+        again = found.draw(wrong, self._rng)
+        # a row is a parent that agrees with itself
+        chosen[wrong] = again if reference.nullable else np.where(again < 0, wrong, again)
+
+    def numbers(self, name: str, rows: Integers) -> Numbers:
+        """Return what tells a column's values apart in some rows, as of now."""
+        for r in self._order:
+            reference = self._planned.references[r]
+            if name in reference.key.columns and name not in self._shared[r]:
+                if reference.parent == self._place:
+                    return self.parents[r][rows]
+                return self.columns([r])[name].at(rows)
+        raise KeyError(name)
+
+    def movers(self, uniques: Sequence[Unique]) -> list[Mover]:
+        """Return what links rows anew that must be different."""
+        found = [self._mover(r, uniques) for r in self._order]
+        return [mover for mover in found if mover is not None]
+
+    def _mover(self, r: int, uniques: Sequence[Unique]) -> Mover | None:
+        reference = self._planned.references[r]
+        touched = {c for u in uniques for c in u.columns if c in reference.key.columns}
+        own = reference.parent == self._place
+        parents = self._rows if own else self._parent(r).rows
+        if not touched - set(self._shared[r]) or parents < 2:
+            return None
+        # other keys share a column with this one: they would have to follow
+        if any(set(self._shared[q]) & set(reference.key.columns) for q in self._order if q != r):
+            return None
+        matching_of = None if own or not self._shared[r] else self._matching(r)
+        able = np.arange(parents) if own else self._with_keys(r)
+
+        def move(rows: Integers) -> None:
+            linked = rows[self.parents[r][rows] >= 0]
+            if matching_of is None:
+                self.parents[r][linked] = self._rng.choice(able, linked.size) if able.size else -1
+            else:
+                drawn = matching_of.draw(linked, self._rng)
+                self.parents[r][linked] = np.where(drawn < 0, self.parents[r][linked], drawn)
+
+        def empty(rows: Integers) -> None:
+            self.parents[r][rows] = -1
+
+        return Mover(frozenset(touched), move, empty=empty if reference.nullable else None)
