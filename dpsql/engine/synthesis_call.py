@@ -182,7 +182,10 @@ class Call:
                 shown["what"] = "links"
             if not isinstance(part, TablePart):
                 shown["foreign_key"] = planned.references[part.reference].key.name
-            shown["bound"] = part.bound if isinstance(part, DegreePart) else part.counted.rows
+            if isinstance(part, DegreePart):
+                shown["bound"] = part.others.beside(part.bound)
+            else:
+                shown["bound"] = part.counted.rows
             found.append(shown)
         return found
 

@@ -77,6 +77,16 @@ def changed_rows(ways: Sequence[Way], cut: int) -> Others:
     return _others(ways, [each * _most(way) for way in ways[1:]])
 
 
+def raised(ways: Sequence[Way], cut: int) -> int:
+    """Return how many rows of a unit of the first way may count before noise grows.
+
+    Others change ``2 b`` anyway: as many rows of each unit of the first way are hidden, too.
+    """
+    others = changed_rows(ways, cut)
+    found = max(cut, others.apart - others.same)
+    return found if not ways or ways[0].most is None else min(found, ways[0].most)
+
+
 def changed_degrees(ways: Sequence[Way], key: str, cut: int, *, whole: bool) -> Others:
     """Bound what units of all ways but the first change of a histogram of degrees, in L1.
 

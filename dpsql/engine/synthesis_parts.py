@@ -24,7 +24,7 @@ from dpsql.engine.synthesis_ask import (
     paths,
     reached,
 )
-from dpsql.engine.synthesis_changes import NONE, Others, Way, changed_degrees, changed_rows
+from dpsql.engine.synthesis_changes import NONE, Others, Way, changed_degrees, changed_rows, raised
 from dpsql.errors import InternalError, InvalidParameter, NotAnswerable
 from dpsql.relation import UnitPath, show_name
 from dpsql.synthesis.schema import Plan, Planned
@@ -338,13 +338,14 @@ class Parts:
             declared = tuple(path for way in ways for path in way.declared)
         services = self.services
         bound = self._bound(place, required=False)
+        bound = bound and raised(ways, bound)
         settings = replace(self.settings, max_rows_contributed=Fraction(bound))
         if not ask.columns:
             prepared = prepare(ask.text, None, services, ways=declared)
             query = _count_of(prepared.question)
             rows = 1
             if cuts_off_query(query):
-                rows = self._bound(place)
+                rows = bound or self._bound(place)
             relations, fingerprint = prepared.relations, prepared.fingerprint
             roots = prepared.question.roots
             changed = changed_rows(ways, rows).beside(rows)

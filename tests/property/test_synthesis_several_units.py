@@ -20,7 +20,8 @@ import pytest
 
 from dpsql.engine import synthesis_changes, synthesis_parts
 from dpsql.engine.request import Role
-from dpsql.engine.synthesis_changes import NONE
+from dpsql.engine.synthesis_changes import NONE, Way, changed_rows, raised
+from dpsql.relation import UnitPath
 from tests.property.test_synthesis_sensitivity import Case, Silent, changes
 from tests.server.copying import reader, services_of
 
@@ -197,6 +198,22 @@ class Several(Case):
     def neighbours(self) -> Iterator[tuple[str, str]]:
         for table, units in (("u", USERS), ("m", MOVIES), ("d", DIRECTORS)):
             yield from (("unit", f"{table} where {table}_id = {unit}") for unit in units)
+
+
+def test_what_noise_hides_anyway_counts() -> None:
+    users, movies, apart = UnitPath(1, (), "u"), UnitPath(2, (), "m"), Way(UnitPath(1, (), "x"), 3)
+    unbounded, bounded = Way(users), Way(movies, 5)
+    assert raised((unbounded, bounded), 3) == 10
+    assert raised((unbounded, bounded), 12) == 12
+    assert raised((unbounded, apart), 2) == 2
+    assert raised((unbounded, bounded, apart), 2) == 4
+    assert raised((Way(users, 7), bounded), 3) == 7
+    assert raised((unbounded,), 3) == raised((), 3) == 3
+    for ways in ((unbounded, bounded), (unbounded, bounded, apart), (Way(users, 7), bounded)):
+        for cut in range(1, 20):
+            before = changed_rows(ways, cut).beside(cut)
+            after = raised(ways, cut)
+            assert changed_rows(ways, after).beside(after) <= before
 
 
 def learnt(case: Several) -> set[str]:

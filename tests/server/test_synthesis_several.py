@@ -270,3 +270,53 @@ def test_relations_that_are_protected_row_by_row_get_units_as_the_hint_says(data
     assert alice.execute(
         "select count(*) > 0 from syn.child join syn.parent on c_parent = p_id"
     ).fetchone() == (True,)
+
+
+TRANSFERS = """
+create table public.account (a_id int primary key, a_kind text not null);
+create table public.transfer (t_id int primary key, t_from int not null references public.account,
+  t_to int not null references public.account, t_large boolean not null);
+insert into public.account select i, case when i % 10 = 0 then 'firm' else 'person' end from generate_series(1, 3000) i;
+insert into public.transfer select i, i, 10 + 10 * (i % 290), i % 2 = 0 from generate_series(1, 2900) i;
+select dp.protect('account', privacy_unit => 'a_id');
+select dp.set_domain('account', 'a_kind', array['firm', 'person']);
+select dp.set_root_cap('account', 1000, 1e-4);
+select dp.grant_budget('alice', epsilon => 100, delta => 1e-5);
+create schema syn authorization alice;
+"""
+
+
+def test_transfers_between_two_units_of_one_root_are_copied_once_one_end_is_bounded(
+    database: Any,
+) -> None:
+    for statement in TRANSFERS.split(";\n"):
+        if statement.strip():
+            database.sql(statement)
+    alice = database.connect(user="alice")
+    call = (
+        "call dp.synthesize('syn', array['account', 'transfer']::regclass[], epsilon => 20,"
+        " delta => 1e-6, d_max => '{\"transfer\": 2}')"
+    )
+    error = refused(alice, call)
+    assert "a row of relation public.transfer can belong to several privacy units" in str(error)
+    assert "follow => false" in str(error.diag.message_hint)
+    (mending,) = statements(str(error.diag.message_hint))
+    database.sql(mending)
+    database.sql(mending.replace("100", "11"))
+    alice.execute(call)
+    # one account: 2 transfers that it sends, and 11 that it gets, each with one in its place
+    assert (
+        alice.execute(
+            "select note from dp.synthesis_report('syn') where what = 'share of table'"
+            " and relation = 'public.transfer'"
+        )
+        .fetchone()[0]
+        .endswith("at most 24 rows of a unit count")
+    )
+    ((firms, rows),) = alice.execute(
+        "select count(*) filter (where a_kind = 'firm'), count(*)"
+        " from syn.transfer join syn.account on t_to = a_id"
+    ).fetchall()
+    # all go to firms, a tenth of the accounts: at random a tenth would
+    assert firms > 0.5 * rows
+    assert rows > 1000
