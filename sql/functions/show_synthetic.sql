@@ -92,7 +92,9 @@ begin
     for found_view in
         select s.name, s.relation
           from dp.shown_relation as s
-         where s.synthetic::oid in (select t.relation from dp.synthetic_tables(hide_synthesis.target) as t)
+         where s.synthetic::oid in (select t.relation from dp.synthetic_tables(hide_synthesis.target) as t
+                                      join pg_class as c on c.oid = t.relation
+                                     where pg_has_role(dp.caller(), c.relowner, 'usage'))
          order by s.name
     loop
         perform dp.drop_shown(found_view.name);

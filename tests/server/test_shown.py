@@ -10,6 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.test_dump_restore import dump_and_restore
+
 pytestmark = pytest.mark.server
 
 MADE = """
@@ -300,3 +302,23 @@ def test_what_a_role_cannot_know_of_is_refused_as_ever(copied: Any) -> None:
 def test_a_copy_that_is_hidden_is_named_as_it_is(copied: Any) -> None:
     copied.sql("select dp.hide_synthesis('syn')", user="alice")
     assert 'SELECT * FROM syn."Client".' in hint(copied, "alice")
+
+
+def test_a_restored_database_shows_and_refuses_again(server: Any, copied: Any) -> None:
+    copied.sql("select dp.show_synthetic('\"Client\"', 'syn')", user="owner1")
+    copy = dump_and_restore(server, copied, "c")
+    try:
+        names = [row[0] for row in copy.sql(KINDS)]
+        assert names == ["Client", "syn_Client", "syn_call"]
+        both = 'select count(*), (select count(*) from syn."Client") from dpv."Client"'
+        with copy.connect("alice") as alice:
+            shown, made = alice.execute(both).fetchone()
+            assert shown == made > 0
+        assert refusal(copy, "bob", 'select * from dpv."Client"').sqlstate == "42501"
+        copy.sql("select dp.acknowledge_restore('moved')", user="owner1")
+        assert [row[0] for row in copy.sql(KINDS)] == ["Client", "call", "syn_Client", "syn_call"]
+        assert "SELECT * FROM dpv.syn_call." in hint(copy, "alice", "select * from dpv.call")
+        copy.sql("select dp.drop_synthesis('syn')", user="alice")
+        assert refusal(copy, "alice", 'select * from dpv."Client"').sqlstate == "PD010"
+    finally:
+        server.drop_database(copy)
