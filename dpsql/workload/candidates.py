@@ -30,8 +30,8 @@ from dpsql.workload.mechanism_residuals import (
     has_few_residuals,
 )
 from dpsql.workload.names import DATA_INDEPENDENT, MECHANISMS
-from dpsql.workload.opt_kron import Known
-from dpsql.workload.svd_bound import workload_bound
+from dpsql.workload.opt_kron import MOST_PAIRED, Known
+from dpsql.workload.svd_bound import svd_bound, workload_bound
 from dpsql.workload.workload import Workload
 
 #: Cells up to which OPT_0 of the whole domain is among those that are compared by themselves.
@@ -220,17 +220,37 @@ def taken(
 
 def _least(workload: Workload, budget: Budget) -> float:
     """Bound the expected error of every strategy from below, where that is quickly done."""
-    if max(workload.domain.sizes) > MOST_BOUNDED:
+    most = max(workload.domain.sizes)
+    single = sum(n > 1 for n in workload.domain.sizes) == 1
+    if most > MOST_BOUNDED and not (single and most <= MOST_PAIRED):
         return 0.0
     scaled, largest = workload.scaled()
     parameter, _ = noise_for(budget, Fraction(1), Fraction(1))
     try:
         with np.errstate(all="ignore"):
-            bound = workload_bound(scaled, most_cells=MOST_BOUNDED).value
+            if most > MOST_BOUNDED:
+                bound = _bound_of_some(scaled)
+            else:
+                bound = workload_bound(scaled, most_cells=MOST_BOUNDED).value
     except _BREAKDOWNS:
         return 0.0
     found = variance(budget.order, parameter) * bound * largest * largest
     return found * (1 - ROUNDING) if math.isfinite(found) else 0.0
+
+
+def _bound_of_some(workload: Workload) -> float:
+    """Bound the error about one attribute by that of some of its levels.
+
+    Who knows that no row has another level has no larger error, with the same strategy.
+    """
+    sizes = workload.domain.sizes
+    (i,) = (i for i, n in enumerate(sizes) if n > 1)
+    some = np.rint(np.linspace(0, sizes[i] - 1, min(sizes[i], MOST_BOUNDED))).astype(np.intp)
+    total = np.zeros((len(some), len(some)))
+    for term in workload.gram_terms:
+        others = math.prod(float(f[0, 0]) for k, f in enumerate(term.factors) if k != i)
+        total += term.coefficient * others * term.factors[i][np.ix_(some, some)]
+    return svd_bound((total + total.T) / 2)
 
 
 def _selected(

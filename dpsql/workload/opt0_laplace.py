@@ -162,7 +162,7 @@ def opt0_laplace(
         tree += random.random(tree.shape) * (JITTER / len(tree))
         others = max(turns - 1, pair is None)  # of single-pair workloads the tree is better
         beginnings = [tree, *beginnings[:others]]
-    objective = p_identity_objective(scaled, pair)
+    objective = p_identity_objective(scaled, pair, tick)
     kept = min(turns, KEPT) if n > RACED else turns
     if 0 < kept < len(beginnings):
         raced = [_descend(objective, theta, min(RACE, iterations), tick) for theta in beginnings]
@@ -224,7 +224,7 @@ def _error(strategy: Floats, workload: Floats, tick: Tick) -> float:
 
 
 def p_identity_objective(
-    gram: Floats, pair: SinglePair | None = None
+    gram: Floats, pair: SinglePair | None = None, tick: Tick = lambda: None
 ) -> Callable[[Floats], tuple[float, Floats]]:
     """Make the function of a flat ``Theta`` that returns the squared error and its gradient.
 
@@ -234,10 +234,14 @@ def p_identity_objective(
         ``W^T W``.
     pair : SinglePair, optional
         What it is, if it is one.
+    tick : callable
+        Called now and then while a large one is multiplied; may raise to cancel.
     """
     n = len(gram)
     diagonal = np.diagonal(gram).copy()
-    multiply = gram.__rmatmul__ if pair is None else pair.multiply
+
+    def multiply(theta: Floats) -> Floats:
+        return matmul(theta, gram, tick) if pair is None else pair.multiply(theta)
 
     def objective(flat: Floats) -> tuple[float, Floats]:
         theta = flat.reshape(-1, n)

@@ -8,7 +8,7 @@ import pytest
 
 from dpsql.workload import candidates as selection
 from dpsql.workload.candidates import SLACK, candidates, quick, taken, worth_trying
-from dpsql.workload.matrix import Prefix
+from dpsql.workload.matrix import Identity, Prefix, Total, Width
 from dpsql.workload.mechanism import Budget
 from dpsql.workload.workload import Domain, Workload
 from tests.unit.workload import asked
@@ -48,6 +48,26 @@ def test_a_noise_that_cannot_win_is_not_optimised(
     assert {noise for _, noise in tried} == {order}
     if order == 2:  # opt_kron is the optimum of a single product, with its proof
         assert ("residual_planner", 2) not in tried
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        PREFIXES,
+        Workload.of(Domain.of(1, 60, 1), [Total(1), Width(60, 7), Identity(1)]),
+        asked.workload((50,), [Prefix(50)], [Identity(50)], weights=(3.0, 0.5)),
+    ],
+)
+def test_many_levels_are_bounded_by_some_of_them(
+    workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = [selection._least(workload, budget) for budget in BUDGETS]
+    monkeypatch.setattr(selection, "MOST_BOUNDED", 20)
+    some = [selection._least(workload, budget) for budget in BUDGETS]
+    for budget, least, most in zip(BUDGETS, some, whole, strict=True):
+        assert 0.2 * most < least <= most
+        for mechanism in candidates(workload, [budget])[0]:
+            assert least <= mechanism.error * (1 + 1e-6)
 
 
 def test_a_bound_of_a_mechanism_is_below_its_error() -> None:
