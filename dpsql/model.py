@@ -371,7 +371,8 @@ class Question:
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person; ``loose``
     aggregates of values that nobody declared or wrote bounds of, ``others`` columns grouped by of
-    which all values outside of a declared domain count as one, with that.
+    which all values outside of a declared domain count as one, with that, ``unlisted`` columns with
+    texts that conditions compare them with and their declared domains do not list.
     Aggregates with one number in ``blocks`` read disjoint rows, or units, each pair of them.
     ``canonical`` is equal for equivalent texts (aliases, order of conjuncts, join syntax) and
     does not include post-processing.
@@ -392,6 +393,7 @@ class Question:
     most: tuple[int | None, ...] = ()
     blocks: tuple[int, ...] = ()
     others: tuple[tuple[str, str], ...] = ()
+    unlisted: tuple[tuple[str, str], ...] = ()
 
     @property
     def relations(self) -> tuple[int, ...]:

@@ -19,7 +19,14 @@ from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, confirm_read, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
-from dpsql.engine.undeclared import unbounded, uncovered, unjoined, warning, without_effect
+from dpsql.engine.undeclared import (
+    misspelt,
+    unbounded,
+    uncovered,
+    unjoined,
+    warning,
+    without_effect,
+)
 from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.model import Charge, Hit
 
@@ -119,6 +126,8 @@ def _debit_and_run(
         services.warn(*warning(quote))
     if quote.question.loose:
         services.warn(*unbounded(quote))
+    if quote.question.unlisted:
+        services.warn(*misspelt(quote.question))
     if told := unjoined(quote):
         services.warn(*told)
     if idle := without_effect(quote, settings):

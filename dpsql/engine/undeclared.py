@@ -14,6 +14,7 @@ from dpsql.engine.groups import most_groups
 from dpsql.engine.price import Quote
 from dpsql.engine.request import Settings
 from dpsql.model import Question
+from dpsql.query.ir import literal
 
 #: Sums of a unit that are so many times the smallest bound that can be drawn are nothing unusual.
 _TIMES = 10_000
@@ -85,6 +86,17 @@ def unbounded(quote: Quote) -> tuple[str, str, str]:
         " to 0.",
         f"Give bounds: {names[0]}(value, lower, upper); or let the owner of the data declare the"
         " range of its columns: dp.set_domain(relation, column, lower, upper).",
+    )
+
+
+def misspelt(question: Question) -> tuple[str, str, str]:
+    """Return message, detail and hint about texts that no declared domain lists."""
+    told = ", ".join(f"{column} with {literal(text)}" for column, text in question.unlisted[:3])
+    more = ", ..." if len(question.unlisted) > 3 else ""
+    return (
+        f"a condition compares {told}{more}: not among the declared values",
+        "Rows may have it all the same, so that the question is charged and answered.",
+        "SELECT relation_name, column_name, members FROM dp.domains shows the declared values.",
     )
 
 

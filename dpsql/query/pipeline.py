@@ -26,6 +26,7 @@ from dpsql.query.parse import parse
 from dpsql.query.reads import question_reads
 from dpsql.query.screen import aggregate_names, screen
 from dpsql.query.units import attribute_units, require_shared_groups
+from dpsql.query.unlisted import unlisted
 from dpsql.relation import UnitPath
 
 #: Occurrences of protected relations that remain after foreign keys removed what they can.
@@ -107,7 +108,8 @@ def _analyse(
     names = aggregate_names(analysis, catalog)
     output = separate(query, scope, catalog, columns, names, block.relations)
     screen(analysis, catalog)
-    require_not_compared(_compared(block.conjuncts, output), block.relations)
+    compared = [*_compared(block.conjuncts, output)]
+    require_not_compared(compared, block.relations)
     output.keys = [mapped(key, block.relations) for key in output.keys]
     base = graph_of(flattener, block.conjuncts, output.keys, catalog, use_keys=use_keys, ways=ways)
     domains = plan(base, catalog)
@@ -158,6 +160,7 @@ def _analyse(
         selection=None if selecting is None else counted.index(selecting),
         blocks=blocks([*graphs.values()], len(block.relations)),
         others=declared_others(output.keys, block.relations),
+        unlisted=unlisted(compared, block.relations),
         redundant=tuple(
             sorted({r.shown for i, r in enumerate(block.relations) if i not in base.alive})
         ),

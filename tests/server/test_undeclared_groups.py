@@ -388,3 +388,51 @@ def test_bounds_list_no_groups_and_leave_other_questions_alone(shop: Any) -> Non
     ).fetchall()
     assert len(counts) == 13  # below, ten buckets, above, NULL
     assert heard == []
+
+
+def test_texts_that_a_domain_does_not_list_are_told_before_the_charge(shop: Any) -> None:
+    shop.sql("select dp.set_domain('public.client', 'c_kind', array['good', 'bad'])", user="owner1")
+    alice, heard = listening(shop)
+    alice.execute("set dp.epsilon = 0.1")
+
+    def told(condition: str, more: str = "") -> str:
+        heard.clear()
+        alice.execute(f"select dp_count(*) from client where {condition} {more}")
+        words = [h.message_primary for h in heard if "condition compares" in h.message_primary]
+        return "; ".join(words)
+
+    misspelt = "a condition compares c_kind with 'godo': not among the declared values"
+    assert told("c_kind = 'godo'") == misspelt
+    assert told("c_kind <> 'godo' and c_id < 3") == misspelt
+    assert told("c_kind in ('good', 'godo', 'bad')") == misspelt
+    assert told("case when c_kind = 'godo' then 1 else 2 end = 1") == misspelt
+    # stored, or of groups that there are not: nothing is charged, nothing is told
+    assert told("c_kind = 'godo'") == ""
+    before = spent(shop)
+    assert told("c_kind = 'godo'", "group by c_kind") == ""
+    assert spent(shop) == before
+    for condition in (
+        "c_kind = 'good'",
+        "c_kind in ('good', 'bad')",
+        "c_kind like 'go%'",
+        "c_kind is null",
+        "c_id = 7",
+    ):
+        assert told(condition) == "", condition
+    # blanks at the end are none of a character(n)
+    assert told("c_kind = 'good  '::char(8)") == ""
+    # where all other values count as one there are some
+    with shop.connect(user="owner1") as owner:
+        owner.execute(
+            "select dp.set_domain('public.client', 'c_kind', array['good', 'bad'], other => 'o')"
+        )
+    assert told("c_kind = 'godo' and c_id < 4") == ""
+
+
+def test_the_domain_of_a_public_relation_lists_what_is_there_and_nothing_is_told(shop: Any) -> None:
+    shop.sql("select dp.set_domain('public.region', 'r_name', array['x'])", user="owner1")
+    alice, heard = listening(shop)
+    alice.execute(
+        "select dp_count(*) from client join region on c_region = r_id where r_name = 'nowhere'"
+    )
+    assert [h for h in heard if "condition compares" in h.message_primary] == []

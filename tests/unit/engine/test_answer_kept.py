@@ -21,7 +21,7 @@ QUOTE = SimpleNamespace(
     reads_private=True,
     zcdp=Zcdp(Fraction(1), Fraction(0)),
     guarantee=Guarantee(Fraction(1), Fraction(0)),
-    question=SimpleNamespace(roots=(1,), canonical="q", loose=()),
+    question=SimpleNamespace(roots=(1,), canonical="q", loose=(), unlisted=()),
     mechanism="laplace",
     method="residual",
     label="proved",

@@ -100,8 +100,8 @@ def test_a_public_scale_is_told_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("plan", "scale", "says"),
     [
-        (laplace.plan_global(EPSILON), Fraction(2), "at least"),
-        (laplace.plan_smooth(EPSILON, DELTA), Fraction(4), "at least"),
+        (laplace.plan_global(EPSILON), Fraction(2), "this or more: times"),
+        (laplace.plan_smooth(EPSILON, DELTA), Fraction(4), "this or more: times"),
         (cut_off("auto", 1000), None, "2.67 times the bound"),
         (cut_off("auto", 1000), None, "from 1 to 1000"),
         (cut_off("r2t", 1000), None, "too low"),
