@@ -84,7 +84,9 @@ def best_across(
         one, other = ([groups(counts, share) for counts in end] for end in (left, right))
         sizes = [max(g, default=0) + 1 for g in one], [max(g, default=0) + 1 for g in other]
         lost = _lost([*zip(left, one, strict=True), *zip(right, other, strict=True)])
-        candidates = workloads_across(*sizes)
+        candidates = [w for w in workloads_across(*sizes) if _tells(w, sizes)]
+        if not candidates:
+            continue
         cells = np.array([math.prod(cross_shape(*sizes, w)) for w in candidates])
         two = np.array([w.left.bit_count() + w.right.bit_count() == 2 for w in candidates])
         for rows in sorted(kept, reverse=True):
@@ -96,7 +98,7 @@ def best_across(
                     continue
                 told = _EXPECTED / np.sqrt(np.arange(1, picks + 1))[:, None]
                 each_tells = told**3 / (told**2 + noise[two & fits] ** 2)
-                worth = float(each_tells.sum()) / float(two.sum()) * (1 - lost)
+                worth = float(each_tells.sum()) / (len(left) * len(right)) * (1 - lost)
                 if worth > max(best * _BETTER, 0.0):
                     best = worth
                     able = [w for w, fit in zip(candidates, fits, strict=True) if fit]
@@ -113,6 +115,12 @@ def groups(counts: Floats, share: float) -> tuple[int, ...]:
         return tuple(range(counts.size))
     own = np.cumsum(~few) - 1
     return tuple(int(n) for n in np.where(few, int((~few).sum()), own))
+
+
+def _tells(workload: Cross, sizes: tuple[Sequence[int], Sequence[int]]) -> bool:
+    """Tell whether each attribute of a marginal has several groups of levels."""
+    both = zip((workload.left, workload.right), sizes, strict=True)
+    return all(n > 1 for mask, end in both for i, n in enumerate(end) if mask >> i & 1)
 
 
 def _lost(ends: Sequence[tuple[Floats, tuple[int, ...]]]) -> float:

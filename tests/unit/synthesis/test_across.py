@@ -1,5 +1,6 @@
 """What is measured across references, and what is made of it: profiles, coarse levels, raking."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.synthesis.coarsening import best_across, groups, kept_by_fewer, merged
+from dpsql.synthesis.coarsening import MOST_NOISE, best_across, groups, kept_by_fewer, merged
 from dpsql.synthesis.profile import Profile, deal, groups_of
 from dpsql.synthesis.raking import fitted
+from dpsql.synthesis.records import cross_shape
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=8), st.floats(0, 0.4))
@@ -19,6 +21,21 @@ def test_levels_of_few_rows_are_one_group(counts, share):
     alone = np.bincount(found)[found] == 1
     assert (np.array(counts)[~alone] < share * sum(counts)).all()
     assert len(set(found[~alone])) <= 1
+
+
+def test_noise_of_what_is_measured_is_bounded_and_more_budget_measures_more():
+    left, right = ([np.full(n, 10_000.0 / n) for n in end] for end in ((2, 8, 32), (3, 32)))
+    assert best_across(left, right, Fraction(1, 1000), {50: 1000.0}) is None
+    picks = []
+    for rho in (Fraction(1, 1000), Fraction(1, 30), Fraction(10)):
+        found = best_across(left, right, rho, {1: 10_000.0})
+        sizes = [[max(g) + 1 for g in end] for end in (found.left, found.right)]
+        number = found.schedule.rounds * found.schedule.per_round
+        sigma = math.sqrt(number / (2 * float(rho)))
+        largest = max(math.prod(cross_shape(*sizes, w)) for w in found.workloads)
+        assert sigma * largest / math.sqrt(2 * math.pi) <= MOST_NOISE * 10_000 * (1 + 1e-9)
+        picks.append(number)
+    assert picks[0] < picks[-1]
 
 
 @given(st.integers(0, 1000))
