@@ -39,8 +39,11 @@ if TYPE_CHECKING:
 #: Attributes of parents that degrees are told by.
 MOST_PROFILED = 16
 #: What parts weigh against each other when the budget is split.
-_TABLE, _LINK, _DEGREE, _COUNT = Fraction(4), Fraction(4), Fraction(2), Fraction(1, 4)
-_PROFILE = Fraction(4)
+_TABLE, _LINK, _DEGREE, _COUNT = Fraction(4), Fraction(4), Fraction(1), Fraction(1, 4)
+_PROFILE = Fraction(1)
+#: Where units can have so many children, what degrees are weighs twice, and whose they are four
+#: times as much: most rows are in the tail.
+_MANY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class TablePart:
 class DegreePart:
     """How many children the parents of one reference have.
 
-    ``others`` is what units of other ways change than that which is cut off.
+    ``others`` is what units of other ways change than that which is cut off, ``many`` whether
+    ``d_max`` says that units can have many children.
     """
 
     place: int
@@ -102,12 +106,13 @@ class DegreePart:
     fingerprint: str
     roots: tuple[int, ...]
     others: Others = NONE
+    many: bool = False
     share: Fraction = Fraction(0)
 
     @property
     def weight(self) -> Fraction:
         """What it weighs."""
-        return _DEGREE
+        return _DEGREE * (2 if self.many else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,7 @@ class ProfilePart:
     @property
     def weight(self) -> Fraction:
         """What it weighs."""
-        return _PROFILE
+        return _PROFILE * (4 if self.counted.cut >= _MANY else 1)
 
 
 Part = TablePart | DegreePart | LinkPart | ProfilePart
@@ -360,6 +365,7 @@ class Parts:
             prepared.fingerprint,
             prepared.question.roots,
             others,
+            self._bound(place, required=False) >= _MANY,
         )
 
     def _unit_parents(self, place: int, k: int) -> int:

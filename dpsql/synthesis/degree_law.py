@@ -23,8 +23,9 @@ LARGEST = 1 << 20
 LAYOUTS = ((16, 5, 4), (8, 3, 2), (4, 2, 1), (1, 4, 1))
 #: The share of parents that noise may move between bins, for bins to be as fine as that.
 _MOVED = 0.1
-#: Neighbouring bins that are looked at together, and how many standard deviations stand out.
-_TOGETHER, _FAR = 3, 5.0
+#: Neighbouring bins that are looked at together, and how many standard deviations stand out:
+#: anywhere; in a doubling that has far fewer than expected; what is far fewer.
+_TOGETHER, _FAR, _NEAR, _SURE = 3, 5.0, 2.0, 3.0
 #: What share of a doubling the next one is expected to hold at most, and how many parents at least.
 _FALLS, _LEAST = 0.45, 2.0
 
@@ -126,6 +127,8 @@ def _extend(
         end = max(int(np.searchsorted(starts, 2 * starts[at])), at + 1)
         expected, noise = ratio * mass, sigma**2 * (end - at)
         here = float(measured[at:end].sum())
+        if expected - here > _SURE * math.sqrt(noise) and here < _NEAR * math.sqrt(noise):
+            return
         here = (expected * noise + here * expected**2) / (noise + expected**2)
         here = min(here, _FALLS * mass)
         if here < _LEAST:
