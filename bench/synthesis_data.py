@@ -22,6 +22,9 @@ Connection = psycopg.Connection[Any]
 class Data:
     """One database.
 
+    Values beyond a declared range are moved to its ends when tables are made, as an owner would: a
+    row with a value that is not declared counts nowhere.
+
     Attributes
     ----------
     relations : tuple of str
@@ -236,14 +239,17 @@ STATS = Data(
     ("users", "posts", "badges"),
     {"posts": 20, "badges": 20},
     """
-    create table users as select id::int, reputation::int, creationdate::timestamp::date as since,
-        views::int, upvotes::int, downvotes::int from raw_users;
+    create table users as select id::int, least(reputation::int, 640) as reputation,
+        creationdate::timestamp::date as since, least(views::int, 63) as views,
+        least(upvotes::int, 63) as upvotes, least(downvotes::int, 7) as downvotes from raw_users;
     alter table users add primary key (id), alter reputation set not null, alter since set not null,
         alter views set not null, alter upvotes set not null, alter downvotes set not null;
     create table posts as select id::int, posttypeid::int as kind, creationdate::timestamp::date
-        as written, score::int, nullif(viewcount, '')::int as views,
-        nullif(owneruserid, '')::int as owner, nullif(answercount, '')::int as answers,
-        commentcount::int as comments from raw_posts;
+        as written, least(greatest(score::int, -4), 27) as score,
+        case when viewcount <> '' then least(viewcount::int, 3199) end as views,
+        nullif(owneruserid, '')::int as owner,
+        case when answercount <> '' then least(answercount::int, 9) end as answers,
+        least(commentcount::int, 15) as comments from raw_posts;
     update posts set owner = null where owner not in (select id from users);
     alter table posts add primary key (id), alter kind set not null, alter written set not null,
         alter score set not null, alter comments set not null,
@@ -288,13 +294,14 @@ AIRBNB = Data(
     {"sessions": 50},
     f"""
     create table users as select id, date_account_created::date as created,
-        nullif(age, '')::numeric::int as age, {_FILLED}
+        case when age <> '' then least(greatest(age::numeric::int, 16), 79) end as age, {_FILLED}
         from raw_users;
     alter table users add primary key (id), alter created set not null,
         {_NOT_NULL};
     create table sessions as select row_number() over () as session_id, user_id,
         coalesce(action_type, '') as action_type, device_type,
-        nullif(secs_elapsed, '')::numeric::int as seconds from raw_sessions;
+        case when secs_elapsed <> '' then least(secs_elapsed::numeric::int, 31999) end as seconds
+        from raw_sessions;
     alter table sessions add primary key (session_id), alter user_id set not null,
         alter action_type set not null, alter device_type set not null,
         add foreign key (user_id) references users;

@@ -121,8 +121,8 @@ class Statement:
     ) -> None:
         self._plan, self._place, self._learnt, self._count = plan, place, learnt, count
 
-    def by(self, columns: Sequence[tuple[Path, int]]) -> Ask:
-        """Count by columns."""
+    def by(self, columns: Sequence[tuple[Path, int]], parent: int | None = None) -> Ask:
+        """Count by each of the columns; with ``parent``, by the keys of a reference and all."""
         needed = {path[:n] for path, _ in columns for n in range(len(path) + 1)} | {()}
         shown, joined = [], []
         for path, k in columns:
@@ -137,7 +137,12 @@ class Statement:
             joined.append(self._joined(path, needed))
         groups = ", ".join(f"({text})" for text in shown)
         text = f"SELECT {', '.join([*shown, f'{self._count}(*)'])} FROM {' '.join(joined)}"
-        if shown:
+        if parent is not None:
+            key = self._plan.tables[self._place].references[parent].key
+            shown = [f"t.f{parent}_{j}" for j in range(len(key.columns))] + shown
+            listed = ", ".join(shown)
+            text = f"SELECT {listed}, {self._count}(*) FROM {' '.join(joined)} GROUP BY {listed}"
+        elif shown:
             text += f" GROUP BY GROUPING SETS ({groups})"
         return Ask(text, tuple(columns))
 

@@ -21,7 +21,15 @@ from dpsql.engine.progress import Progress
 from dpsql.engine.release_price import rho_of_settings
 from dpsql.engine.request import MAX_DELTA, Role, Settings
 from dpsql.engine.synthesis_ask import Learned, What, learned
-from dpsql.engine.synthesis_parts import Bounds, DegreePart, LinkPart, Part, Parts, TablePart
+from dpsql.engine.synthesis_parts import (
+    Bounds,
+    DegreePart,
+    LinkPart,
+    Part,
+    Parts,
+    ProfilePart,
+    TablePart,
+)
 from dpsql.engine.synthesis_payload import Measured, MeasuredLink, MeasuredTable, dump
 from dpsql.engine.synthesis_public import PublicTable, read_public, small_references
 from dpsql.errors import InvalidParameter, NotAnswerable
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
     from dpsql.engine.synthesis_units import Units
     from dpsql.engine.synthesize import Wish
 
+#: How shares of the budget and what is measured with them follow from noisy numbers.
+RULE = "unused shares go on; fewer rows of a unit; coarser levels"
 #: Counts of single levels that are off by so many rows are worth a warning.
 _MUCH_NOISE = 200
 
@@ -141,7 +151,6 @@ class Call:
 
     def _link(self, place: int, k: int, table: MeasuredTable) -> MeasuredLink:
         from dpsql.engine.synthesis_measure import axes_of
-        from dpsql.synthesis.degree_law import edges
 
         link = MeasuredLink(place, k)
         direct = Learned(What.PARENT, k)
@@ -152,7 +161,9 @@ class Call:
             if isinstance(part, TablePart) or (part.place, part.reference) != (place, k):
                 continue
             if isinstance(part, DegreePart):
-                link.most, link.starts = part.most, edges(part.most)
+                link.most = part.most
+            elif isinstance(part, ProfilePart):
+                link.profiled = axes_of(part, range(len(part.counted.axes)))
             else:
                 link.left, link.right = axes_of(part, part.left), axes_of(part, part.right)
         return link
@@ -180,10 +191,14 @@ class Call:
             }
             if isinstance(part, LinkPart):
                 shown["what"] = "links"
+            if isinstance(part, ProfilePart):
+                shown["what"] = "degrees by attributes"
             if not isinstance(part, TablePart):
                 shown["foreign_key"] = planned.references[part.reference].key.name
             if isinstance(part, DegreePart):
                 shown["bound"] = part.others.beside(part.bound)
+            elif isinstance(part, ProfilePart):
+                shown["bound"] = part.bound
             else:
                 shown["bound"] = part.counted.rows
             found.append(shown)
@@ -245,7 +260,7 @@ class Call:
         """
         from dpsql.synthesis.stored import plan_text
 
-        parts: list[object] = ["synthesis", __version__, plan_text(self.plan), str(self.rho)]
+        parts: list[object] = ["synthesis", __version__, plan_text(self.plan), str(self.rho), RULE]
         for part in self.parts:
             read = _statement(part)
             parts.append((type(part).__name__, part.place, str(part.share)))
@@ -253,6 +268,8 @@ class Call:
             if isinstance(part, DegreePart):
                 parts.append((part.reference, part.bound, part.most, part.whole, part.others))
             else:
+                if isinstance(part, ProfilePart):
+                    parts.append((part.reference, part.bound, part.keys))
                 parts.append((part.counted.ask.text, part.counted.rows, part.counted.cut))
                 parts.append([level.lookups for level in part.counted.levels])
         parts += [found.digest for found in self.public.values()]

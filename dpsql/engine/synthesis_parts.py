@@ -27,6 +27,7 @@ from dpsql.engine.synthesis_ask import (
 from dpsql.engine.synthesis_changes import NONE, Others, Way, changed_degrees, changed_rows, raised
 from dpsql.errors import InternalError, InvalidParameter, NotAnswerable
 from dpsql.relation import UnitPath, show_name
+from dpsql.synthesis.degree_law import LARGEST
 from dpsql.synthesis.schema import Plan, Planned
 
 if TYPE_CHECKING:
@@ -35,11 +36,14 @@ if TYPE_CHECKING:
     from dpsql.model import JoinQuery, Key, Question
     from dpsql.statistics.tabulation_sql import Levels
 
+#: Attributes of parents that degrees are told by.
+MOST_PROFILED = 16
 #: What parts weigh against each other when the budget is split.
 _TABLE, _LINK, _DEGREE, _COUNT = Fraction(4), Fraction(4), Fraction(1), Fraction(1, 4)
-
-#: Children of a parent that are told apart where nothing bounds them.
-_MOST_DEGREE = 100
+_PROFILE = Fraction(1)
+#: Where units can have so many children, what degrees are weighs twice, and whose they are four
+#: times as much: most rows are in the tail.
+_MANY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ class TablePart:
 class DegreePart:
     """How many children the parents of one reference have.
 
-    ``others`` is what units of other ways change than that which is cut off.
+    ``others`` is what units of other ways change than that which is cut off, ``many`` whether
+    ``d_max`` says that units can have many children.
     """
 
     place: int
@@ -101,23 +106,28 @@ class DegreePart:
     fingerprint: str
     roots: tuple[int, ...]
     others: Others = NONE
+    many: bool = False
     share: Fraction = Fraction(0)
 
     @property
     def weight(self) -> Fraction:
         """What it weighs."""
-        return _DEGREE
+        return _DEGREE * (2 if self.many else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkPart:
-    """The marginals across one reference; ``left`` axes are the parent's."""
+    """The marginals across one reference; ``left`` axes are the parent's.
+
+    ``alone``: rows belong to one unit each, which changes as many as are counted of it.
+    """
 
     place: int
     reference: int
     counted: Counted
     left: tuple[int, ...]
     right: tuple[int, ...]
+    alone: bool
     share: Fraction = Fraction(0)
 
     @property
@@ -126,7 +136,29 @@ class LinkPart:
         return _LINK
 
 
-Part = TablePart | DegreePart | LinkPart
+@dataclass(frozen=True, slots=True)
+class ProfilePart:
+    """How many children parents of each level of each of their attributes have.
+
+    ``query`` counts by ``keys`` of the parents and then attributes, whose levels are ``levels``.
+    """
+
+    place: int
+    reference: int
+    counted: Counted
+    query: JoinQuery
+    levels: tuple[Levels, ...]
+    keys: int
+    bound: int
+    share: Fraction = Fraction(0)
+
+    @property
+    def weight(self) -> Fraction:
+        """What it weighs."""
+        return _PROFILE * (4 if self.counted.cut >= _MANY else 1)
+
+
+Part = TablePart | DegreePart | LinkPart | ProfilePart
 #: The aggregate that statements count by.
 COUNT = "public.dp_count"
 
@@ -212,6 +244,9 @@ class Parts:
                     f" random{problem}"
                 )
                 return found
+        profile = self._profile(place, k, found)
+        if profile is not None:
+            found.append(profile)
         for near in (False, True):
             try:
                 part = self._across(place, k, near=near)
@@ -238,7 +273,49 @@ class Parts:
         ends = [axis.columns[0][0][:1] == (k,) for axis in counted.axes]
         one = tuple(i for i, end in enumerate(ends) if end)
         other = tuple(i for i, end in enumerate(ends) if not end)
-        return LinkPart(place, k, counted, one, other)
+        alone = parent != place and self._alone(place)
+        return LinkPart(place, k, counted, one, other, alone)
+
+    def _profile(self, place: int, k: int, found: Sequence[Part]) -> ProfilePart | None:
+        """Admit what counts parents with all their children by their attributes."""
+        reference = self.plan.tables[place].references[k]
+        degrees = next((p for p in found if isinstance(p, DegreePart)), None)
+        if degrees is None or not degrees.whole or not self._alone(place):
+            return None
+        if not self._alone(reference.parent):
+            return None
+        columns = [
+            ((k, *path), i)
+            for path, i in self._columns(reference.parent, None, near=True, room=MOST_PROFILED)
+        ]
+        if not columns:
+            return None
+        statement = Statement(self.plan, place, self.learnt, self.count)
+        try:
+            counted = self._counted(statement.by(columns), place)
+            query, levels, keys = counted.query, counted.levels, 0
+            if cuts_off_query(self.table(reference.parent).counted.query):
+                prepared = prepare(
+                    statement.by(columns, parent=k).text,
+                    None,
+                    self.services,
+                    ways=self._declared(place),
+                )
+                query = _count_of(prepared.question)
+                keys = len(reference.key.columns)
+                order = [column for axis in counted.axes for column in axis.columns]
+                if len(query.groups) != keys + len(columns) or any(x.parts for x in levels):
+                    return None
+                levels = tuple(
+                    replace(x, keys=tuple(keys + columns.index(c) for c in axis.columns), sorted={})
+                    for x, axis in zip(levels, counted.axes, strict=True)
+                )
+                if sorted(order) != sorted(columns):
+                    return None
+        except NotAnswerable as error:
+            self._random(place, k, "which parents have many children", error)
+            return None
+        return ProfilePart(place, k, counted, query, levels, keys, degrees.bound)
 
     def _columns(
         self, place: int, before: int | None, *, near: bool, room: int
@@ -267,17 +344,11 @@ class Parts:
             text = statement.by([]).text  # a parent is a unit: its key is no group
         prepared = prepare(text, None, self.services, ways=self._declared(place))
         query = _count_of(prepared.question)
-        most = bound = 1
+        bound = 1
         if query.unit is not None:
-            most = self._bound(place)
-            bound = parents if whole else most
-        else:
-            most = self._bound(place, required=False) or _MOST_DEGREE
+            bound = parents if whole else self._unit_rows(place)
         known = self.units.degrees.get((planned.table.oid, planned.references[k].key.name))
-        if known is not None:
-            most = min(most, known) if whole else known
-        elif not whole and most == 1:
-            most = _MOST_DEGREE  # of a unit's one row that says nothing of parents
+        most = LARGEST if known is None else min(LARGEST, known)
         if planned.references[k].unique:
             most = 1
         others = changed_degrees(
@@ -294,6 +365,7 @@ class Parts:
             prepared.fingerprint,
             prepared.question.roots,
             others,
+            self._bound(place, required=False) >= _MANY,
         )
 
     def _unit_parents(self, place: int, k: int) -> int:
@@ -306,8 +378,18 @@ class Parts:
                 return 1
             cut = self._bound(parent, required=known is None)
             return max(2, min(cut or known or 2, known or cut))
-        part = self.table(parent)
+        return self._unit_rows(parent)
+
+    def _unit_rows(self, place: int) -> int:
+        """Bound the rows of a table that are counted of a unit; by the first way to it."""
+        if len(self._ways(place)) > 1:
+            return self._bound(place)
+        part = self.table(place)
         return part.counted.cut if cuts_off_query(part.counted.query) else 1
+
+    def _alone(self, place: int) -> bool:
+        """Tell whether rows of a table belong to one unit each: there is one way to it."""
+        return len(self._ways(place)) <= 1
 
     def _unbounded(self, place: int, k: int) -> str | None:
         """Tell why rows that are joined to rows of their own table cannot be counted.

@@ -47,6 +47,8 @@ class MeasuredTable:
         By the mechanism; or one number, the noisy count, where there is nothing else.
     number : int, optional
         Rows that were declared.
+    drawn : int, optional
+        Rows that the degrees of parents say, where that is more than what was counted.
     """
 
     levels: tuple[Texts, ...]
@@ -57,6 +59,12 @@ class MeasuredTable:
     rows: int = 1
     measured: list[Floats] = field(default_factory=list)
     number: int | None = None
+    drawn: int | None = None
+
+    @property
+    def wanted(self) -> int | None:
+        """How many rows, if that is not the noisy number of those that were counted."""
+        return self.drawn if self.number is None else self.number
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -66,15 +74,36 @@ class MeasuredTable:
 
 @dataclass(slots=True)
 class MeasuredAxis:
-    """An attribute across a reference: its columns, and the texts of its levels."""
+    """An attribute across a reference: its columns, and the texts of its levels.
+
+    ``groups`` has the number of each level's group, where several are measured as one.
+    """
 
     columns: tuple[tuple[tuple[int, ...], int], ...]
     values: tuple[Texts, ...]
+    groups: tuple[int, ...] = ()
+
+    @property
+    def shown(self) -> tuple[Texts, ...]:
+        """The texts of a level of each group."""
+        if not self.groups:
+            return self.values
+        return tuple(self.values[self.groups.index(n)] for n in range(self.size))
+
+    @property
+    def size(self) -> int:
+        """Groups of levels."""
+        return max(self.groups) + 1 if self.groups else len(self.values)
 
 
 @dataclass(slots=True)
 class MeasuredLink:
-    """One reference: what was measured of its links; without a state they are random."""
+    """One reference: what was measured of its links; without a state they are random.
+
+    ``sigma`` is the standard deviation of the histogram's noise, ``scale`` says how many links
+    are made for one that was counted.  ``profile`` counts parents by each attribute of
+    ``profiled`` and by groups of degrees from ``groups``, with noise of ``profile_sigma``.
+    """
 
     place: int
     reference: int
@@ -85,7 +114,13 @@ class MeasuredLink:
     histogram: Floats | None = None
     starts: tuple[int, ...] = ()
     most: int = 1
+    sigma: float = 0.0
     state: LinkState | None = None
+    scale: float = 1.0
+    profiled: tuple[MeasuredAxis, ...] = ()
+    profile: list[Floats] = field(default_factory=list)
+    groups: tuple[int, ...] = ()
+    profile_sigma: float = 0.0
 
 
 @dataclass(slots=True)
@@ -118,23 +153,35 @@ def add_table(found: Assembly, place: int, table: MeasuredTable) -> None:
 
     sizes = table.sizes
     if not several(sizes):
-        number = table.number
+        number = table.wanted
         if number is None:
-            number = max(0, round(float(table.measured[0].ravel()[0])))
+            number = max(0, round(counted_rows(table, found.tick)))
         found.codes[place] = np.zeros((number, len(sizes)), dtype=np.int32)
         return
     asked = [sizes[k] for k in table.order]
     mechanism = table_mechanism(asked, table.method, table.rho, table.rows, found.tick)
-    rows = table_rows(mechanism, table.measured, table.number, found.seed + place, found.tick)
+    rows = table_rows(mechanism, table.measured, table.wanted, found.seed + place, found.tick)
     codes = np.empty_like(rows)
     for i, k in enumerate(table.order):
         codes[:, k] = rows[:, i]
     found.codes[place] = codes
 
 
+def counted_rows(table: MeasuredTable, tick: Callable[[], None]) -> float:
+    """Return the noisy number of rows of which at most so many of each unit count."""
+    from dpsql.synthesis.table_rows import noisy_total, several, table_mechanism
+
+    if not several(table.sizes):
+        return float(table.measured[0].ravel()[0])
+    sizes = [table.sizes[k] for k in table.order]
+    mechanism = table_mechanism(sizes, table.method, table.rho, table.rows, tick)
+    return noisy_total(mechanism, table.measured)
+
+
 def link_of(plan: Plan, measured: Measured, link: MeasuredLink) -> Link:
     """Write what is known of a reference as codes."""
     from dpsql.synthesis.assembly import Degrees, Link
+    from dpsql.synthesis.profile import Profile
 
     learnt = measured.learnt[link.place]
     missing, null = link.column, 1
@@ -145,7 +192,10 @@ def link_of(plan: Plan, measured: Measured, link: MeasuredLink) -> Link:
             null = next((i for i, text in enumerate(texts) if text in ("t", "true")), len(texts))
     law = None
     if link.histogram is not None:
-        law = Degrees(link.histogram, link.starts, link.most)
+        law = Degrees(link.histogram, link.starts, link.most, link.sigma)
+    profile = None
+    if link.profile:
+        profile = Profile(link.profile, link.groups, link.profile_sigma)
     return Link(
         link.place,
         link.reference,
@@ -155,6 +205,8 @@ def link_of(plan: Plan, measured: Measured, link: MeasuredLink) -> Link:
         tuple(_axis(plan, measured, link, axis) for axis in link.left),
         tuple(_axis(plan, measured, link, axis) for axis in link.right),
         law,
+        profile,
+        tuple(_axis(plan, measured, link, axis) for axis in link.profiled) if profile else (),
     )
 
 
@@ -171,12 +223,13 @@ def _axis(plan: Plan, measured: Measured, link: MeasuredLink, axis: MeasuredAxis
         own.append({text: i for i, text in enumerate(measured.tables[place].levels[column])})
     levels = np.full([len(texts) for texts in own], -1, dtype=np.int64)
     for i, values in enumerate(axis.values):
+        group = axis.groups[i] if axis.groups else i
         try:
-            levels[tuple(texts[v] for texts, v in zip(own, values, strict=True))] = i
+            levels[tuple(texts[v] for texts, v in zip(own, values, strict=True))] = group
         except KeyError:
             if len(own) == 1:
                 raise InternalError("a column has other levels across a reference") from None
-    return CodeAxis(axis.columns, levels.ravel(), len(axis.values))
+    return CodeAxis(axis.columns, levels.ravel(), axis.size)
 
 
 def add_link(
@@ -185,16 +238,39 @@ def add_link(
     measured: Measured,
     link: MeasuredLink,
     learn: Callable[[ByTypes], Sequence[Answer]] | None = None,
+    *,
+    drawn: bool = True,
 ) -> None:
-    """Generate the links of a reference; ``learn`` fits them, by default to what is stored."""
+    """Generate the links of a reference; ``learn`` fits them, by default to what is stored.
+
+    Unless ``drawn``, they are learnt and not drawn.
+    """
     if learn is None and link.state is not None and link.state.answers:
-        answers = link.state.answers
+        from dpsql.synthesis.links import scaled
+
+        answers = scaled(link.state.answers, link.scale)
 
         def learn(backend: ByTypes) -> Sequence[Answer]:
-            backend.fit(answers)
+            if not link.profile:
+                backend.fit(answers)  # degrees follow what is expected of it
             return answers
 
-    found.link(link_of(plan, measured, link), learn)
+    found.link(link_of(plan, measured, link), learn, drawn=drawn)
+
+
+def is_followed(plan: Plan, measured: Measured, link: MeasuredLink) -> bool:
+    """Tell whether anything that is learnt of other references follows this one's links."""
+    if plan.tables[link.place].references[link.reference].unique:
+        return True  # rows that find no parent are left out
+    for other in measured.links:
+        for axis in (*other.left, *other.right):
+            for path, _ in axis.columns:
+                place = other.place
+                for k in path:
+                    if (place, k) == (link.place, link.reference) and other is not link:
+                        return True
+                    place = plan.tables[place].references[k].parent
+    return False
 
 
 def generated(
@@ -271,6 +347,7 @@ def _table_text(table: MeasuredTable, arrays: _Arrays) -> dict[str, Any]:
         "rows": table.rows,
         "measured": [arrays.put(m) for m in table.measured],
         "number": table.number,
+        "drawn": table.drawn,
     }
 
 
@@ -290,12 +367,18 @@ def _link_text(link: MeasuredLink, arrays: _Arrays) -> dict[str, Any]:
         "reference": link.reference,
         "direct": arrays.put(link.direct),
         "column": link.column,
-        "left": [[axis.columns, axis.values] for axis in link.left],
-        "right": [[axis.columns, axis.values] for axis in link.right],
+        "left": _axes_text(link.left),
+        "right": _axes_text(link.right),
         "histogram": arrays.put(link.histogram),
         "starts": link.starts,
         "most": link.most,
+        "sigma": link.sigma,
         "state": state,
+        "scale": link.scale,
+        "profiled": _axes_text(link.profiled),
+        "profile": [arrays.put(table) for table in link.profile],
+        "groups": link.groups,
+        "profile_sigma": link.profile_sigma,
     }
 
 
@@ -327,6 +410,7 @@ def _table(raw: dict[str, Any], arrays: Mapping[int, Any]) -> MeasuredTable:
         raw["rows"],
         [arrays[n] for n in raw["measured"]],
         raw["number"],
+        raw.get("drawn"),
     )
 
 
@@ -351,8 +435,18 @@ def _link(raw: dict[str, Any], arrays: Mapping[int, Any]) -> MeasuredLink:
         None if raw["histogram"] is None else arrays[raw["histogram"]],
         tuple(raw["starts"]),
         raw["most"],
+        raw.get("sigma", 0.0),
         state,
+        raw.get("scale", 1.0),
+        _axes(raw.get("profiled", ())),
+        [arrays[n] for n in raw.get("profile", ())],
+        tuple(raw.get("groups", ())),
+        raw.get("profile_sigma", 0.0),
     )
+
+
+def _axes_text(axes: Sequence[MeasuredAxis]) -> list[Any]:
+    return [[axis.columns, axis.values, axis.groups] for axis in axes]
 
 
 def _axes(raw: Sequence[Any]) -> tuple[MeasuredAxis, ...]:
@@ -360,6 +454,7 @@ def _axes(raw: Sequence[Any]) -> tuple[MeasuredAxis, ...]:
         MeasuredAxis(
             tuple((tuple(path), column) for path, column in columns),
             tuple(tuple(texts) for texts in values),
+            tuple(*groups),
         )
-        for columns, values in raw
+        for columns, values, *groups in raw
     )

@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dpsql.engine.synthesis_ask import Learned, What, reached
 from dpsql.engine.synthesis_copies import Copies
 from dpsql.engine.synthesis_marginals import Column, Counter, Counts, Marginal
-from dpsql.engine.synthesis_payload import MeasuredAxis, MeasuredLink, MeasuredTable
+from dpsql.engine.synthesis_payload import (
+    MeasuredAxis,
+    MeasuredLink,
+    MeasuredTable,
+    counted_rows,
+)
+from dpsql.synthesis.degree_law import settled
 from dpsql.synthesis.report import (
     across,
     binned_degrees,
@@ -99,7 +105,7 @@ class _Report:
             if "foreign_key" in part:
                 relation += f" ({part['foreign_key']})"
             bound = f"at most {part['bound']} rows of a unit count"
-            if part["what"] == "degrees":
+            if str(part["what"]).startswith("degrees"):
                 bound = f"a unit changes the degrees of at most {part['bound']} rows"
             note = f"rho {part['rho']:.3g}; {bound}"
             yield Line("budget", relation, f"share of {part['what']}", part["share"], None, note)
@@ -111,17 +117,14 @@ class _Report:
         if table.number is not None:
             yield Line("size", name, "rows", rows, table.number, "declared")
         else:
-            yield Line("size", name, "rows", rows, self._noisy_rows(table), "noisy")
+            counted = counted_rows(table, self.tick)
+            if table.drawn is None:
+                yield Line("size", name, "rows", rows, counted, "noisy")
+            else:
+                note = f"noisy: by degrees; at most {table.rows} of each unit are {counted:.0f}"
+                yield Line("size", name, "rows", rows, table.drawn, note)
         if self.original is not None:
             yield Line("size", name, "rows", rows, self.original.rows(place), _EXACT)
-
-    def _noisy_rows(self, table: MeasuredTable) -> float:
-        from dpsql.synthesis.table_rows import noisy_total
-
-        mechanism = self._mechanism(table)
-        if mechanism is None:
-            return float(table.measured[0].ravel()[0])
-        return noisy_total(mechanism, table.measured)
 
     def _mechanism(self, table: MeasuredTable) -> Any:
         from dpsql.synthesis.table_rows import several, table_mechanism
@@ -159,7 +162,9 @@ class _Report:
         found = self.copy.degrees(link.place, link.reference)
         if link.histogram is not None:
             own = binned_degrees(found, link.starts)
-            error = variation(_shares(own), _shares(non_negative(link.histogram)))
+            error = variation(
+                _shares(own), _shares(settled(link.histogram, link.sigma, link.starts))
+            )
             yield Line("degrees", name, "total variation", error, None, _NOISY)
         if self.original is not None:
             parent = self._reference(link).parent
@@ -197,6 +202,7 @@ class _Report:
         """Compare marginals over rows of both ends of a reference."""
         name = self._reference_name(link)
         asked: dict[Marginal, Callable[[], Counts]] = {}
+        grouped: dict[Marginal, Sequence[MeasuredAxis]] = {}
         for answer in link.state.answers if link.state is not None else ():
             axes = [link.left[i] for i in attributes_of(answer.workload.left)]
             axes += [link.right[i] for i in attributes_of(answer.workload.right)]
@@ -206,10 +212,11 @@ class _Report:
                 def noisy(
                     values: Floats = answer.table, axes: Sequence[MeasuredAxis] = axes
                 ) -> Counts:
-                    return _cells(values, [axis.values for axis in axes])
+                    return _cells(values, [axis.shown for axis in axes])
 
                 asked[Marginal(link.place, columns)] = noisy
-        yield from self._noisy("across", name, asked)
+                grouped[Marginal(link.place, columns)] = axes
+        yield from self._noisy("across", name, asked, grouped)
         left, right = self._ends(link)
         for k in (2, 3):
             yield from self._exact("across", name, link.place, k, across(left, right, k))
@@ -230,14 +237,22 @@ class _Report:
         )
 
     def _noisy(
-        self, part: str, name: str, asked: Mapping[Marginal, Callable[[], Counts]]
+        self,
+        part: str,
+        name: str,
+        asked: Mapping[Marginal, Callable[[], Counts]],
+        grouped: Mapping[Marginal, Sequence[MeasuredAxis]] | None = None,
     ) -> Iterator[Line]:
         """Compare with what was measured; several columns of one level count as one each."""
         for k in (1, 2, 3):
             group = [m for m in asked if len(m.columns) == k]
             some = evenly(group, MOST_MARGINALS)
             found = self.copy.marginals(some)
-            errors = [(variation(_spelt(found[m]), asked[m]()), m) for m in some]
+            axes = grouped or {}
+            errors = [
+                (variation(_grouped(_spelt(found[m]), axes.get(m, ())), asked[m]()), m)
+                for m in some
+            ]
             yield from self._lines(part, name, k, errors, len(group), _NOISY)
 
     def _exact(
@@ -313,14 +328,42 @@ def _cells(values: Floats, levels: Sequence[Sequence[tuple[str | None, ...]]]) -
     )
 
 
+_SHORT = {"true": "t", "false": "f"}
+
+
 def _spelt(counts: Mapping[Any, float]) -> Counts:
     """Spell truth values alike: levels may have the short form."""
-    short = {"true": "t", "false": "f"}
     found: dict[Hashable, float] = {}
     for cell, number in counts.items():
-        key = tuple(short.get(text, text) for text in cell)
+        key = tuple(_SHORT.get(text, text) for text in cell)
         found[key] = found.get(key, 0) + number
     return found
+
+
+def _grouped(counts: Counts, axes: Sequence[MeasuredAxis]) -> Counts:
+    """Put levels together that were measured as one: they have the name of the first."""
+    if not any(axis.groups for axis in axes):
+        return counts
+    names = []
+    for axis in axes:
+        shown = axis.shown
+        groups = axis.groups or range(axis.size)
+        pairs = zip(axis.values, groups, strict=True)
+        names.append(dict(_spelt_pairs((value, shown[group]) for value, group in pairs)))
+    widths = [len(axis.columns) for axis in axes]
+    found: dict[Hashable, float] = {}
+    for cell, number in counts.items():
+        texts, key = list(cast("tuple[Any, ...]", cell)), []
+        for width, known in zip(widths, names, strict=True):
+            own, texts = tuple(texts[:width]), texts[width:]
+            key += known.get(own, own)
+        found[tuple(key)] = found.get(tuple(key), 0) + number
+    return found
+
+
+def _spelt_pairs(pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    for one, other in pairs:
+        yield tuple(_SHORT.get(t, t) for t in one), tuple(_SHORT.get(t, t) for t in other)
 
 
 def _shares(values: Floats) -> Counts:

@@ -7,6 +7,7 @@ before anything is counted (sections 5 and 8), so the histogram needs no d_max t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from dpsql.query.contribution_sql import per_unit
 from dpsql.query.elimination import make_plan
 from dpsql.query.flat_sql import answering
 from dpsql.statistics.sizes import read_facts
-from dpsql.statistics.tabulation_sql import bounded, text_of
+from dpsql.statistics.tabulation_sql import Levels, bounded, level_code, text_of
 
 Ints = NDArray[np.int64]
 
@@ -51,11 +52,7 @@ def degree_histogram(
     array of int64, shape (bins,)
         Add/remove neighbours differ by at most `sensitivity` in L1.
     """
-    counted = per_unit(query) if query.unit is not None else query
-    sizes = read_facts(counted, database).sizes(counted)
-    plan = make_plan(counted, (), answer=True, sizes=sizes, tick=database.tick)
-    writer = answering(plan, numeric=True)
-    answer = f"SELECT * FROM ({writer.answer(tuple(dict.fromkeys(counted.groups)))}) AS w"
+    writer, answer = _per_parent(query, database)
     keys = ", ".join(f"d.a{a}" for a in query.groups)
     if query.unit is None or not query.groups:
         parents = f"SELECT d.n FROM ({answer}) AS d"
@@ -74,6 +71,69 @@ def degree_histogram(
     for bin_, number in found:
         result[int(str(bin_)) - 1] = int(str(number))
     return result
+
+
+def degree_profile(
+    query: JoinQuery,
+    levels: Sequence[Levels],
+    starts: Sequence[int],
+    bound: int,
+    database: Database,
+    *,
+    keys: int,
+) -> list[Ints]:
+    """Count parents by each of their attributes and by groups of their numbers of children.
+
+    Parameters
+    ----------
+    query : JoinQuery
+        Counts children by their parents' keys and, after these, attributes.
+    levels : sequence of Levels
+        The attributes, by places in the groups of the query.
+    starts : sequence of int
+        The least degree of each group, ascending, from 1.
+    bound : int
+        How many parents of one privacy unit count; they belong to it with all their children.
+    database : Database
+        Reads by one statement in one snapshot.
+    keys : int
+        How many of the query's groups are keys of the parents; 0 where each unit is one parent.
+
+    Returns
+    -------
+    list of array of int64, shape (levels, groups)
+        Add/remove neighbours differ by at most ``bound`` in L1 in each, so in L2 too: a unit takes
+        its parents with it, each from one cell.  Values that are no level are left out.
+    """
+    writer, answer = _per_parent(query, database)
+    parents = _first_parents(answer, query, bound) if keys else answer
+    codes = ", ".join(f"{level_code(level, query)} AS c{i}" for i, level in enumerate(levels))
+    columns = [f"c{i}" for i in range(len(levels))]
+    array = ",".join(map(str, starts))
+    sets = ", ".join(f"(bin, {column})" for column in columns)
+    which = " ".join(f"WHEN GROUPING({column}) = 0 THEN {i}" for i, column in enumerate(columns))
+    found = database.execute(
+        f"{writer.head()}SELECT CASE {which} END AS which, bin, coalesce({', '.join(columns)})"
+        f" AS code, pg_catalog.count(*)::text AS parents FROM (SELECT pg_catalog.width_bucket("
+        f"f.n::numeric, '{{{array}}}'::numeric[]) AS bin, {codes} FROM ({parents}) AS f"
+        f" WHERE f.n > 0) AS p GROUP BY GROUPING SETS ({sets})"
+    )
+    result: list[Ints] = [
+        np.zeros((len(level.values), len(starts)), dtype=np.int64) for level in levels
+    ]
+    for place, bin_, code, number in found:
+        if code is not None:
+            result[int(str(place))][int(str(code)), int(str(bin_)) - 1] = int(str(number))
+    return result
+
+
+def _per_parent(query: JoinQuery, database: Database) -> tuple[Any, str]:
+    """Write what counts the children of every parent, or of a unit's with each parent."""
+    counted = per_unit(query) if query.unit is not None else query
+    sizes = read_facts(counted, database).sizes(counted)
+    plan = make_plan(counted, (), answer=True, sizes=sizes, tick=database.tick)
+    writer = answering(plan, numeric=True)
+    return writer, f"SELECT * FROM ({writer.answer(tuple(dict.fromkeys(counted.groups)))}) AS w"
 
 
 def sensitivity(query: JoinQuery, bound: int, *, whole: bool) -> int:
@@ -97,5 +157,5 @@ def _first_parents(answer: str, query: JoinQuery, bound: int) -> str:
     keys = " || ".join(text_of(f"d.a{a}") for a in query.groups)
     order = f"ORDER BY pg_catalog.hashtextextended({unit} || {keys}, 0), {keys}"
     place = f"pg_catalog.row_number() OVER (PARTITION BY d.a{query.unit} {order})"
-    placed = f"SELECT d.n, {place} AS place FROM ({answer}) AS d"
-    return f"SELECT k.n FROM ({placed}) AS k WHERE k.place <= {bound}"
+    placed = f"SELECT d.*, {place} AS place FROM ({answer}) AS d"
+    return f"SELECT k.* FROM ({placed}) AS k WHERE k.place <= {bound}"

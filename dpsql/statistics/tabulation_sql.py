@@ -92,11 +92,7 @@ def tabulation_sql(
         answer = bounded(answer, query, rows)
     codes = []
     for i, level in enumerate(levels):
-        code = ""
-        for part in level.lookups:
-            found_code = _looked_up(part, query)
-            code = f"({code} * {part.classes} + {found_code})" if code else found_code
-        codes.append(f"{code} AS c{i}")
+        codes.append(f"{level_code(level, query)} AS c{i}")
     listed = ", ".join([*codes, "f.n::bigint AS n"])
     columns = []
     for word in words:
@@ -121,6 +117,15 @@ def tabulation_sql(
         f"{writer.head()}SELECT dp.pack({memory_limit}::bigint, {', '.join([*columns, 'c.n'])})"
         f" FROM {found}"
     )
+
+
+def level_code(level: Levels, query: JoinQuery) -> str:
+    """Write the number of a level over ``f``, a row of groups; NULL for a value that is none."""
+    code = ""
+    for part in level.lookups:
+        found = _looked_up(part, query)
+        code = f"({code} * {part.classes} + {found})" if code else found
+    return code
 
 
 def _looked_up(part: Lookup, query: JoinQuery) -> str:

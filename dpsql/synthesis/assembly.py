@@ -17,6 +17,8 @@ from dpsql.synthesis.backends import ByTypes
 from dpsql.synthesis.cycles import without_cycles
 from dpsql.synthesis.degree_law import draw_degrees
 from dpsql.synthesis.degrees import assign, follow, to_total
+from dpsql.synthesis.profile import Profile, deal
+from dpsql.synthesis.raking import raked
 from dpsql.synthesis.records import Answer, Records
 from dpsql.synthesis.relationship import one_to_many
 from dpsql.synthesis.schema import Plan
@@ -54,6 +56,7 @@ class Degrees:
     histogram: Floats
     starts: tuple[int, ...]
     most: int
+    sigma: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Link:
     left, right : tuple of CodeAxis
         Of the parent's and of the child's end.
     degrees : Degrees, optional
+    profile : Profile, optional
+        Which parents have many children, by ``profiled``, attributes of theirs.
     """
 
     place: int
@@ -83,6 +88,8 @@ class Link:
     left: tuple[CodeAxis, ...] = ()
     right: tuple[CodeAxis, ...] = ()
     degrees: Degrees | None = None
+    profile: Profile | None = None
+    profiled: tuple[CodeAxis, ...] = ()
 
 
 class Assembly:
@@ -124,7 +131,7 @@ class Assembly:
         found = self.codes[place][:, column]
         return found if at is None else found[at]
 
-    def link(self, given: Link, learn: Learn | None = None) -> None:
+    def link(self, given: Link, learn: Learn | None = None, *, drawn: bool = True) -> None:
         """Generate the links of one reference.
 
         Parameters
@@ -133,6 +140,8 @@ class Assembly:
         learn : callable, optional
             Fits the relaxed links and returns what they were fitted to; without it they are random,
             but for the degrees.
+        drawn : bool
+            Whether links are drawn, or only learnt: where nothing follows from which rows they are.
         """
         place, k = given.place, given.reference
         reference = self.plan.tables[place].references[k]
@@ -141,11 +150,13 @@ class Assembly:
                 raise InternalError("a column of parents is not named")
             self.parents[place, k] = given.direct[self.codes[place][:, given.missing]]
             return
+        if learn is None and not drawn:
+            return
         rng = np.random.default_rng([self.seed, place, k, 7])
         linked = self._linked(given, rng)
         parents = np.full(self.rows(place), -1, dtype=np.int64)
         number = self.rows(reference.parent)
-        wanted, most = self._wanted(given, number, linked.size, rng)
+        wanted, most = self._wanted(given, number, linked.size)
         own = reference.parent == place
         if own and (learn is None or (reference.unique and linked.size == number)):
             parents[linked] = _forest(linked, wanted, self.rows(place), rng)
@@ -159,14 +170,18 @@ class Assembly:
             relationship = one_to_many(number, linked.size, most=most)
             backend = ByTypes(left, right, relationship, tick=self.tick)
             answers = learn(backend)
-            if given.degrees is not None and answers:
-                expected = (backend.table.sum(axis=1) / backend.one.counts)[backend.one.of]
-                degrees = assign(
-                    to_total(wanted.astype(np.float64), linked.size, most, rng), expected, rng
-                )
+            if not drawn:
+                return
+            if answers:
+                degrees = None
+                if given.degrees is not None:
+                    degrees = to_total(wanted.astype(np.float64), linked.size, most, rng)
+                    if given.profile is None:
+                        expected = (backend.table.sum(axis=1) / backend.one.counts)[backend.one.of]
+                        degrees = assign(degrees, expected, rng)
                 relationship = one_to_many(number, linked.size, degrees=degrees, most=most)
                 backend = ByTypes(left, right, relationship, tick=self.tick)
-                backend.fit(answers)
+                backend.fit(raked(answers, left, right, degrees))
             found = backend.sample(rng)
             parents[linked[found.links.right]] = found.links.left
             without = linked[parents[linked] < 0]
@@ -201,16 +216,42 @@ class Assembly:
             if table == place:
                 self.parents[table, k] = parents[rows]
 
-    def _wanted(
-        self, given: Link, parents: int, links: int, rng: np.random.Generator
-    ) -> tuple[Integers, int]:
+    def degrees(self, given: Link) -> Integers:
+        """Draw how many children each parent of a reference has: the same whenever it is asked."""
+        reference = self.plan.tables[given.place].references[given.reference]
+        parents, law = self.rows(reference.parent), given.degrees
+        if law is None:
+            return np.ones(parents, dtype=np.int64)
+        rng = np.random.default_rng([self.seed, given.place, given.reference, 11])
+        drawn = draw_degrees(law.histogram, law.starts, law.most, parents, rng, law.sigma)
+        if given.profile is None:
+            return drawn
+        records = self._records(given.profiled, reference.parent, None)
+        return deal(drawn, records.rows, given.profile, rng, self.tick)
+
+    def counts(self, given: Link) -> tuple[list[Floats], list[Floats]]:
+        """Count the levels of both ends of a reference before it is there: links by level."""
+        parent = self.plan.tables[given.place].references[given.reference].parent
+        left = self._records(given.left, parent, None)
+        right = self._records(given.right, given.place, np.arange(self.rows(given.place)))
+        weights = self.degrees(given)
+
+        def sums(records: Records, by: Integers | None) -> list[Floats]:
+            return [
+                np.bincount(records.rows[:, i], by, size).astype(np.float64)
+                for i, size in enumerate(records.sizes)
+            ]
+
+        return sums(left, weights), sums(right, None)
+
+    def _wanted(self, given: Link, parents: int, links: int) -> tuple[Integers, int]:
         reference = self.plan.tables[given.place].references[given.reference]
         least = -(-links // parents) if parents else 1
-        if given.degrees is None:
-            return np.ones(parents, dtype=np.int64), 1 if reference.unique else max(links, 1)
-        law = given.degrees
-        wanted = draw_degrees(law.histogram, law.starts, law.most, parents, rng)
-        return wanted, 1 if reference.unique else max(law.most, least, 1)
+        wanted = self.degrees(given)
+        if reference.unique:
+            return wanted, 1
+        most = links if given.degrees is None else given.degrees.most
+        return wanted, max(most, least, 1)
 
     def _records(self, axes: Sequence[CodeAxis], place: int, rows: Integers | None) -> Records:
         """Put the codes of one end together; ``rows`` are those of the child that are linked."""

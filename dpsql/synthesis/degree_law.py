@@ -1,10 +1,14 @@
 """How many children parents have: bins of degrees, and draws from a noisy histogram of them.
 
-Degrees are told apart one by one up to a bound, then by bins whose ends grow by a quarter: few
-numbers to perturb, however large ``d_max``.  What is drawn is post-processing of public values.
+Degrees are told apart one by one up to a bound, then by bins whose ends grow by a factor: few
+numbers to perturb, up to any degree, because what one unit changes does not depend on how large
+degrees are (PRIVACY.md section 8).  What is drawn is post-processing of public values: bins beyond
+the last one that stands out of the noise hold nobody, or a huge degree would be made of noise.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -13,12 +17,28 @@ from dpsql.workload.marginals import Floats
 from dpsql.workload.postprocess import project_simplex
 from dpsql.workload.residual_bases import Integers
 
-#: Degrees that are told apart.
-SINGLE = 16
+#: The largest degree that is told: a parent with more counts as one of that.
+LARGEST = 1 << 20
+#: Degrees that are told apart, and by what the ends of bins beyond grow: from fine to coarse.
+LAYOUTS = ((16, 5, 4), (8, 3, 2), (4, 2, 1), (1, 4, 1))
+#: The share of parents that noise may move between bins, for bins to be as fine as that.
+_MOVED = 0.1
+#: Neighbouring bins that are looked at together, and how many standard deviations stand out:
+#: anywhere; in a doubling that has far fewer than expected; what is far fewer.
+_TOGETHER, _FAR, _NEAR, _SURE = 3, 5.0, 2.0, 3.0
+#: What share of a doubling the next one is expected to hold at most, and how many parents at least.
+_FALLS, _LEAST = 0.45, 2.0
 
 
-def edges(most: int) -> tuple[int, ...]:
+def edges(most: int, layout: tuple[int, int, int] = LAYOUTS[0]) -> tuple[int, ...]:
     """Return the least degree of each bin, from 1 to ``most``, which the last bin holds.
+
+    Parameters
+    ----------
+    most : int
+        The largest degree.
+    layout : tuple of int
+        One of `LAYOUTS`.
 
     Raises
     ------
@@ -27,17 +47,103 @@ def edges(most: int) -> tuple[int, ...]:
     """
     if most < 1:
         raise InvalidParameter(f"a largest degree of {most} allows no link")
-    found = list(range(1, min(SINGLE, most) + 1))
+    single, up, down = layout
+    found = list(range(1, min(single, most) + 1))
     while found[-1] < most:
-        after = max(found[-1] + 1, found[-1] * 5 // 4)
+        after = max(found[-1] + 1, found[-1] * up // down)
         if after > most:
             break
         found.append(after)
     return tuple(found)
 
 
+def fitting_edges(most: int, parents: int, sigma: float) -> tuple[int, ...]:
+    """Return bins as fine as so many parents fill, where noise has a standard deviation."""
+    for layout in LAYOUTS:
+        found = edges(most, layout)
+        if _noise_in(len(found), sigma) <= _MOVED * parents:
+            return found
+    return found
+
+
+def stands_out(parents: int, sigma: float) -> bool:
+    """Tell whether anything in a histogram of so many parents can stand out of the noise."""
+    return _FAR * sigma * math.sqrt(_TOGETHER) <= parents
+
+
+def _noise_in(bins: int, sigma: float) -> float:
+    """How many parents noise moves: half of the bins hold nobody, and are cut off."""
+    return sigma * math.sqrt(2 / math.pi) * bins / 4
+
+
+def settled(histogram: Floats, sigma: float, starts: tuple[int, ...] | None = None) -> Floats:
+    """Return what a noisy histogram says, with few parents in bins that noise alone may fill.
+
+    Parameters
+    ----------
+    histogram : array of shape (bins,)
+        Noisy.
+    sigma : float
+        The standard deviation of its noise; 0 if there is none.
+    starts : tuple of int, optional
+        Of `edges`: where bins end that together are one doubling; else each bin is one.
+
+    Returns
+    -------
+    array of float64, shape (bins,)
+        Not negative.  Beyond the last bins that stand out of the noise, every doubling holds what
+        was measured and what the doublings before let expect, each as far as it is certain: half
+        of the one before at most, and nobody once that falls below `_LEAST` parents.
+    """
+    kept = np.asarray(histogram, dtype=np.float64).copy()
+    found: Floats = np.zeros_like(kept)
+    last = kept.size - 1
+    if sigma > 0:
+        last = -1
+        for start in range(kept.size):
+            some = kept[start : start + _TOGETHER]
+            if some.sum() > _FAR * sigma * math.sqrt(some.size):
+                last = start + int(np.flatnonzero(some > some.max() / _TOGETHER)[-1])
+    if last < 0:
+        return found
+    total = max(float(kept[: last + 1].sum()), 0.0)
+    found[: last + 1] = project_simplex(kept[: last + 1], total)
+    if sigma > 0:
+        _extend(found, kept, last, sigma, starts or tuple(1 << i for i in range(kept.size)))
+    return found
+
+
+def _extend(
+    found: Floats, measured: Floats, last: int, sigma: float, starts: tuple[int, ...]
+) -> None:
+    """Fill the bins beyond the last that stands out, doubling by doubling."""
+    at = last + 1
+    if at == found.size:
+        return
+    low, lower = (int(np.searchsorted(starts, starts[at] / n)) for n in (2, 4))
+    mass, earlier = float(found[low:at].sum()), float(found[lower:low].sum())
+    ratio = min(mass / earlier, _FALLS) if earlier > 0 else _FALLS
+    while at < found.size:
+        end = max(int(np.searchsorted(starts, 2 * starts[at])), at + 1)
+        expected, noise = ratio * mass, sigma**2 * (end - at)
+        here = float(measured[at:end].sum())
+        if expected - here > _SURE * math.sqrt(noise) and here < _NEAR * math.sqrt(noise):
+            return
+        here = (expected * noise + here * expected**2) / (noise + expected**2)
+        here = min(here, _FALLS * mass)
+        if here < _LEAST:
+            return
+        found[at:end] = here / (end - at)
+        mass, ratio, at = here, here / mass, end
+
+
 def draw_degrees(
-    histogram: Floats, starts: tuple[int, ...], most: int, parents: int, rng: np.random.Generator
+    histogram: Floats,
+    starts: tuple[int, ...],
+    most: int,
+    parents: int,
+    rng: np.random.Generator,
+    sigma: float = 0.0,
 ) -> Integers:
     """Draw the degree of every parent from a noisy histogram.
 
@@ -52,22 +158,65 @@ def draw_degrees(
     parents : int
         Rows; those that the histogram does not hold have no children.
     rng : Generator
+    sigma : float
+        The standard deviation of the histogram's noise.
 
     Returns
     -------
     array of int64, shape (parents,)
-        In random order; within a bin all degrees are alike.
+        In random order; within a bin as often as the reciprocal of the degree.
     """
-    with_children = float(np.clip(histogram.sum(), 0.0, parents))
-    shares = project_simplex(np.asarray(histogram, dtype=np.float64), with_children)
-    ends = np.array([*starts[1:], most + 1])
-    shares = np.concatenate([[max(parents - float(shares.sum()), 0.0)], shares])
+    shares = settled(histogram, sigma, starts)
+    with_children = float(np.clip(shares.sum(), 0.0, parents))
+    shares *= with_children / max(float(shares.sum()), 1e-300)
+    shares = np.concatenate([[max(parents - with_children, 0.0)], shares])
     total = float(shares.sum())
     if parents == 0 or total <= 0:
         return np.zeros(parents, dtype=np.int64)
     points = (rng.random() + np.arange(parents)) * (total / parents)
     bins = np.searchsorted(np.cumsum(shares), points, side="right")
-    bins = rng.permutation(np.minimum(bins, len(starts)))
-    low = np.array([0, *starts])[bins]
-    width = np.concatenate([[1], ends - np.array(starts)])[bins]
-    return np.asarray(low + (rng.random(parents) * width).astype(np.int64), dtype=np.int64)
+    return within(rng.permutation(np.minimum(bins, len(starts))), starts, most, rng)
+
+
+def within(
+    bins: Integers, starts: tuple[int, ...], most: int, rng: np.random.Generator
+) -> Integers:
+    """Draw degrees within bins, 0 of which is that of no children, by a decreasing law."""
+    low = np.array([1, *starts], dtype=np.float64)[bins]
+    ends = np.array([1, *starts[1:], most + 1], dtype=np.float64)[bins]
+    drawn = np.floor(low * (ends / low) ** rng.random(bins.size))
+    return np.where(bins == 0, 0, np.clip(drawn, low, np.maximum(ends - 1, low))).astype(np.int64)
+
+
+def number_of_children(
+    counted: float, sigma: float, degrees: Integers, rows: int, *, alone: bool
+) -> int:
+    """Tell how many children parents of such degrees have.
+
+    Parameters
+    ----------
+    counted : float
+        Children of which at most ``rows`` of each privacy unit count; noisy.
+    sigma : float
+        By how much that and the sum of the degrees may be off.
+    degrees : array of int64
+        Drawn from the whole histogram.
+    rows : int
+        ``d_max`` of the children.
+    alone : bool
+        Whether every unit is one parent: then what was not counted is what parents have beyond
+        ``rows``.  Else all degrees are summed, and believed where that is clearly more.
+    """
+    if alone:
+        return max(0, round(counted)) + int(np.maximum(degrees - rows, 0).sum())
+    total = int(degrees.sum())
+    if total > counted * 1.1 and total - counted > 4 * sigma:
+        return total
+    return max(0, round(counted))
+
+
+def noise_of_children(histogram: Floats, starts: tuple[int, ...], sigma: float) -> float:
+    """Return by how much a noisy histogram may misstate how many children there are."""
+    kept = settled(histogram, sigma, starts)
+    end = int(np.flatnonzero(kept)[-1]) + 1 if kept.any() else 0
+    return sigma * float(np.linalg.norm(np.array(starts[:end], dtype=np.float64)))

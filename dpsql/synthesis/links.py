@@ -130,7 +130,7 @@ class Learner:
     def refit(self, state: LinkState) -> None:
         """Fit the links to stored answers; reads and pays nothing."""
         if state.answers:
-            self.backend.fit([self._scaled(answer) for answer in state.answers])
+            self.backend.fit(scaled(state.answers, self.scale))
 
     def _plan(self) -> tuple[int, int, Pick]:
         """Return rounds, picks a round and their price: the same when resumed."""
@@ -170,12 +170,6 @@ class Learner:
         used = state.used + len(chosen) * pick.rho
         return LinkState((*state.answers, *chosen), used, state.rounds + 1), left
 
-    def _scaled(self, answer: Answer) -> Answer:
-        if self.scale == 1.0:
-            return answer
-        square = Fraction(self.scale) ** 2
-        return replace(answer, table=answer.table * self.scale, variance=answer.variance * square)
-
     def _check(self) -> None:
         if self.rho <= 0:
             raise InvalidParameter(f"the budget {self.rho} is not positive")
@@ -199,6 +193,12 @@ class Learner:
                 detail=f"At most {MAX_CELLS} are kept in memory.",
                 hint="Ask for marginals of fewer attributes, or declare coarser domains.",
             )
+
+
+def scaled(answers: Sequence[Answer], scale: float) -> list[Answer]:
+    """Multiply answers, for so many synthetic links for a real one."""
+    square = Fraction(scale) ** 2
+    return [replace(a, table=a.table * scale, variance=a.variance * square) for a in answers]
 
 
 def finish(backend: Backend, seed: int) -> Sampled:

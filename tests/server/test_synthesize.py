@@ -80,9 +80,10 @@ def test_a_copy_has_the_rows_the_links_and_what_they_have_in_common(shop: Any) -
     assert found.get(("club", "cash"), 0) + found.get(("single", "card"), 0) < 800, found
     none = shop.sql("select count(*) from syn.visit where v_paid is null")[0][0]
     assert abs(none - 2000) < 500
-    assert shop.sql("select max(n) from (select count(*) n from syn.visit group by v_guest) d") == [
-        (4,)
-    ]
+    counts = "select count(*) n from syn.visit group by v_guest"
+    # noise of a standard deviation of 2 in a bin: none has more than 4, and few seem to
+    assert shop.sql(f"select count(*) from ({counts}) d where n > 4")[0][0] < 80
+    assert shop.sql(f"select max(n) from ({counts}) d")[0][0] < 64
 
 
 def test_what_was_measured_is_found_again_and_not_paid_again(shop: Any) -> None:

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.errors import InvalidParameter
-from dpsql.synthesis.degree_law import draw_degrees, edges
+from dpsql.synthesis.degree_law import (
+    LARGEST,
+    LAYOUTS,
+    draw_degrees,
+    edges,
+    fitting_edges,
+    number_of_children,
+    settled,
+)
 from dpsql.synthesis.degrees import assign, follow
 
 
@@ -99,3 +107,54 @@ def test_rows_that_should_have_more_get_more():
     expected = np.repeat([1.0, 3.0], 5000)
     found = assign(rng.integers(0, 9, 10_000), expected, rng)
     assert found[5000:].mean() > 1.5 * found[:5000].mean()
+
+
+def noisy(law, parents, sigma, seed):
+    """Bins, a noisy histogram of degrees drawn by a law, and the degrees."""
+    rng = np.random.default_rng(seed)
+    true = law(rng, parents)
+    starts = fitting_edges(LARGEST, parents, sigma)
+    counts = np.bincount(np.searchsorted(starts, true, side="right") - 1, minlength=len(starts))
+    return starts, counts + rng.normal(0, sigma, len(starts)), true
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_in_empty_bins_makes_no_huge_degrees(seed):
+    starts, histogram, true = noisy(lambda r, n: r.binomial(60, 0.25, n) + 1, 10_000, 20.0, seed)
+    found = draw_degrees(histogram, starts, LARGEST, 10_000, np.random.default_rng(seed), 20.0)
+    assert found.max() <= 128
+    assert abs(int(found.sum()) - int(true.sum())) < 0.05 * true.sum()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_alone_is_no_parent(seed):
+    starts = fitting_edges(LARGEST, 1000, 10.0)
+    histogram = np.random.default_rng(seed).normal(0, 10, len(starts))
+    assert not settled(histogram, 10.0, starts).any()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_most_children_of_heavy_parents_are_kept(seed):
+    def pareto(rng, parents):
+        return np.minimum(np.floor(rng.random(parents) ** (-1 / 1.3)), 5000).astype(np.int64)
+
+    starts, histogram, true = noisy(pareto, 20_000, 15.0, seed)
+    found = draw_degrees(histogram, starts, LARGEST, 20_000, np.random.default_rng(seed), 15.0)
+    cut = np.minimum(true, 20).sum()
+    assert found.sum() > (cut + true.sum()) / 2 - 0.1 * true.sum()
+    assert found.sum() < 1.6 * true.sum()
+
+
+def test_few_parents_have_coarse_bins():
+    assert len(fitting_edges(LARGEST, 100_000, 10.0)) > 60
+    assert fitting_edges(LARGEST, 100, 10.0) == edges(LARGEST, LAYOUTS[-1])
+    assert fitting_edges(1, 100, 10.0) == (1,)
+
+
+def test_rows_beyond_the_bound_are_added_where_units_are_parents():
+    degrees = np.array([1, 2, 30])
+    assert number_of_children(13.2, 1.0, degrees, 10, alone=True) == 13 + 20
+    assert number_of_children(13.2, 1.0, degrees, 10, alone=False) == 33
+    assert number_of_children(32.8, 1.0, degrees, 10, alone=False) == 33
+    assert number_of_children(20.0, 9.0, degrees, 10, alone=False) == 20
+    assert number_of_children(-5.0, 9.0, degrees[:0], 10, alone=True) == 0
