@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help packages venv up down dsn demo test check hunt lint format unit stat server-test \
+.PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
 	bench core-suite cron-suite build clean
 
 help: ## Show the targets
@@ -30,6 +30,9 @@ packages: ## Install the Debian packages that are missing
 
 venv: packages
 	@scripts/bootstrap.sh venv demo test lint
+
+extras: venv ## Install what only some servers have: mbi, for postprocess => 'pgm' and aim_pgm
+	@scripts/bootstrap.sh venv demo test lint pgm
 
 build: venv ## Build extension and hook into the private PostgreSQL tree
 	@$(DPSQL) build
@@ -46,7 +49,7 @@ dsn: ## Print a connection string; make -s dsn [DB=tpch] [USER=alice]
 demo: venv ## From nothing to an analyst's session; make demo [SF=1] (TPC-H scale factor)
 	@$(DPSQL) demo $(if $(SF),--sf $(SF))
 
-test: venv lint ## Lint and every test
+test: extras lint ## Lint and every test
 	$(PYTEST) --server-floor $(SERVER_FLOOR) tests
 
 lint: venv ## ruff, mypy, import-linter
@@ -59,16 +62,16 @@ format: venv ## Let ruff format the sources
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-unit: venv ## Tests without a server
+unit: extras ## Tests without a server
 	$(PYTEST) -m 'not server and not stat' tests
 
-stat: venv ## Statistical tests
+stat: extras ## Statistical tests
 	$(PYTEST) -m stat tests
 
-server-test: venv ## Tests on a throw-away server
+server-test: extras ## Tests on a throw-away server
 	$(PYTEST) -m 'server' --server-floor $(SERVER_FLOOR) tests
 
-hunt: venv ## Property tests with other, more examples than make test, which repeats its own
+hunt: extras ## Property tests with other, more examples than make test, which repeats its own
 	$(PYTEST) --hypothesis-profile hunt --hypothesis-seed random -m 'not server and not stat' tests
 
 check: test stat hunt ## Everything but benchmarks and PostgreSQL's own suite
@@ -76,7 +79,7 @@ check: test stat hunt ## Everything but benchmarks and PostgreSQL's own suite
 bench: ## make bench NAME=joins runs bench/joins.py on the private cluster
 	@test -f 'bench/$(NAME).py' || { echo 'make bench NAME=one of: $(notdir $(basename $(shell grep -l __main__ bench/*.py)))'; exit 2; }
 	@$(MAKE) --no-print-directory up
-	@scripts/bootstrap.sh venv demo test lint bench
+	@scripts/bootstrap.sh venv demo test lint bench pgm
 	@$(PYTHON) -m bench.$(NAME) $(BENCH_ARGUMENTS)
 
 core-suite: build ## PostgreSQL's own regression suite with the library loaded (slow)

@@ -1,7 +1,8 @@
 """AIM+PGM as a mechanism of releases: rounds as of AIM+GReM, tables of a graphical model.
 
 McKenna, Mullins, Sheldon and Miklau 2022, with residuals measured as in papers/aim-grem.txt (CRP),
-of which a graphical model is fitted (`dpsql.workload.pgm`) in every round.
+of which a graphical model is fitted (`dpsql.workload.pgm`).  It takes minutes where AIM+GReM takes
+seconds.
 """
 
 from __future__ import annotations

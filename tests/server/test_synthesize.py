@@ -5,10 +5,13 @@ Noise is drawn for real: counts are compared within bounds that are met but for 
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import psycopg
 import pytest
+
+from tests.server.test_releases_pgm import HIDE
 
 SHOP = """
 create table public.land (n_id int primary key, n_name text not null);
@@ -118,6 +121,7 @@ def test_tables_are_measured_by_other_mechanisms(shop: Any, method: str) -> None
     assert abs(clubs - 1000) < 200
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="mbi needs Python 3.11")
 @pytest.mark.parametrize("method", ["mst", "aim_pgm"])
 def test_tables_are_sampled_from_graphical_models(shop: Any, method: str) -> None:
     alice = shop.connect(user="alice")
@@ -136,6 +140,22 @@ def test_tables_are_sampled_from_graphical_models(shop: Any, method: str) -> Non
     assert shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v") == first
     sizes = shop.sql("select value from dp.synthesis_report('syn') where part = 'size'")
     assert len(sizes) == 2
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="mbi needs Python 3.11")
+@pytest.mark.parametrize("method", ["mst", "aim_pgm"])
+def test_without_mbi_nothing_is_charged_and_it_is_said_what_to_install(
+    shop: Any, method: str
+) -> None:
+    with shop.connect() as session:
+        session.execute("create extension if not exists plpython3u")
+        session.execute(HIDE)
+        session.execute("set session authorization alice")
+        with pytest.raises(psycopg.Error) as raised:
+            call(session, f", method => '{method}'")
+    assert "make extras" in str(raised.value.diag.message_hint)
+    assert spent(shop) == 0
+    assert shop.sql("select count(*) from dp.synthesis") == [(0,)]
 
 
 @pytest.mark.parametrize(
