@@ -41,11 +41,6 @@ class JunctionTree:
     cliques: tuple[int, ...]
     edges: tuple[tuple[int, int], ...]
 
-    @property
-    def several(self) -> int:
-        """The attributes with several levels."""
-        return _several_levels(self.sizes)
-
     def clique_of(self, mask: int) -> int | None:
         """Return the smallest clique that contains a set of attributes."""
         found = (c for c in self.cliques if mask & ~c == 0)

@@ -14,6 +14,7 @@ import numpy as np
 from dpsql.workload.aim import Schedule
 from dpsql.workload.grem import Residuals
 from dpsql.workload.matrix import Floats
+from dpsql.workload.mbi_loaded import require_mbi
 from dpsql.workload.mechanism import Answers, Budget, over_all
 from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.model_estimates import ModelEstimates
@@ -38,7 +39,7 @@ class AimPgmMechanism(AimMechanism):
     Raises
     ------
     InvalidParameter
-        As `AimMechanism`.
+        As `AimMechanism`, and where mbi is not installed.
     """
 
     name = "aim_pgm"
@@ -47,6 +48,7 @@ class AimPgmMechanism(AimMechanism):
         self, workload: Workload, budget: Budget, tick: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__(workload, budget)
+        require_mbi()
         self._tick = tick
 
     def schedule(self) -> Schedule:

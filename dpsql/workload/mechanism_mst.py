@@ -12,6 +12,8 @@ import numpy as np
 
 from dpsql.workload.grem import Residuals
 from dpsql.workload.marginals import Floats, attributes_of
+from dpsql.workload.mbi_loaded import require_mbi
+from dpsql.workload.mechanism import Budget
 from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.mst import Prices, levels_kept, merge, mst
 from dpsql.workload.pgm import fit_model
@@ -19,6 +21,7 @@ from dpsql.workload.pgm_rows import sample_model
 from dpsql.workload.postprocess import project_simplex
 from dpsql.workload.residual_bases import Integers, subtraction
 from dpsql.workload.supply import Choice, Gaussian, Marginals, Progress
+from dpsql.workload.workload import Workload
 
 
 class MstMechanism(AimMechanism):
@@ -32,10 +35,14 @@ class MstMechanism(AimMechanism):
     Raises
     ------
     InvalidParameter
-        As `AimMechanism`.
+        As `AimMechanism`, and where mbi is not installed.
     """
 
     name = "mst"
+
+    def __init__(self, workload: Workload, budget: Budget) -> None:
+        super().__init__(workload, budget)
+        require_mbi()
 
     def run(
         self, data: Marginals, gaussian: Gaussian, choose: Choice, progress: Progress | None = None

@@ -1,4 +1,4 @@
-"""Private-PGM: the graphical model nearest to noisy residuals.
+"""Private-PGM: the graphical model nearest to noisy residuals, fitted by the library mbi.
 
 Of all distributions over the domain that fit what was measured best, the one of largest entropy is
 a graphical model over the measured attribute sets (McKenna, Sheldon and Miklau 2019), kept as
@@ -12,9 +12,9 @@ of a residual is white after ``K``, which takes the mean off along each axis, an
 different sets are independent.  Marginals with independent noise enter by their residuals.  The
 number of rows is the total that was measured.
 
-Messages are passed in numpy (`dpsql.workload.belief`): the authors' library mbi compiles each
-model, of which AIM has another one in every round.  A fit is a function of residuals and precisions
-alone, post-processing of public values: it costs no budget (PRIVACY.md section 2 (b)).
+mbi passes messages and descends (InteriorGradient); here are the start, the end and the tables.
+A fit is a function of residuals and precisions alone, post-processing of public values: it costs
+no budget (PRIVACY.md section 2 (b)).
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, partial, reduce
+from typing import Any
 
 import numpy as np
 
 from dpsql.errors import InvalidParameter, ReleaseFailed
 from dpsql.workload.axis import recon
-from dpsql.workload.belief import Belief, outside
 from dpsql.workload.grem import Residuals
 from dpsql.workload.junction_tree import JunctionTree, junction_tree, model_cells
 from dpsql.workload.marginals import Floats, attributes_of, cells, shape
+from dpsql.workload.mbi_loaded import load
 from dpsql.workload.postprocess import project_simplex
 from dpsql.workload.residual_bases import Subtraction
 
@@ -40,8 +41,6 @@ MOST_CELLS = 1 << 21
 #: Part of the rows that the start spreads evenly: no cell may begin with nothing.
 _EVEN = 1e-6
 _FEWEST = 400
-#: Steps between looks at a cancel, and at how much was gained.
-_LOOK, _STEPS = 10, 50
 
 
 @dataclass(frozen=True)
@@ -122,12 +121,12 @@ def fit_model(
         With subtraction bases; the total must be among them.
     settings : Settings, optional
     tick : callable, optional
-        Called every 10 steps; may raise.
+        Called every 50 steps; may raise.
 
     Raises
     ------
     InvalidParameter
-        If the total was not measured, or a basis is no subtraction.
+        If the total was not measured, a basis is no subtraction, or mbi is not installed.
     ReleaseFailed
         If the fit breaks down numerically.
     """
@@ -182,48 +181,6 @@ def _potentials(tree: JunctionTree, shares: Sequence[Floats]) -> dict[int, Float
     return found
 
 
-@dataclass(frozen=True)
-class Target:
-    """What a marginal of a clique is compared with.
-
-    Attributes
-    ----------
-    clique, mask : int
-        Where the marginal is taken, and of what attributes: a maximal measured set.
-    parts : tuple of (axes, array, float)
-        Of each residual: the axes of the marginal that it sums over, its centred value in shares
-        of the rows, and its precision.
-    """
-
-    clique: int
-    mask: int
-    parts: tuple[tuple[tuple[int, ...], Floats, float], ...]
-
-
-def _targets(
-    residuals: Residuals, measured: Sequence[int], tree: JunctionTree, total: float
-) -> list[Target]:
-    """List what is measured by maximal sets, each within its smallest clique."""
-    largest = [m for m in measured if not any(m != o and m & ~o == 0 for o in measured)]
-    inside: dict[int, list[int]] = {m: [] for m in largest}
-    for b in measured:
-        above = (m for m in largest if b & ~m == 0)
-        inside[min(above, key=lambda m: cells(tree.sizes, m))].append(b)
-    found = []
-    for m, own in inside.items():
-        clique = tree.clique_of(m & tree.several)
-        parts = tuple(
-            (
-                outside(m, b),
-                recon(residuals.values[b], b, b, residuals.bases) / total,
-                residuals.precisions[b],
-            )
-            for b in own
-        )
-        found.append(Target(clique or 0, m, parts))
-    return found
-
-
 def _descend(
     residuals: Residuals,
     measured: Sequence[int],
@@ -232,73 +189,122 @@ def _descend(
     settings: Settings,
     tick: Callable[[], None],
 ) -> dict[int, Floats]:
-    """Fit by the improved interior gradient (Auslender and Teboulle 2006, algorithm 2).
-
-    Of all averages of marginals seen so far one moves along the gradient in the potentials, in
-    steps that the largest second derivative allows: entropy is 1-strongly convex in the L1 norm.
-    """
+    """Fit by mbi; returns the tables of the cliques."""
+    mbi, jax = load()
     total = max(1.0, float(residuals.values[0]))
-    targets = _targets(residuals, measured, tree, total)
-    curvature = math.fsum(
-        precision * math.prod(1 - 1 / tree.sizes[i] for i in attributes_of(b))
+    domain = mbi.Domain(range(len(tree.sizes)), tree.sizes)
+    names = {c: attributes_of(c) for c in tree.cliques}
+
+    def vector(tables: Mapping[int, Floats]) -> Any:
+        factors = {
+            name: mbi.Factor(domain.project(name), jax.numpy.asarray(tables[c]))
+            for c, name in names.items()
+        }
+        return mbi.CliqueVector(domain, tuple(factors), factors)
+
+    targets = {
+        attributes_of(b): (recon(residuals.values[b], b, b, residuals.bases), precision)
         for b, precision in residuals.precisions.items()
         if b in measured
+    }
+    # The largest second derivative between two cells of the domain: entropy is 1-strongly convex
+    # in the L1 norm, so that steps of its inverse are safe.
+    curvature = math.fsum(
+        precision * math.prod(1 - 1 / tree.sizes[i] for i in name)
+        for name, (_, precision) in targets.items()
     )
-    freedom = sum(residuals.values[b].size for b in measured)
-    belief, potentials = Belief(tree), _potentials(tree, shares)
-    average = latest = belief.shares(potentials)
+    loss = mbi.MarginalLossFn(tuple(names.values()), jax.jit(misfit), targets, curvature)
+    network = _network(tree)
+    oracle = partial(mbi.marginal_oracles.message_passing_hugin, jtree=network)
     model_size = sum(cells(tree.sizes, clique) for clique in tree.cliques)
-    weight, before, slow = 1.0, math.inf, 0
-    for step in range(min(settings.steps, max(_FEWEST, settings.work // model_size))):
-        if step % _LOOK == 0:
-            tick()
-        part = weight / curvature
-        share = (math.sqrt(part * part + 4 * part) - part) / 2
-        middle = {c: (1 - share) * average[c] + share * latest[c] for c in tree.cliques}
-        loss, slopes = misfit(middle, targets)
-        chi2 = 2 * loss * total * total
-        if not math.isfinite(chi2):
-            raise ReleaseFailed(
-                "the fit of a graphical model broke down",
-                hint="Release the same with another postprocess: a mechanism that had measured is"
-                " not paid again.",
-            )
-        if chi2 <= settings.stop * freedom:
-            average = middle
-            break
-        if step % _STEPS == 0:
-            slow = slow + 1 if chi2 >= (1 - settings.gain) * before else 0
-            before = chi2
-            if slow == 2:
-                break
-        weight *= 1 - share
-        for target, slope in zip(targets, slopes, strict=True):
-            moved = np.expand_dims(slope * (share / weight), outside(target.clique, target.mask))
-            potentials[target.clique] -= moved
-        latest = belief.shares(potentials)
-        average = {c: (1 - share) * average[c] + share * latest[c] for c in tree.cliques}
-    return {c: table * total for c, table in average.items()}
+    freedom = sum(residuals.values[b].size for b in measured)
+    estimator = _estimator()(marginal_oracle=oracle, least=settings.stop * freedom / 2)
+    begin = vector(_potentials(tree, shares)), vector(_independent(tree, shares, total))
+    try:
+        found = estimator.estimate(
+            domain,
+            loss,
+            total,
+            iters=min(settings.steps, max(_FEWEST, settings.work // model_size)),
+            callback_fn=lambda _: tick(),
+            warm_start=begin,
+            tol=settings.gain,
+        )
+        tables = {c: np.maximum(found.tables[name].values, 0.0) for c, name in names.items()}
+    finally:
+        jax.clear_caches()  # every model is another program
+    if not all(np.isfinite(table).all() for table in tables.values()):
+        raise ReleaseFailed(
+            "the fit of a graphical model broke down",
+            hint="Release the same with another postprocess: a mechanism that had measured is not"
+            " paid again.",
+        )
+    return tables
 
 
-def misfit(tables: Mapping[int, Floats], targets: Sequence[Target]) -> tuple[float, list[Floats]]:
-    """Return half of ``chi^2`` in shares, and its slopes by the marginals of the targets."""
-    total, slopes = 0.0, []
-    for target in targets:
-        table = tables[target.clique].sum(axis=outside(target.clique, target.mask))
-        slope = np.zeros_like(table)
-        for axes, wanted, precision in target.parts:
-            gap = centred(table.sum(axis=axes)) - wanted
-            total += precision * float(np.vdot(gap, gap)) / 2
-            slope += np.expand_dims(precision * gap, axes)
-        slopes.append(slope)
-    return total, slopes
+def misfit(marginals: Any, targets: Mapping[tuple[int, ...], tuple[Any, Any]]) -> Any:
+    """Return half of ``chi^2``; ``targets`` holds centred residuals and their precisions."""
+    total = 0.0
+    for name, (target, precision) in targets.items():
+        gap = centred(marginals.project(name).values) - target
+        total = total + precision * (gap * gap).sum() / 2
+    return total
 
 
-def centred(table: Floats) -> Floats:
+def centred(table: Any) -> Any:
     """Take the mean off along every axis: ``K`` of the residual over all of them."""
     for axis in range(table.ndim):
         table = table - table.mean(axis=axis, keepdims=True)
     return table
+
+
+def _network(tree: JunctionTree) -> Any:
+    """Write a tree as mbi reads it."""
+    import networkx
+
+    graph = networkx.Graph()
+    graph.add_nodes_from(map(attributes_of, tree.cliques))
+    graph.add_edges_from((attributes_of(a), attributes_of(b)) for a, b in tree.edges if a & b)
+    return graph
+
+
+@cache
+def _estimator() -> Any:
+    """Return mbi's InteriorGradient with a start and an end of our own.
+
+    mbi's start costs two programs more to compile, and its end fits potentials again, which nobody
+    here reads: descent averages marginals, and averages of marginals are marginals.
+    """
+    mbi, jax = load()
+    numbers = jax.numpy
+    original: Any = mbi.estimation.InteriorGradient
+
+    @dataclass(frozen=True)
+    class Descent(original):  # type: ignore[misc]
+        """Starts at given potentials and their marginals; returns marginals."""
+
+        least: float = 0.0
+
+        def _init(
+            self,
+            domain: Any,  # noqa: ARG002
+            loss_fn: Any,
+            known_total: float,  # noqa: ARG002
+            *,
+            warm_start: Any,
+            constraints: Any = (),  # noqa: ARG002
+        ) -> Any:
+            potentials, x = warm_start
+            loss, rate = numbers.asarray(math.inf), 1.0 / loss_fn.lipschitz
+            return mbi.estimation.InteriorGradientState(x, potentials, 1.0, x, x, loss, rate)
+
+        def _loss_value(self, state: Any, *_: Any) -> Any:
+            return max(float(state.loss), self.least)
+
+        def _finalize(self, state: Any, *_: Any, **__: Any) -> Any:
+            return state.x
+
+    return Descent
 
 
 def _megabytes(found: int) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from dpsql.errors import InvalidParameter
 from dpsql.workload.matrix import Floats
+from dpsql.workload.mbi_loaded import require_mbi
 from dpsql.workload.mechanism import Mechanism, mask_of_product, over_all
 from dpsql.workload.mechanism_residuals import require_few_residuals
 from dpsql.workload.mixture import MAX_LEVELS, fit_mixture
@@ -46,7 +47,7 @@ def require_postprocessing(mechanism: Mechanism, way: str) -> None:
     ------
     InvalidParameter
         When the domain is too large for its data vector and the mechanism's estimates are not
-        residuals of marginals; when a graphical model would be too large.
+        residuals of marginals; when a graphical model would be too large, or mbi is missing.
     """
     domain = mechanism.workload.domain
     if _by_model(mechanism, way):
@@ -143,6 +144,7 @@ def _require_model(mechanism: Mechanism) -> None:
             hint="Use mechanism => 'residual_planner', 'pairs' or 'aim', for grouping sets without"
             " prefixes and ranges.",
         )
+    require_mbi()
     if mechanism.name == "aim_pgm":
         return  # its rounds see to that
     sizes = mechanism.workload.domain.sizes

@@ -2,12 +2,14 @@
 
 import math
 import random
+import sys
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from dpsql.errors import InvalidParameter
+from dpsql.workload import mechanism_aim_pgm
 from dpsql.workload.aim import Schedule
 from dpsql.workload.candidates import make
 from dpsql.workload.domain import Domain
@@ -22,6 +24,8 @@ from dpsql.workload.postprocessed import postprocessed, require_postprocessing
 from dpsql.workload.selection import STEPS, Selector, candidate_weights
 from dpsql.workload.workload import Product, Workload
 from tests.unit.workload.test_aim import BASES, SIZES, WORKLOAD, Supply, count, rows
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="mbi needs Python 3.11")
 
 RHO = Fraction(1, 2)
 FEW = Schedule(rounds=4)
@@ -208,3 +212,12 @@ def test_what_cannot_become_a_model_is_refused():
         require_postprocessing(make("residual_planner", large, Budget(2, RHO)), "pgm")
     with pytest.raises(InvalidParameter, match="aim_pgm needs Gaussian noise"):
         make("aim_pgm", several, Budget(1, RHO))
+
+
+def test_without_mbi_nothing_is_chosen(monkeypatch):
+    def missing():
+        raise InvalidParameter("no mbi")
+
+    monkeypatch.setattr(mechanism_aim_pgm, "require_mbi", missing)
+    with pytest.raises(InvalidParameter, match="no mbi"):
+        make("aim_pgm", workload([0b0011]), Budget(2, RHO))

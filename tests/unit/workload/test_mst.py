@@ -1,6 +1,7 @@
 """MST: its price, its sensitivity, what it chooses, and the rows of its model."""
 
 import random
+import sys
 from fractions import Fraction
 from itertools import combinations
 
@@ -10,7 +11,7 @@ import pytest
 from dpsql.errors import InvalidParameter
 from dpsql.synthesis import table_rows as tables
 from dpsql.synthesis.table_rows import noisy_total, table_mechanism, table_rows
-from dpsql.workload import mst
+from dpsql.workload import mechanism_mst, mst
 from dpsql.workload.junction_tree import junction_tree
 from dpsql.workload.mst import Prices, levels_kept, merge
 from dpsql.workload.mst import mst as run
@@ -21,6 +22,7 @@ from tests.unit.workload.test_aim import SIZES, Supply, count, rows
 
 RHO = Fraction(1, 2)
 PAIRS = [1 << i | 1 << j for i, j in combinations(range(4), 2)]
+needs_mbi = pytest.mark.skipif(sys.version_info < (3, 11), reason="mbi needs Python 3.11")
 
 
 def found(supply, rho=RHO, sizes=SIZES, **options):
@@ -157,6 +159,16 @@ def test_bad_requests_are_refused_before_anything_is_read(monkeypatch):
         table_mechanism(SIZES, "mst", RHO, 1)
 
 
+def test_without_mbi_nothing_is_chosen(monkeypatch):
+    def missing():
+        raise InvalidParameter("no mbi")
+
+    monkeypatch.setattr(mechanism_mst, "require_mbi", missing)
+    with pytest.raises(InvalidParameter, match="no mbi"):
+        table_mechanism(SIZES, "mst", RHO, 1)
+
+
+@needs_mbi
 @pytest.mark.parametrize("method", ["mst", "aim_pgm"])
 def test_rows_of_a_model_have_the_pairs_that_were_measured(method):
     data, ticks = rows(3000), []
@@ -202,6 +214,7 @@ def test_rows_of_a_model_by_its_cliques():
     assert (sample_model(nothing, 50, 1) < np.array(sizes)).all()
 
 
+@needs_mbi
 def test_an_empty_table_and_attributes_of_one_level():
     sizes = (1, 3, 4)
     for data in (np.zeros(sizes, np.int64), np.full(sizes, 50, np.int64)):
