@@ -2,11 +2,11 @@
 
 ``python -m bench.synthesis [--data berka,movielens,stats,airbnb,adult,tpch] [--folder DIR]
 [--epsilon 1] [--delta 1e-6] [--scale 0.1] [--d-max '{"orders": 20}'] [--bins 8]
-[--method pairs]``, on the cluster that ``make up`` started.  Each database is loaded when it is
-missing and copied once by ``CALL dp.synthesize``.  ``tvd_*`` are means, over all marginals of
-declared attributes and bins, of half the L1 distance between the shares of the cells; *cross*
-joins a table to what its foreign keys
-refer to; ``independent_*`` are those of the same synthetic rows with the links of each key permuted
+[--method pairs] [--noise-free]``, on the cluster that ``make up`` started.  Each database is
+loaded when it is missing and copied once by ``CALL dp.synthesize``.  ``tvd_*`` are means, over all
+marginals of declared attributes and bins, of half the L1 distance between the shares of the cells;
+*cross* joins a table to what its foreign keys refer to;
+``independent_*`` are those of the same synthetic rows with the links of each key permuted
 at random, so that degrees stay as they are.  ``reached`` counts the cross pairs whose distance is
 at most half of the independent one, where that is above 0.1.  ``degrees`` is the distance of
 the shares of parents that have 0, 1, ... children.  ``peak_mb`` is the backend's ``VmHWM``, shared
@@ -31,6 +31,7 @@ from psycopg import sql
 
 from bench.data import superuser
 from bench.synthesis_data import ALL, Data, prepare
+from bench.synthesis_exact import copied
 from dpsql.engine.synthesis_bins import edges
 
 Connection = psycopg.Connection[Any]
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--bins", type=int)
     parser.add_argument("--method", default="pairs")
     parser.add_argument("--pairs", action="store_true", help="print the distance of every pair")
+    parser.add_argument("--noise-free", action="store_true", help="copy without noise")
     arguments = parser.parse_args()
     rows = []
     for name in arguments.data.split(","):
@@ -60,11 +62,16 @@ def main() -> None:
         if arguments.bins:
             data = replace(data, bins=arguments.bins)
         where = prepare(superuser(), name, data, arguments.folder, arguments.scale)
-        row = synthesized(
-            where, data, arguments.epsilon, arguments.delta or data.delta, arguments.method
-        )
+        if arguments.noise_free:
+            seconds = copied(where, data, COPY, arguments.method)
+            row = {"d_max": data.d_max, "bins": data.bins, "method": arguments.method}
+            row |= {"noise": "none", "seconds": round(seconds, 1)}
+        else:
+            row = synthesized(
+                where, data, arguments.epsilon, arguments.delta or data.delta, arguments.method
+            )
         label = f"tpch sf {arguments.scale:g}" if name == "tpch" else name
-        row = {"data": label, "epsilon": arguments.epsilon} | row
+        row = {"data": label} | ({} if "noise" in row else {"epsilon": arguments.epsilon}) | row
         with psycopg.connect(where, autocommit=True) as connection:
             row |= compared(connection, data, pairs=arguments.pairs)
         print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)

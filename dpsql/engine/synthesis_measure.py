@@ -219,7 +219,7 @@ class Measuring:
         Attributes are learnt of at most ``d_max`` rows of each unit; how many rows there are
         follows from the whole histogram, of parents that units have with all their children.
         """
-        from dpsql.synthesis.degree_law import noise_of_children, number_of_children
+        from dpsql.synthesis.degree_law import noise_of_children, number_of_children, reaches
 
         table = self.task.measured.tables[part.place]
         counted = counted_rows(table, self.services.database.tick)
@@ -233,12 +233,14 @@ class Measuring:
             sigma = float(_variance(part.counted.rows, self._rho(part))) ** 0.5
             sigma += noise_of_children(link.histogram, link.starts, link.sigma)
             drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
-            number = number_of_children(
-                counted, sigma, drawn, part.counted.cut, alone=degrees.bound == 1
-            )
-            most = max(most or 0, number)
-            if degrees.bound == 1:
+            alone = degrees.bound == 1
+            if alone:
                 self.degrees[part.place] = drawn
+            rows = part.counted.cut
+            if alone and not reaches(link.histogram, link.starts, link.sigma, rows):
+                continue
+            number = number_of_children(counted, sigma, drawn, rows, alone=alone)
+            most = max(most or 0, number)
         return most if most is not None and most > round(counted) else None
 
     def _reference(self, link: MeasuredLink) -> Reference:

@@ -97,13 +97,7 @@ def settled(histogram: Floats, sigma: float, starts: tuple[int, ...] | None = No
     """
     kept = np.asarray(histogram, dtype=np.float64).copy()
     found: Floats = np.zeros_like(kept)
-    last = kept.size - 1
-    if sigma > 0:
-        last = -1
-        for start in range(kept.size):
-            some = kept[start : start + _TOGETHER]
-            if some.sum() > _FAR * sigma * math.sqrt(some.size):
-                last = start + int(np.flatnonzero(some > some.max() / _TOGETHER)[-1])
+    last = _last(kept, sigma)
     if last < 0:
         return found
     total = max(float(kept[: last + 1].sum()), 0.0)
@@ -111,6 +105,24 @@ def settled(histogram: Floats, sigma: float, starts: tuple[int, ...] | None = No
     if sigma > 0:
         _extend(found, kept, last, sigma, starts or tuple(1 << i for i in range(kept.size)))
     return found
+
+
+def _last(histogram: Floats, sigma: float) -> int:
+    """Return the last bin that stands out of the noise, -1 if none does."""
+    if sigma <= 0:
+        return histogram.size - 1
+    last = -1
+    for start in range(histogram.size):
+        some = histogram[start : start + _TOGETHER]
+        if some.sum() > _FAR * sigma * math.sqrt(some.size):
+            last = start + int(np.flatnonzero(some > some.max() / _TOGETHER)[-1])
+    return last
+
+
+def reaches(histogram: Floats, starts: tuple[int, ...], sigma: float, rows: int) -> bool:
+    """Tell whether parents with more children than ``rows`` stand out of the noise."""
+    last = _last(np.asarray(histogram, dtype=np.float64), sigma)
+    return last >= 0 and starts[last] > rows
 
 
 def _extend(

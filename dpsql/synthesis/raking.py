@@ -18,6 +18,8 @@ from dpsql.workload.postprocess import project_simplex
 from dpsql.workload.residual_bases import Integers
 
 _ROUNDS = 100
+#: As how many times its expected size noise is taken out: of noise alone hardly anything is left.
+_DOUBT = 1.25
 #: By how much less a table varies once noise is taken out: fits go on until they are as near.
 _CERTAIN = 25
 #: The share of a marginal that is spread as if the ends had nothing in common: no cell is empty.
@@ -92,5 +94,5 @@ def _quiet(table: Floats, variance: float) -> Floats:
     apart = table - plain
     square = float((apart**2).sum())
     free = (table.shape[0] - 1) * (table.shape[1] - 1)
-    kept = max(0.0, 1.0 - variance * free / square) if square > 0 else 0.0
+    kept = max(0.0, 1.0 - _DOUBT * variance * free / square) if square > 0 else 0.0
     return project_simplex(plain + kept * apart, total).reshape(table.shape)

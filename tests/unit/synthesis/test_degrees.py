@@ -15,6 +15,7 @@ from dpsql.synthesis.degree_law import (
     edges,
     fitting_edges,
     number_of_children,
+    reaches,
     settled,
 )
 from dpsql.synthesis.degrees import assign, follow
@@ -158,3 +159,13 @@ def test_rows_beyond_the_bound_are_added_where_units_are_parents():
     assert number_of_children(32.8, 1.0, degrees, 10, alone=False) == 33
     assert number_of_children(20.0, 9.0, degrees, 10, alone=False) == 20
     assert number_of_children(-5.0, 9.0, degrees[:0], 10, alone=True) == 0
+
+
+def test_only_parents_that_stand_out_beyond_the_bound_add_rows():
+    starts = edges(LARGEST)
+    histogram = np.zeros(len(starts))
+    histogram[[0, 30]] = 1000.0
+    assert reaches(histogram, starts, 10.0, starts[30] - 1)
+    assert not reaches(histogram, starts, 10.0, starts[30])
+    assert not reaches(histogram, starts, 500.0, 4)
+    assert not reaches(np.zeros(len(starts)), starts, 1.0, 0)
