@@ -305,3 +305,10 @@ def test_a_key_that_references_computed_columns_is_refused_before_it_is_paid(dat
     assert "without => array['door_d_room_fkey']" in str(raised.value.diag.message_hint)
     assert database.sql("select count(*) from dp.synthesis") == [(0,)]
     assert database.sql("select sum(epsilon_spent) from dp.budgets where role = 'alice'") == [(0,)]
+
+
+def test_a_check_that_a_made_up_constant_breaks_is_refused_before_it_is_paid(database: Any) -> None:
+    odd = one("create table t (id int primary key, a jsonb not null, check (a ? 'b'))")
+    with pytest.raises(psycopg.Error, match='can satisfy the constraint "t_a_check"'):
+        synthesized(database, odd)
+    assert database.sql("select count(*) from dp.synthesis") == [(0,)]
