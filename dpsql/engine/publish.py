@@ -217,7 +217,7 @@ def _written(name: str, outcome: Outcome, role: Role, services: Services) -> str
         "mechanism": outcome.terms.mechanism,
         "postprocess": outcome.terms.postprocess,
         "weights": outcome.terms.weights,
-        "rows": admitted.rows if cuts_off(admitted.question) else None,
+        "rows": admitted.rows if cuts_off(admitted.question.counted) else None,
     }
     database.execute(
         _STORE,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dpsql.engine.services import Services
+    from dpsql.model import JoinQuery
     from dpsql.query.asked import WorkloadQuestion
     from dpsql.relation import UnitPath
     from dpsql.workload.matrix import Floats
@@ -97,9 +98,8 @@ def admit(
     return Admitted(str(analysis["sql"]), released, relations, fingerprint, told, rows)
 
 
-def cuts_off(question: WorkloadQuestion) -> bool:
-    """Tell whether a privacy unit can have more results than count."""
-    query = question.counted
+def cuts_off(query: JoinQuery) -> bool:
+    """Tell whether a privacy unit can have more results than one, of which some count."""
     return query.unit is not None and not query.determined_by(frozenset({query.unit}))
 
 
@@ -121,7 +121,7 @@ def _require_own_collation(question: WorkloadQuestion) -> None:
 
 def _rows_of_a_unit(question: WorkloadQuestion, settings: Settings) -> int:
     """Bound what one neighbour more or less changes: rows, or results of a privacy unit."""
-    if not cuts_off(question):
+    if not cuts_off(question.counted):
         return 1
     chosen = int(settings.max_rows_contributed)
     if not chosen:

@@ -23,7 +23,7 @@ from dpsql.errors import DpsqlError, NotAnswerable
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.assembled import Base
 from dpsql.synthesis.attributes import values_of
-from dpsql.synthesis.keys import NoKey, made_up
+from dpsql.synthesis.keys import NoKey, constant, made_up
 from dpsql.synthesis.schema import Plan, Planned, Use
 from dpsql.synthesis.values import MISSING, Kind, Numbers
 
@@ -203,6 +203,9 @@ class _Table:
         use, base = self.planned.use(column), self.bases[column]
         if use is Use.MISSING:
             return Kind("integer"), np.array([MISSING], dtype=np.int64)
+        if use is Use.CONSTANT:
+            kind = Kind("constant", text=constant(base.name) or "", type_name=base.type_name)
+            return kind, np.zeros(1, dtype=np.int64)
         if use is Use.KEY:
             try:
                 kind = made_up(base.name, base.modifier, self.table.name, _KEYS, 0)

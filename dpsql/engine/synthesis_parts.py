@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.prepare import prepare
-from dpsql.engine.release import Admitted, admit
+from dpsql.engine.release import Admitted, admit, cuts_off
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Settings
 from dpsql.engine.synthesis_ask import (
@@ -294,7 +294,7 @@ class Parts:
         try:
             counted = self._counted(statement.by(columns), place)
             query, levels, keys = counted.query, counted.levels, 0
-            if cuts_off_query(self.table(reference.parent).counted.query):
+            if cuts_off(self.table(reference.parent).counted.query):
                 prepared = prepare(
                     statement.by(columns, parent=k).text,
                     None,
@@ -385,7 +385,7 @@ class Parts:
         if len(self._ways(place)) > 1:
             return self._bound(place)
         part = self.table(place)
-        return part.counted.cut if cuts_off_query(part.counted.query) else 1
+        return part.counted.cut if cuts_off(part.counted.query) else 1
 
     def _alone(self, place: int) -> bool:
         """Tell whether rows of a table belong to one unit each: there is one way to it."""
@@ -426,7 +426,7 @@ class Parts:
             prepared = prepare(ask.text, None, services, ways=declared)
             query = _count_of(prepared.question)
             rows = 1
-            if cuts_off_query(query):
+            if cuts_off(query):
                 rows = bound or self._bound(place)
             relations, fingerprint = prepared.relations, prepared.fingerprint
             roots = prepared.question.roots
@@ -488,11 +488,6 @@ class Parts:
 
     def _random(self, place: int, k: int, what: str, error: NotAnswerable) -> None:
         self.notes.append(f"{what} by {self._name(place, k)} is not learnt: {error.message}")
-
-
-def cuts_off_query(query: JoinQuery) -> bool:
-    """Tell whether a privacy unit can have more results than one."""
-    return query.unit is not None and not query.determined_by(frozenset({query.unit}))
 
 
 def _axes(ask: Ask, admitted: Admitted) -> tuple[Axis, ...]:

@@ -113,3 +113,12 @@ def asker(ask_as: Callable[[str], Any]) -> Any:
 def admin(trials: Any) -> Any:
     """The administrator's session on the trials."""
     return trials.connect()
+
+
+@pytest.fixture
+def chained(database: Any) -> Any:
+    """Five linked tables; owner1 may copy them."""
+    from tests.server.chained import CHAIN
+
+    database.sql(CHAIN.format(database=database.name))
+    return database

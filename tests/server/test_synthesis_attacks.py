@@ -81,8 +81,8 @@ CAST_BODIES = {
 }
 
 
-@pytest.mark.parametrize("way", CAST_BODIES)
-def test_casts_of_others_are_not_run(database: Any, way: str) -> None:
+def typed(database: Any) -> int:
+    """Let mallory own a type, a public table of it and what is copied; returns alice's job."""
     database.sql(CASTS.format(database=database.name))
     with database.connect(user="mallory") as mallory:
         for statement in TYPED:
@@ -90,7 +90,12 @@ def test_casts_of_others_are_not_run(database: Any, way: str) -> None:
     plan = read_plan(
         database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
     )
-    job = store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+    return store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+
+
+@pytest.mark.parametrize("way", CAST_BODIES)
+def test_casts_of_others_are_not_run(database: Any, way: str) -> None:
+    job = typed(database)
     session = writer(database, "alice")
     session.execute("select dp.synthesis_step(%s)", (job,))
     source, target, body = CAST_BODIES[way]
@@ -108,14 +113,7 @@ def test_casts_of_others_are_not_run(database: Any, way: str) -> None:
 
 def test_values_are_read_by_their_types_not_by_casts(database: Any) -> None:
     """Even the caller's own cast takes no part: what is written is what the type says."""
-    database.sql(CASTS.format(database=database.name))
-    with database.connect(user="mallory") as mallory:
-        for statement in TYPED:
-            mallory.execute(statement)
-    plan = read_plan(
-        database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
-    )
-    job = store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+    job = typed(database)
     for source, target, body in CAST_BODIES.values():
         name = f"public.f_{source.rpartition('.')[2]}"
         database.sql(
@@ -130,16 +128,10 @@ def test_values_are_read_by_their_types_not_by_casts(database: Any) -> None:
 
 def test_a_view_in_place_of_a_public_table_is_not_read(database: Any) -> None:
     """It would run its owner's functions with the rights of who writes."""
-    database.sql(CASTS.format(database=database.name))
+    job = typed(database)
+    session = writer(database, "alice")
+    session.execute("select dp.synthesis_step(%s)", (job,))
     with database.connect(user="mallory") as mallory:
-        for statement in TYPED:
-            mallory.execute(statement)
-        plan = read_plan(
-            database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
-        )
-        job = store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
-        session = writer(database, "alice")
-        session.execute("select dp.synthesis_step(%s)", (job,))
         for statement in VIEW:
             mallory.execute(statement)
     with pytest.raises(psycopg.Error) as caught:
