@@ -83,8 +83,17 @@ def raised(ways: Sequence[Way], cut: int) -> int:
     Others change ``2 b`` anyway: as many rows of each unit of the first way are hidden, too.
     """
     others = changed_rows(ways, cut)
-    found = max(cut, others.apart - others.same)
-    return found if not ways or ways[0].most is None else min(found, ways[0].most)
+    return _within(ways, max(cut, others.apart - others.same))
+
+
+def raised_links(ways: Sequence[Way], key: str, cut: int) -> int:
+    """Return how many children of a unit of the first way may count in degrees, likewise."""
+    others = changed_degrees(ways, key, cut, whole=False)
+    return _within(ways, max(cut, (others.apart - others.same) // 2))
+
+
+def _within(ways: Sequence[Way], cut: int) -> int:
+    return cut if not ways or ways[0].most is None else min(cut, ways[0].most)
 
 
 def changed_degrees(ways: Sequence[Way], key: str, cut: int, *, whole: bool) -> Others:

@@ -24,7 +24,15 @@ from dpsql.engine.synthesis_ask import (
     paths,
     reached,
 )
-from dpsql.engine.synthesis_changes import NONE, Others, Way, changed_degrees, changed_rows, raised
+from dpsql.engine.synthesis_changes import (
+    NONE,
+    Others,
+    Way,
+    changed_degrees,
+    changed_rows,
+    raised,
+    raised_links,
+)
 from dpsql.errors import InternalError, InvalidParameter, NotAnswerable
 from dpsql.relation import UnitPath, show_name
 from dpsql.synthesis.degree_law import LARGEST
@@ -346,7 +354,9 @@ class Parts:
         query = _count_of(prepared.question)
         bound = 1
         if query.unit is not None:
-            bound = parents if whole else self._unit_rows(place)
+            key = planned.references[k].key.name
+            cut = self._unit_rows(place)
+            bound = parents if whole else raised_links(self._ways(place), key, cut)
         known = self.units.degrees.get((planned.table.oid, planned.references[k].key.name))
         most = LARGEST if known is None else min(LARGEST, known)
         if planned.references[k].unique:

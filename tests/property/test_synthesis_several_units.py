@@ -20,7 +20,14 @@ import pytest
 
 from dpsql.engine import synthesis_changes, synthesis_parts
 from dpsql.engine.request import Role
-from dpsql.engine.synthesis_changes import NONE, Way, changed_rows, raised
+from dpsql.engine.synthesis_changes import (
+    NONE,
+    Way,
+    changed_degrees,
+    changed_rows,
+    raised,
+    raised_links,
+)
 from dpsql.relation import UnitPath
 from tests.property.test_synthesis_sensitivity import Case, Silent, changes
 from tests.server.copying import reader, services_of
@@ -214,6 +221,9 @@ def test_what_noise_hides_anyway_counts() -> None:
             before = changed_rows(ways, cut).beside(cut)
             after = raised(ways, cut)
             assert changed_rows(ways, after).beside(after) <= before
+            links = changed_degrees(ways, "key", cut, whole=False).beside(2 * cut)
+            after = raised_links(ways, "key", cut)
+            assert changed_degrees(ways, "key", after, whole=False).beside(2 * after) <= links
 
 
 def learnt(case: Several) -> set[str]:

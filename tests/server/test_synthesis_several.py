@@ -313,10 +313,9 @@ def test_transfers_between_two_units_of_one_root_are_copied_once_one_end_is_boun
         .fetchone()[0]
         .endswith("at most 24 rows of a unit count")
     )
-    ((firms, rows),) = alice.execute(
-        "select count(*) filter (where a_kind = 'firm'), count(*)"
-        " from syn.transfer join syn.account on t_to = a_id"
+    ((rows,),) = alice.execute(
+        "select count(*) from syn.transfer join syn.account as a on t_to = a.a_id"
+        " join syn.account as b on t_from = b.a_id"
     ).fetchall()
-    # all go to firms, a tenth of the accounts: at random a tenth would
-    assert firms > 0.5 * rows
+    # 2,900 are counted with noise of 24 rows at rho 1: far more than 8 standard errors
     assert rows > 1000
