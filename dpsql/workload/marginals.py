@@ -62,6 +62,19 @@ def attributes_of(mask: int) -> tuple[int, ...]:
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
+def kept_masks(masks: Sequence[int]) -> Floats:
+    """Write masks as what is measured is kept: two halves, which floats hold exactly."""
+    halves = [(mask >> 31, mask & (1 << 31) - 1) for mask in masks]
+    return np.array(halves, dtype=np.float64).reshape(-1, 2)
+
+
+def read_masks(kept: Floats) -> list[int]:
+    """Read what `kept_masks` wrote; one number each is what earlier versions kept."""
+    if kept.ndim == 1:
+        return [int(mask) for mask in kept]
+    return [int(high) << 31 | int(low) for high, low in kept]
+
+
 def shape(sizes: Sequence[int], mask: int) -> tuple[int, ...]:
     """Return the shape of a marginal's table, axes in ascending order of attributes."""
     return tuple(sizes[i] for i in attributes_of(mask))

@@ -17,7 +17,13 @@ from dpsql.workload.aim import Schedule, aim, check_cells
 from dpsql.workload.axis import reconstruct_all
 from dpsql.workload.grem import Residuals
 from dpsql.workload.lazy import LazyMarginals
-from dpsql.workload.marginals import attributes_of, cells, downward_closure
+from dpsql.workload.marginals import (
+    attributes_of,
+    cells,
+    downward_closure,
+    kept_masks,
+    read_masks,
+)
 from dpsql.workload.matrix import Floats, Identity, Total
 from dpsql.workload.mechanism import Answers, Budget, Mechanism, mask_of_product, over_all
 from dpsql.workload.mechanism_kronecker import require_cells
@@ -124,7 +130,7 @@ class AimMechanism(Mechanism):
         )
         masks = sorted(found.residuals.values)
         return [
-            np.array(masks, dtype=np.float64),
+            kept_masks(masks),
             np.array([found.residuals.precisions[m] for m in masks]),
             *(found.residuals.values[m] for m in masks),
         ]
@@ -134,7 +140,7 @@ class AimMechanism(Mechanism):
         raise NotImplementedError
 
     def _residuals(self, measured: Sequence[Floats]) -> dict[int, Floats]:
-        masks = [int(m) for m in measured[0].ravel()]
+        masks = read_masks(measured[0])
         sizes = self.workload.domain.sizes
         found = {}
         for mask, values in zip(masks, measured[2:], strict=True):

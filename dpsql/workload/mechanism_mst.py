@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dpsql.workload.grem import Residuals
-from dpsql.workload.marginals import Floats, attributes_of
+from dpsql.workload.marginals import Floats, attributes_of, kept_masks, read_masks
 from dpsql.workload.mbi_loaded import require_mbi
 from dpsql.workload.mechanism import Budget
 from dpsql.workload.mechanism_aim import AimMechanism
@@ -57,7 +57,7 @@ class MstMechanism(AimMechanism):
             contribution=self.budget.rows,
             progress=progress,
         )
-        masks = np.array(list(found.pairs), dtype=np.float64)
+        masks = kept_masks(list(found.pairs))
         return [masks, *found.singles.values(), *found.pairs.values()]
 
     def _tables(
@@ -65,7 +65,7 @@ class MstMechanism(AimMechanism):
     ) -> tuple[dict[int, Floats], dict[int, Floats], Prices]:
         several = [i for i, n in enumerate(self.workload.domain.sizes) if n > 1]
         singles = {1 << i: table for i, table in zip(several, measured[1:], strict=False)}
-        pairs = [int(mask) for mask in measured[0].ravel()]
+        pairs = read_masks(measured[0])
         rest = measured[1 + len(several) :]
         prices = Prices.of(len(several), self.budget.loss, self.budget.rows)
         return singles, dict(zip(pairs, rest, strict=True)), prices

@@ -175,3 +175,17 @@ def test_a_public_table_that_changed_meanwhile_ends_it(
     assert raised.value.diag.message_primary == (
         "a public table has changed since the synthesis was measured"
     )
+
+
+def test_a_domain_inside_a_constraint_of_a_domain_is_not_tried(people: Any) -> None:
+    people.sql("create domain public.inside as int check (value > 0)")
+    people.sql("create domain public.outside as int check ((value::public.inside)::int > 0)")
+    people.sql("create function public.own(int) returns boolean language sql as 'select true'")
+    people.sql("alter domain public.inside add constraint own check (public.own(value))")
+    people.sql("alter table person add u_code outside")
+    people.sql("alter function public.own(int) owner to alice")
+    people.sql("alter domain public.inside owner to alice")
+    people.sql("alter domain public.outside owner to alice")
+    with people.connect("alice") as alice:
+        alice.execute(MEASURE)
+    assert spent(people) == pytest.approx(8)

@@ -13,6 +13,7 @@ from dpsql.synthesis import table_rows as tables
 from dpsql.synthesis.table_rows import noisy_total, table_mechanism, table_rows
 from dpsql.workload import mechanism_mst, mst
 from dpsql.workload.junction_tree import junction_tree
+from dpsql.workload.marginals import attributes_of, kept_masks, read_masks
 from dpsql.workload.mst import Prices, levels_kept, merge
 from dpsql.workload.mst import mst as run
 from dpsql.workload.pgm import GraphicalModel
@@ -225,3 +226,31 @@ def test_an_empty_table_and_attributes_of_one_level():
         assert found.shape == (100, 3)
         assert (found[:, 0] == 0).all()
         assert set(found[:, 1]) == {0, 1, 2}
+
+
+def test_pairs_of_wide_tables_are_read_as_they_were_measured():
+    sizes = [2] * 60
+    data = np.random.default_rng(5).integers(0, 2, (300, 60))
+    data[:, 59] = data[:, 0]
+
+    class Wide(Supply):
+        def batch(self, masks):
+            kept = {mask: attributes_of(mask) for mask in masks}
+            found = {mask: np.zeros([2] * len(i), dtype=np.int64) for mask, i in kept.items()}
+            for mask, i in kept.items():
+                np.add.at(found[mask], tuple(data[:, i].T), 1)
+            return found
+
+    supply = Wide(data)
+    mechanism = table_mechanism(sizes, "mst", Fraction(2000), 1)
+    measured = mechanism.run(supply, supply.gaussian, supply.choose)
+    _, pairs, _ = mechanism._tables(measured)
+    assert len(pairs) == 59
+    assert 1 | 1 << 59 in pairs
+
+
+def test_masks_are_kept_exactly():
+    masks = [0, 1, 1 | 1 << 61, (1 << 62) - 1]
+    assert read_masks(kept_masks(masks)) == masks
+    assert read_masks(kept_masks([])) == []
+    assert read_masks(np.array([0.0, 3.0])) == [0, 3]
