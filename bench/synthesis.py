@@ -31,7 +31,6 @@ from psycopg import sql
 
 from bench.data import superuser
 from bench.synthesis_data import ALL, Data, prepare
-from bench.synthesis_exact import copied
 from dpsql.engine.synthesis_bins import edges
 
 Connection = psycopg.Connection[Any]
@@ -63,6 +62,8 @@ def main() -> None:
             data = replace(data, bins=arguments.bins)
         where = prepare(superuser(), name, data, arguments.folder, arguments.scale)
         if arguments.noise_free:
+            from tests.noise_free import copied
+
             seconds = copied(where, data, COPY, arguments.method)
             row = {"d_max": data.d_max, "bins": data.bins, "method": arguments.method}
             row |= {"noise": "none", "seconds": round(seconds, 1)}

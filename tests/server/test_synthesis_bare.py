@@ -30,7 +30,9 @@ def test_tables_without_attributes_are_copied_with_their_numbers_of_rows(databas
         "select json_build_array((select count(*) from syn.up), count(*)) from syn.down"
     )
     up, down = json.loads(rows[0][0]) if isinstance(rows[0][0], str) else rows[0][0]
-    # 100 units have 5 rows of their 20 and more each; noise of 300 more is below 1e-9
+    # noise of 100 units more, or of a tail that is not there, is below 1e-9
     assert 400 < up < 600
-    assert 200 < down < 800
+    # 100 units have 20 rows each, beyond the 5 that attributes would be learnt from; the 100,000
+    # more of one of them hide in noise
+    assert 500 < down < 20_000
     assert database.sql("select count(*) from syn.down where a is null")[0][0] == 0

@@ -1,8 +1,8 @@
 """A copy from marginals without noise: what the method itself leaves, whatever the budget.
 
 The engine's own steps in this process, by a superuser of a benchmark's database, with noise that is
-none and choices that are the best.  Nothing in the server can do that, and what it measures must
-not be published.
+none and choices that are the best.  A source of no noise exists in the tests alone (PRIVACY.md
+section 3): nothing in the server can do that, and what it measures must not be published.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import TextLoader
 
 from bench.synthesis_data import Data
@@ -75,7 +76,9 @@ def _best(scores: Sequence[int], rate: Fraction, noise: object) -> int:
 
 
 def copied(where: str, data: Data, target: str, method: str) -> float:
-    """Copy a database without noise; returns seconds."""
+    """Copy a benchmark's database, of published data, without noise; returns seconds."""
+    if not conninfo_to_dict(where)["dbname"].startswith("bench_"):
+        raise ValueError("only databases of benchmarks are copied without noise")
     start = time.perf_counter()
     exponential.choose = _best  # type: ignore[assignment]
     with psycopg.connect(where, autocommit=True) as connection:
