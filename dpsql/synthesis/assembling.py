@@ -18,7 +18,7 @@ from dpsql.synthesis.distinctness import settle
 from dpsql.synthesis.following import Following
 from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.hashing import hashed, ranks
-from dpsql.synthesis.keys import constant, made_up
+from dpsql.synthesis.keys import constant, made_up, room
 from dpsql.synthesis.schema import Plan, Planned, Unique, Use
 from dpsql.synthesis.values import Kind, Numbers, Source, counted, is_missing, stored
 from dpsql.workload.residual_bases import Integers
@@ -183,9 +183,13 @@ class _Table:
                 most = int(numbers.max(initial=0))
                 kind = made_up(base.name, base.modifier, table.name, most, self.seed)
                 columns[name] = stored(kind, numbers)
-            else:
+            elif any(name in u.columns for u in table.uniques):
                 kind = made_up(base.name, base.modifier, table.name, rows, self.seed)
                 columns[name] = counted(kind)
+            else:  # nothing keeps rows from having the same
+                most = max(1, min(rows, room(base.name, base.modifier)))
+                kind = made_up(base.name, base.modifier, table.name, most, self.seed)
+                columns[name] = counted(kind, most)
 
     def _waits(self, name: str, columns: Mapping[str, Source]) -> bool:
         """Tell whether a key is made up within what rows of the same table are referred to by."""

@@ -7,6 +7,7 @@ from dpsql.synthesis.values import Kind
 _SIZES = {"int2": 2**15 - 1, "int4": 2**31 - 1, "int8": 2**63 - 1, "float4": 2**24, "float8": 2**53}
 _MAX_DATES = 2_000_000
 _NAME_BYTES = 63
+_MOST = 2**62
 _CONSTANTS = {
     **dict.fromkeys(("json", "jsonb"), "{}"),
     **dict.fromkeys(("interval", "money", "varbit"), "0"),
@@ -73,6 +74,18 @@ def made_up(base: str, modifier: int, label: str, rows: int, seed: int) -> Kind:
     raise NoKey(
         "its type is none of the integers, numeric, texts, uuid, bytea, date and timestamps"
     )
+
+
+def room(base: str, modifier: int) -> int:
+    """Return how many values `made_up` has for a column, at least as far as bigint numbers them."""
+    known = _SIZES.get(base)
+    if base == "numeric" and modifier >= 0:
+        known = 10 ** max(((modifier - 4) >> 16) - scale_of(modifier), 0) - 1
+    elif base in ("varchar", "bpchar") and modifier >= 4:
+        known = 10 ** (modifier - 4) - 1
+    elif base == "date":
+        known = _MAX_DATES
+    return min(known if known is not None else _MOST, _MOST)
 
 
 def constant(base: str) -> str | None:

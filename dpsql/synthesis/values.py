@@ -62,9 +62,11 @@ def stored(kind: Kind, numbers: Numbers) -> Source:
     return Source(kind, lambda rows: numbers[rows])
 
 
-def counted(kind: Kind) -> Source:
-    """Return a key that is made up: 1, 2, ..."""
-    return Source(kind, lambda rows: rows.astype(np.int64) + 1)
+def counted(kind: Kind, room: int | None = None) -> Source:
+    """Return a key that is made up: 1, 2, ...; with ``room`` from the beginning after so many."""
+    if room is None:
+        return Source(kind, lambda rows: rows.astype(np.int64) + 1)
+    return Source(kind, lambda rows: rows.astype(np.int64) % room + 1)
 
 
 def followed(source: Source, parents: Integers) -> Source:

@@ -251,5 +251,33 @@ def test_types_that_are_too_small_have_no_keys(base: str, modifier: int, rows: i
         made_up(base, modifier, "t", rows, 1)
 
 
+@pytest.mark.parametrize(
+    ("base", "modifier", "number"),
+    [
+        ("int2", -1, 2**15 - 1),
+        ("bpchar", 4 + 1, 9),
+        ("numeric", (3 << 16 | 2) + 4, 9),
+        ("date", -1, 2_000_000),
+    ],
+)
+def test_values_that_may_repeat_begin_again_where_a_type_is_small(
+    base: str, modifier: int, number: int
+) -> None:
+    plan = Plan((table(0, {"id": Use.KEY, "filled": Use.KEY}, [("id",)]),))
+    rows = number + 5
+    (found,) = assemble(
+        plan,
+        [Generated(rows, np.zeros((rows, 0), int), (), ())],
+        {},
+        {0: {"id": INTEGER, "filled": Base(base, base, modifier)}},
+        1,
+        lambda: None,
+    )
+    last = np.arange(number - 1, rows)
+    assert found.columns["filled"].at(last).tolist() == [number, 1, 2, 3, 4, 5]
+    assert found.columns["id"].at(last).tolist() == list(range(number, rows + 1))
+    made_up(base, modifier, "t", number, 1)
+
+
 def test_missing_is_no_number_that_is_made() -> None:
     assert is_missing(np.array([MISSING, 0, -1])).tolist() == [True, False, False]
