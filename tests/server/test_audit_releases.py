@@ -52,7 +52,7 @@ noise.draw = draw
 """
 #: Of a unit all rows count, whatever the bound says.
 NOT_BOUNDED = """
-import dpsql.statistics.tabulation as tabulation
+import dpsql.statistics.tabulation_sql as tabulation
 right = tabulation.bounded
 tabulation.bounded = lambda answer, query, rows: right(answer, query, 1000)
 """

@@ -130,7 +130,7 @@ def test_a_foreign_table_that_nobody_declared(near: Any, alice: Any) -> None:
         "Its owner can declare it: SELECT dp.protect('public.other'),"
         " dp.declare_public('public.other'), dp.link('public.other', parent, columns) if its rows"
         " belong to privacy units of another relation, or, if it is a view,"
-        " dp.declare_view('public.other').",
+        " dp.declare_view('public.other'). A synthetic copy needs none: query it without dp_count.",
         "select dp_count(*) from other",
         "other",
     )
