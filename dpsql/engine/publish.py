@@ -187,9 +187,17 @@ def _require_free(name: str, services: Services) -> None:
     """Refuse a name that is taken, before anything is charged."""
     taken = services.database.execute(
         "select to_regclass($1) is not null"
-        " or exists (select from dp.stored_release as r where r.name = $2) as taken",
+        " or exists (select from dp.stored_release as r where r.name = $2) as taken,"
+        " exists (select from pg_class as c where c.oid = to_regclass($1) and c.relkind = 'v')"
+        " as is_view",
         [("text", table_name(name)), ("text", name)],
     )
+    if taken[0][1]:
+        raise InvalidParameter(
+            f"there is a view {show_name('dpv', name)} already",
+            detail="It stands for a protected relation, or shows a synthetic copy.",
+            hint="Choose another name.",
+        )
     if taken[0][0]:
         raise InvalidParameter(
             f"there is a relation {show_name('dpv', name)} already",

@@ -45,7 +45,7 @@ class Selecting:
         self.session = database.connect("alice")
         self.pid = self.session.info.backend_pid
         self._call = (
-            f"select dp.release('wide', $${query}$$, 1, {delta}, mechanism => '{mechanism}')"
+            f"select dp.release('days', $${query}$$, 1, {delta}, mechanism => '{mechanism}')"
         )
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -142,6 +142,14 @@ def test_names_that_are_taken(bank: Any) -> None:
     bank.sql("select dp.protect('second.call'), dp.protect('second.third')")
     assert [row[0] for row in bank.sql(KINDS)] == ["Client", "call", "second_call", "second_third"]
     assert "second.call" in hint(bank, "alice", "select * from dpv.second_call")
+    # and a release does not take that of a view
+    error = refusal(
+        bank,
+        "alice",
+        "select dp.release('call', 'select l_kind, dp_count(*) from call group by 1', 1, 1e-6)",
+    )
+    assert error.diag.message_primary == "there is a view dpv.call already"
+    assert error.diag.message_hint == "Choose another name."
 
 
 def test_the_extension_leaves_with_its_views(bank: Any) -> None:
