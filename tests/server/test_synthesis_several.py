@@ -235,8 +235,12 @@ def test_what_cannot_be_bounded_is_refused(movies: Any, statement: str, told: st
 
 def test_only_owners_bound(movies: Any) -> None:
     movies.sql("grant dp_owner to bob")
-    bob = movies.connect(user="bob")
-    told = str(refused(bob, "select dp.set_degree_bound('public.rating', array['r_movie'], 100)"))
+    try:
+        bob = movies.connect(user="bob")
+        call = "select dp.set_degree_bound('public.rating', array['r_movie'], 100)"
+        told = str(refused(bob, call))
+    finally:
+        movies.sql("revoke dp_owner from bob")
     assert "permission denied to bound the rows of" in told
 
 

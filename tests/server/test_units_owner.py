@@ -443,6 +443,7 @@ def test_a_unit_that_ends_unspent_is_told(clinic: Any) -> None:
 
 def test_who_has_no_budget_sees_no_row(clinic: Any, asker: Any) -> None:
     clinic.sql(UNIT)
+    clinic.sql("revoke dp_owner from bob")  # which another test's database may have left
     assert len(asker.execute("select * from dp.budgets").fetchall()) == 1
     bob = clinic.connect("bob")
     assert bob.execute("select * from dp.budgets").fetchall() == []
