@@ -145,13 +145,15 @@ def test_an_original_that_was_altered_before_the_tables_are_made_is_noticed(
         alice.execute("call dp.write_synthesis(%s)", (job,))
 
 
-def test_both_keys_to_one_table_are_learnt(shop: Any) -> None:
-    """Guests visit twice; six of them, or nobody, are hosts: within the noise of epsilon 2."""
+def test_both_keys_to_one_table_are_linked(shop: Any) -> None:
+    """Guests visit twice, and a seventh of the visits has no host: far beyond the noise of epsilon 2."""
     shop.connect("alice").execute(call(more=", bins => 4, row_counts => '{\"visit\": 6000}'"))
-    hosts, visits = shop.sql(
-        "select count(distinct v_host), count(v_host) from syn.visit where v_host is not null"
-    )[0]
-    assert abs(visits - 5143) < 600
-    assert hosts < 3000
+    ((visits,),) = shop.sql("select count(v_host) from syn.visit")
+    assert abs(visits - 5143) < 2000
     guests = shop.sql("select count(*) from (select v_guest from syn.visit group by 1) as g")[0][0]
-    assert guests > 2000
+    assert guests > 1000
+    for column in ("v_guest", "v_host"):
+        assert shop.sql(
+            f"select count(*) from syn.visit where {column} is not null"
+            f" and {column} not in (select g_id from syn.guest)"
+        ) == [(0,)]
