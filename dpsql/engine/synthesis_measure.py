@@ -149,14 +149,12 @@ class Measuring:
 
     def _drowned(self, found: Assembly, link: MeasuredLink) -> bool:
         """Give the degrees of a reference up if so many parents would be noise: it says so."""
-        from dpsql.statistics.degrees import sensitivity
         from dpsql.synthesis.degree_law import stands_out
 
         part = self._part(link, DegreePart)
         if part is None or not self.budget.open(self._number(part)):
             return part is not None
-        changed = part.others.beside(sensitivity(part.query, part.bound, whole=part.whole))
-        sigma = float(_variance(changed, self._rho(part))) ** 0.5
+        sigma = float(self._noise_of_degrees(part)) ** 0.5
         if part.whole or stands_out(found.rows(self._reference(link).parent), sigma):
             return False
         self.task.measured.notes.append(
@@ -165,6 +163,13 @@ class Measuring:
         )
         self._give_up(part)
         return True
+
+    def _noise_of_degrees(self, part: DegreePart) -> Fraction:
+        """Return the variance that hides what one unit changes of a histogram of degrees."""
+        from dpsql.statistics.degrees import sensitivity
+
+        changed = part.others.beside(sensitivity(part.query, part.bound, whole=part.whole))
+        return _variance(changed, self._rho(part))
 
     def _table(self, part: TablePart) -> None:
         import numpy as np
@@ -263,11 +268,10 @@ class Measuring:
         import numpy as np
 
         from dpsql.engine.release_measure import supply
-        from dpsql.statistics.degrees import degree_histogram, sensitivity
+        from dpsql.statistics.degrees import degree_histogram
         from dpsql.synthesis.degree_law import fitting_edges
 
-        changed = part.others.beside(sensitivity(part.query, part.bound, whole=part.whole))
-        variance = _variance(changed, self._rho(part))
+        variance = self._noise_of_degrees(part)
         link.sigma = float(variance) ** 0.5
         link.starts = fitting_edges(part.most, parents, link.sigma)
         exact = degree_histogram(
