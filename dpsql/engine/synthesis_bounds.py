@@ -141,8 +141,24 @@ def _numbers(checks: Any) -> dict[str, int]:
     """Count the values that columns can hold by their ranges."""
     found: dict[str, int] = {}
     for name, quoted, text in _json(checks):
-        matched = _RANGE.fullmatch(text)
-        if matched is not None and matched["column"] == quoted:
-            number = max(0, int(matched["high"]) - int(matched["low"]) + 1)
+        span = span_of(quoted, text)
+        if span is not None:
+            number = max(0, span[1] - span[0] + 1)
             found[name] = min(number, found.get(name, number))
     return found
+
+
+def span_of(quoted: str, text: str) -> tuple[int, int] | None:
+    """Read the first and last value that a constraint lets a column have; None: no range of it.
+
+    Parameters
+    ----------
+    quoted : str
+        The column, as ``quote_ident`` writes it.
+    text : str
+        As ``pg_get_constraintdef`` writes it.
+    """
+    matched = _RANGE.fullmatch(text)
+    if matched is None or matched["column"] != quoted:
+        return None
+    return int(matched["low"]), int(matched["high"])

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_bins import DEFAULT_BINS, attribute, of_public
+from dpsql.engine.synthesis_bounds import span_of
 from dpsql.errors import InvalidParameter, NotAnswerable, UndeclaredRelation, UnreadableRelation
 from dpsql.relation import Relation, show_name
 from dpsql.synthesis.schema import Attribute, Column, ForeignKey, Table, Unique
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 #: Relations of one copy, public ones included.
 MAX_RELATIONS = 200
 MIN_BINS, MAX_BINS = 2, 1000
+_INTEGERS = ("int2", "int4", "int8")
 
 _BASE = """
 (with recursive over (type, name, base, filled) as (
@@ -47,7 +49,7 @@ _TABLES = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.own_problem(c.oid) as problem,
   (select json_agg(json_build_array(a.attname, a.attnum, format_type(a.atttypid, a.atttypmod),
             a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '',
-            a.attidentity <> '', {_BASE}) order by a.attnum)
+            a.attidentity <> '', {_BASE}, quote_ident(a.attname)) order by a.attnum)
      from pg_attribute as a
      left join pg_attrdef as d on d.adrelid = a.attrelid and d.adnum = a.attnum
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
@@ -218,12 +220,7 @@ def _table(row: dict[str, Any], services: Services, bins: int) -> Table:
     declared = services.catalog.relation(row["nspname"], row["relname"])
     if declared is None:
         raise _undeclared(show_name(row["nspname"], row["relname"]))
-    columns = tuple(
-        Column(name, number, type_, not_null or filled, default, generated, identity, base)
-        for name, number, type_, not_null, default, generated, identity, (base, filled) in row[
-            "columns"
-        ]
-    )
+    columns = tuple(_column(values, row["checks"]) for values in row["columns"])
     table = Table(
         oid=int(row["oid"]),
         schema=row["nspname"],
@@ -241,6 +238,13 @@ def _table(row: dict[str, Any], services: Services, bins: int) -> Table:
         public=not declared.private,
     )
     return _with_domains(table, declared, services, bins)
+
+
+def _column(values: Sequence[Any], checks: Sequence[str]) -> Column:
+    name, number, type_, not_null, default, generated, identity, (base, filled), quoted = values
+    spans = [span_of(quoted, text) for text in checks] if base in _INTEGERS else []
+    span = next((s for s in spans if s is not None), None)
+    return Column(name, number, type_, not_null or filled, default, generated, identity, base, span)
 
 
 def _with_domains(table: Table, declared: Relation, services: Services, bins: int) -> Table:

@@ -111,11 +111,15 @@ class _Table:
 
     def _uniques(self) -> list[Unique]:
         """Return the constraints that what is generated could break."""
-        return [
-            replace(unique, columns=drawn)
-            for unique in self.planned.table.uniques
-            if (drawn := self.planned.drawn(unique))
-        ]
+        found = []
+        for unique in self.planned.table.uniques:
+            bound = self.planned.bounded(unique)
+            drawn = self.planned.drawn(unique)
+            if bound is not None:
+                found.append(bound)
+            elif drawn:
+                found.append(replace(unique, columns=drawn))
+        return found
 
     def _distinct(self, tick: Callable[[], None]) -> None:
         """Link anew, or give other values to, rows that are equal where they must not be."""
@@ -160,7 +164,10 @@ class _Table:
         return moved
 
     def _keys(self, columns: dict[str, Source]) -> None:
-        """Make up keys: 1, 2, ..., within the rest of a composite key where that suffices."""
+        """Make up keys: 1, 2, ..., within the rest of a composite key where that suffices.
+
+        There a column with a range begins with its first value.
+        """
         rows = int(self.alive.sum())
         table = self.planned.table
         for name, use in self.planned.uses:
@@ -180,6 +187,8 @@ class _Table:
                 if all(u.nulls_distinct for u in table.uniques if name in u.columns):
                     for other in others:
                         numbers[is_missing(other)] = 1
+                span = table.column(name).span
+                numbers += span[0] - 1 if span is not None else 0
                 most = int(numbers.max(initial=0))
                 kind = made_up(base.name, base.modifier, table.name, most, self.seed)
                 columns[name] = stored(kind, numbers)

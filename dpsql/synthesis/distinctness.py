@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsql.synthesis.hashing import Flags, Hashes, among, any_missing, hashed, repeats
+from dpsql.synthesis.hashing import Flags, Hashes, any_missing, beyond, counts, hashed
 from dpsql.synthesis.schema import Unique
 from dpsql.synthesis.values import Numbers
 from dpsql.workload.residual_bases import Integers
 
 _ROUNDS = 60
+_NONE: Hashes = np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def settle(
     rng: np.random.Generator,
     tick: Callable[[], None],
 ) -> Integers:
-    """Move rows that repeat earlier ones until they repeat none.
+    """Move rows that repeat earlier ones, as many as a constraint has room for, until none does.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ def settle(
     for unique in uniques:
         hashes, missing = _state(unique, numbers, np.arange(alive.size))
         found.append((hashes, missing))
-        waiting |= repeats(hashes, missing | ~alive)
+        waiting |= beyond(hashes, missing | ~alive, _NONE, unique.room)
     for hashes, missing in found:
         taken.append(np.sort(hashes[alive & ~waiting & ~missing]))
     rows = np.flatnonzero(waiting)
@@ -111,7 +112,7 @@ def _broken(
     result: set[str] = set()
     for unique, there in zip(uniques, taken, strict=True):
         hashes, missing = _state(unique, numbers, rows)
-        if ((among(hashes, there) & ~missing) | repeats(hashes, missing)).any():
+        if beyond(hashes, missing, there, unique.room).any():
             result.update(unique.columns)
     return result
 
@@ -127,8 +128,8 @@ def _accept(
         return rows
     refused = np.zeros(rows.size, dtype=bool)
     states = [_state(unique, numbers, rows) for unique in uniques]
-    for (hashes, missing), there in zip(states, taken, strict=True):
-        refused |= (among(hashes, there) & ~missing) | repeats(hashes, missing)
+    for unique, (hashes, missing), there in zip(uniques, states, taken, strict=True):
+        refused |= beyond(hashes, missing, there, unique.room)
     for n, (hashes, missing) in enumerate(states):
         new = hashes[~refused & ~missing]
         if new.size:
@@ -155,12 +156,13 @@ def _fill(
     taken: list[Hashes],
     rng: np.random.Generator,
 ) -> Integers:
-    """Give the last rows the values that no row has."""
+    """Give the last rows the values that are left."""
     values = mover.alternatives() if mover.alternatives is not None else None
     if values is None or mover.place is None or not rows.size:
         return rows
     there = taken[list(uniques).index(unique)]
-    unused = values[~among(hashed([values]), there)]
+    left = unique.room - counts(hashed([values]), there)
+    unused = np.repeat(values, np.maximum(left, 0))
     many = min(unused.size, rows.size)
     if many:
         mover.place(rows[:many], rng.permutation(unused)[:many])
@@ -181,6 +183,6 @@ def _emptied(
     for unique, there in zip(uniques, taken, strict=True):
         if unique.nulls_distinct and mover.columns & set(unique.columns):
             hashes, missing = _state(unique, numbers, rows)
-            broken |= (among(hashes, there) & ~missing) | repeats(hashes, missing)
+            broken |= beyond(hashes, missing, there, unique.room)
     mover.empty(rows[broken])
     return _accept(rows, uniques, numbers, taken)

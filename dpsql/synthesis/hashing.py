@@ -40,23 +40,30 @@ def any_missing(columns: Sequence[Numbers]) -> Flags:
     return result
 
 
-def repeats(hashes: Hashes, skip: Flags) -> Flags:
-    """Tell which rows are equal to an earlier one; those to skip are equal to none."""
+def beyond(hashes: Hashes, skip: Flags, ordered: Hashes, room: int = 1) -> Flags:
+    """Tell which rows are one too many of their kind.
+
+    Parameters
+    ----------
+    hashes : array of uint64
+    skip : array of bool
+        Rows that are equal to none.
+    ordered : array of uint64
+        Of rows that came before.
+    room : int
+        How many may be equal.
+    """
     result: Flags = np.zeros(hashes.size, dtype=bool)
-    order = np.argsort(hashes, kind="stable")
-    order = order[~skip[order]]
-    if order.size:
-        same = hashes[order[1:]] == hashes[order[:-1]]
-        result[order[1:][same]] = True
+    kept = hashes[~skip]
+    result[~skip] = counts(kept, ordered) + ranks(kept) > room
     return result
 
 
-def among(hashes: Hashes, ordered: Hashes) -> Flags:
-    """Tell which hashes are in an ordered array."""
-    if not ordered.size:
-        return np.zeros(hashes.size, dtype=bool)
-    place = np.minimum(np.searchsorted(ordered, hashes), ordered.size - 1)
-    found: Flags = ordered[place] == hashes
+def counts(hashes: Hashes, ordered: Hashes) -> Integers:
+    """Count how often hashes are in an ordered array."""
+    found: Integers = np.searchsorted(ordered, hashes, side="right") - np.searchsorted(
+        ordered, hashes
+    )
     return found
 
 

@@ -6,7 +6,7 @@ tables into a plan; nothing here knows SQL beyond names and expressions that it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from dpsql.relation import show_name
@@ -53,6 +53,7 @@ class Column:
     """A column of a table; ``type_name`` as ``format_type`` writes it with its modifier.
 
     ``base`` is its type, or what a domain is over, as ``pg_type`` has it: ``int4``, ``varchar``.
+    ``span`` is the first and the last value of an integer whose CHECK constraint is a range.
     """
 
     name: str
@@ -63,16 +64,21 @@ class Column:
     generated: bool = False
     identity: bool = False
     base: str = ""
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """A primary key or UNIQUE constraint or index over plain columns."""
+    """A primary key or UNIQUE constraint or index over plain columns.
+
+    ``room`` rows may be equal in the columns: more than one where a further column numbers them.
+    """
 
     name: str
     columns: tuple[str, ...]
     primary: bool = False
     nulls_distinct: bool = True
+    room: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,22 @@ class Planned:
         kept = tuple(c for c, use in found.items() if use in (Use.REFERENCE, Use.ATTRIBUTE))
         left = {use for c, use in found.items() if c not in kept}
         return kept if left <= ({Use.MISSING} if not unique.nulls_distinct else set()) else ()
+
+    def bounded(self, unique: Unique) -> Unique | None:
+        """Return how many rows a key allows for the rest of its columns, if one numbers them.
+
+        That is a made-up column of a range, as ``dp.set_degree_bound`` adds it, in this key alone.
+        """
+        numbers = [c for c in unique.columns if self.use(c) is Use.KEY]
+        rest = tuple(c for c in unique.columns if c not in numbers)
+        if len(numbers) != 1 or not rest:
+            return None
+        span = self.table.column(numbers[0]).span
+        alone = sum(numbers[0] in u.columns for u in self.table.uniques) == 1
+        known = all(self.use(c) in (Use.REFERENCE, Use.ATTRIBUTE) for c in rest)
+        if span is None or not alone or not known:
+            return None
+        return replace(unique, columns=rest, room=max(0, span[1] - span[0] + 1))
 
     def unsure(self, unique: Unique) -> bool:
         """Whether rows may be equal in its columns: nothing that is generated tells them apart."""

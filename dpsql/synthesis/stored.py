@@ -50,7 +50,7 @@ def _planned(raw: dict[str, Any]) -> Planned:
 
 def _table(raw: dict[str, Any]) -> Table:
     made = {
-        "columns": tuple(Column(**c) for c in raw["columns"]),
+        "columns": tuple(Column(**_tuples(c)) for c in raw["columns"]),
         "uniques": tuple(Unique(**_tuples(u)) for u in raw["uniques"]),
         "foreign_keys": tuple(ForeignKey(**_tuples(k)) for k in raw["foreign_keys"]),
         "domains": tuple(_attribute(a) for a in raw["domains"]),

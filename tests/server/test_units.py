@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -61,18 +62,23 @@ def test_members_are_found_and_shown(shop: Any) -> None:
 def test_paths_are_looked_for_twice_for_each_relation(shop: Any) -> None:
     """Once to read what it is, once for the token of what an answer relies on.
 
-    More often where a change of the catalogue by autovacuum comes in between: not five times.
+    More often where another transaction, as autovacuum's, ends in between: on a busy machine many
+    times in a row, but not for half a minute.
     """
     asked = "select * from dp.explain('select dp_count(*) from item join orders using (o)')"
     calls = "select calls from pg_stat_xact_user_functions where funcid = 'dp.unit_paths'::regproc"
     seen = []
-    for _ in range(5):
+    for _ in range(100):
         with shop.connect() as session:
             session.execute("set track_functions = 'all'; begin")
             session.execute(asked)
             seen += session.execute(calls).fetchone()
             session.execute("rollback")
-    assert min(seen) == 4, seen
+        assert seen[-1] >= 4
+        if seen[-1] == 4:
+            return
+        time.sleep(0.3)
+    pytest.fail(f"calls: {seen}")
 
 
 @pytest.mark.parametrize(

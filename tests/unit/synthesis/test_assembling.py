@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,43 @@ def test_no_row_is_lost_where_there_is_room(a: int, b: int, rows: int, seed: int
     # after every second of 60 rounds a row that repeats another is at a random pair, taken with a
     # probability of a quarter: a row is lost with 4**-30, one of all examples with 1e-14
     assert [t.rows for t in found] == [a, b, rows]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 9), st.integers(0, 1000))
+def test_parents_have_no_more_children_than_a_range_numbers(
+    parents: int, most: int, first: int, seed: int
+) -> None:
+    """Half of the room is asked for, with all children at a tenth of the parents at first."""
+    rng = np.random.default_rng(seed)
+    rows = parents * most // 2
+    child = table(
+        1,
+        {"p": Use.REFERENCE, "slot": Use.KEY},
+        [("p", "slot")],
+        [(("p",), 0, ("id",), False)],
+    )
+    span = (first, first + most - 1)
+    columns = tuple(
+        replace(c, span=span if c.name == "slot" else None) for c in child.table.columns
+    )
+    child = replace(child, table=replace(child.table, columns=columns))
+    plan = Plan((table(0, {"id": Use.KEY}, [("id",)]), child))
+    generated: list[Generated | None] = [
+        Generated(parents, np.zeros((parents, 0), int), ()),
+        Generated(
+            rows,
+            np.zeros((rows, 0), int),
+            (),
+            (rng.integers(0, max(1, parents // 10), rows),),
+        ),
+    ]
+    found = assembled(plan, generated, seed)
+    check(plan, found)
+    # each of 60 rounds moves a row to a parent that has room with a probability of a half
+    assert found[1].rows == rows
+    slots = written(found[1])["slot"]
+    assert all(span[0] <= slot <= span[1] for slot in slots)
 
 
 def test_rows_that_repeat_none_are_as_they_were_generated() -> None:
