@@ -19,7 +19,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
 .PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
-	bench core-suite cron-suite build clean
+	bench audit core-suite cron-suite build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -73,6 +73,9 @@ server-test: extras ## Tests on a throw-away server
 
 hunt: extras ## Property tests with other, more examples than make test, which repeats its own
 	$(PYTEST) --hypothesis-profile hunt --hypothesis-seed random -m 'not server and not stat' tests
+
+audit: extras ## Claimed and measured epsilon of every mechanism, and of its mutant (an hour)
+	$(PYTHON) -m tests.audit $(AUDIT_ARGUMENTS)
 
 check: test stat hunt ## Everything but benchmarks and PostgreSQL's own suite
 
