@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dpsql.engine.synthesis_ask import Learned, What, reached
 from dpsql.engine.synthesis_copies import Copies
+from dpsql.engine.synthesis_generate import counted_rows
 from dpsql.engine.synthesis_marginals import Column, Counter, Counts, Marginal
-from dpsql.engine.synthesis_payload import (
-    MeasuredAxis,
-    MeasuredLink,
-    MeasuredTable,
-    counted_rows,
-)
+from dpsql.engine.synthesis_measured import MeasuredAxis, MeasuredLink, MeasuredTable
 from dpsql.synthesis.degree_law import settled
 from dpsql.synthesis.report import (
     across,

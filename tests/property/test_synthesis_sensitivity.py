@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.engine import release_measure, synthesis_call, synthesis_measure, synthesize
+from dpsql.engine import release_measure, synthesis_call, synthesis_readings, synthesize
 from dpsql.engine.request import Settings
-from dpsql.engine.synthesis_measure import Measuring, Task
+from dpsql.engine.synthesis_measure import Measuring
 from dpsql.engine.synthesis_parts import DegreePart, LinkPart, ProfilePart, TablePart
 from dpsql.engine.synthesis_schema import read_schema
+from dpsql.engine.synthesis_shares import Task
 from dpsql.engine.synthesis_units import units_of
 from dpsql.statistics import degrees, tabulation_sql
 from dpsql.synthesis import coarsening, links, profile
@@ -316,8 +317,10 @@ def _parents_of_attributes_not_cut(patch: pytest.MonkeyPatch) -> None:
 
 
 def _attributes_cost_nothing(patch: pytest.MonkeyPatch) -> None:
-    right = synthesis_measure._gaussian
-    patch.setattr(synthesis_measure, "_gaussian", lambda square, rho: right(square / 4, rho))
+    right = synthesis_readings.variance_for_square
+    patch.setattr(
+        synthesis_readings, "variance_for_square", lambda square, rho: right(square / 4, rho)
+    )
 
 
 def _parents_not_cut(patch: pytest.MonkeyPatch) -> None:
