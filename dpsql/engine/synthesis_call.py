@@ -189,7 +189,7 @@ class Call:
             if not isinstance(part, TablePart):
                 shown["foreign_key"] = planned.references[part.reference].key.name
             if isinstance(part, DegreePart):
-                shown["bound"] = part.others.beside(part.bound)
+                shown["bound"] = part.changed
             elif isinstance(part, ProfilePart):
                 shown["bound"] = part.bound
             else:

@@ -93,6 +93,13 @@ class DegreePart:
         """What it weighs."""
         return _DEGREE * (2 if self.many else 1)
 
+    @property
+    def changed(self) -> int:
+        """What one unit changes of the histogram, in L1: what noise hides."""
+        from dpsql.statistics.degrees import sensitivity
+
+        return self.others.beside(sensitivity(self.query, self.bound, whole=self.whole))
+
 
 @dataclass(frozen=True, slots=True)
 class LinkPart:

@@ -68,10 +68,7 @@ class Readings:
 
     def _noise_of_degrees(self, part: DegreePart) -> Fraction:
         """Return the variance that hides what one unit changes of a histogram of degrees."""
-        from dpsql.statistics.degrees import sensitivity
-
-        changed = part.others.beside(sensitivity(part.query, part.bound, whole=part.whole))
-        return variance_for(changed, self._rho(part))
+        return variance_for(part.changed, self._rho(part))
 
     def _table(self, part: TablePart) -> None:
         import numpy as np

@@ -102,7 +102,7 @@ class _Report:
                 relation += f" ({part['foreign_key']})"
             bound = f"at most {part['bound']} rows of a unit count"
             if str(part["what"]).startswith("degrees"):
-                bound = f"a unit changes the degrees of at most {part['bound']} rows"
+                bound = f"a unit changes counts of parents by at most {part['bound']}"
             note = f"rho {part['rho']:.3g}; {bound}"
             yield Line("budget", relation, f"share of {part['what']}", part["share"], None, note)
 

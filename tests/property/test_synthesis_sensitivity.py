@@ -296,6 +296,15 @@ def test_neighbours_change_no_more_than_noise_hides(server: Any) -> None:
         for name, (moved, allowed) in worst.items():
             if name.split()[0] in ("TablePart", "ProfilePart") or name.split()[-1] == "whole":
                 assert moved**2 == int(allowed), (name, moved, allowed)
+        for task in case.tasks.values():
+            for part, shown in zip(task.parts, task.measured.parts, strict=True):
+                if isinstance(part, DegreePart):
+                    name = f"DegreePart {task.plan.tables[part.place].table.name} {part.reference}"
+                    ((_, allowed),) = (
+                        known for full, known in worst.items() if full.startswith(name)
+                    )
+                    # the report says what noise is made for, which is rounded up to 20 bits
+                    assert 0 <= allowed - shown["bound"] ** 2 < Fraction(1, 1000), name
         empty = case.without("o where o_u is null", "unit")
         orphans = case.after("insert into public.n select 99 from generate_series(1, 50)", "unit")
         for name, (vector, _) in case.vectors("unit").items():

@@ -291,7 +291,7 @@ def test_degrees_of_keys_that_name_the_unit_are_learnt(database: Any) -> None:
     )
     notes = dict(parts.fetchall())
     note = notes["public.pay (pay_y_person_y_card_fkey)"]
-    assert note.endswith("a unit changes the degrees of at most 3 rows")
+    assert note.endswith("a unit changes counts of parents by at most 3")
 
 
 def test_a_key_that_references_computed_columns_is_refused_before_it_is_paid(database: Any) -> None:
