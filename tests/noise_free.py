@@ -24,9 +24,10 @@ from dpsql.core.mechanisms import exponential
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.services import Services
 from dpsql.engine.synthesis_call import Call
-from dpsql.engine.synthesis_measure import Measuring, Task
+from dpsql.engine.synthesis_measure import Measuring
 from dpsql.engine.synthesis_payload import dump
 from dpsql.engine.synthesis_schema import read_schema
+from dpsql.engine.synthesis_shares import Task
 from dpsql.engine.synthesis_units import units_of
 from dpsql.engine.synthesize import Wish, _stored
 from dpsql.server.catalog import SpiCatalog

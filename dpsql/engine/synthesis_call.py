@@ -20,18 +20,13 @@ from dpsql.engine.prepare import confirm_read
 from dpsql.engine.progress import Progress
 from dpsql.engine.release_price import rho_of_settings
 from dpsql.engine.request import MAX_DELTA, Role, Settings
+from dpsql.engine.synthesis_admission import Parts
 from dpsql.engine.synthesis_ask import Learned, What, learned
-from dpsql.engine.synthesis_parts import (
-    Bounds,
-    DegreePart,
-    LinkPart,
-    Part,
-    Parts,
-    ProfilePart,
-    TablePart,
-)
-from dpsql.engine.synthesis_payload import Measured, MeasuredLink, MeasuredTable, dump
+from dpsql.engine.synthesis_measured import Measured, MeasuredLink, MeasuredTable, axes_of
+from dpsql.engine.synthesis_parts import DegreePart, LinkPart, Part, ProfilePart, TablePart
+from dpsql.engine.synthesis_payload import dump
 from dpsql.engine.synthesis_public import PublicTable, read_public, small_references
+from dpsql.engine.synthesis_statements import Bounds
 from dpsql.errors import InvalidParameter, NotAnswerable
 from dpsql.ledger.model import Charge
 from dpsql.relation import show_name
@@ -150,8 +145,6 @@ class Call:
         )
 
     def _link(self, place: int, k: int, table: MeasuredTable) -> MeasuredLink:
-        from dpsql.engine.synthesis_measure import axes_of
-
         link = MeasuredLink(place, k)
         direct = Learned(What.PARENT, k)
         if direct in self.learnt[place]:
@@ -196,7 +189,7 @@ class Call:
             if not isinstance(part, TablePart):
                 shown["foreign_key"] = planned.references[part.reference].key.name
             if isinstance(part, DegreePart):
-                shown["bound"] = part.others.beside(part.bound)
+                shown["bound"] = part.changed
             elif isinstance(part, ProfilePart):
                 shown["bound"] = part.bound
             else:
@@ -282,7 +275,8 @@ class Call:
 
     def measure(self, progress: Progress) -> bytes:
         """Read everything once, in one snapshot; what is returned may leave the database."""
-        from dpsql.engine.synthesis_measure import Measuring, Task
+        from dpsql.engine.synthesis_measure import Measuring
+        from dpsql.engine.synthesis_shares import Task
 
         oids, _ = self.read()
         self.services.database.before_reading(sorted(oids))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.engine.synthesis_payload import Measured, load
+from dpsql.engine.synthesis_measured import Measured
+from dpsql.engine.synthesis_payload import load
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.schema import Plan

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_ask import Learned, expression
-from dpsql.engine.synthesis_payload import MeasuredTable
+from dpsql.engine.synthesis_measured import MeasuredTable
 from dpsql.errors import NotAnswerable
 from dpsql.relation import quote_identifier
 from dpsql.synthesis.schema import Plan, Planned, Table

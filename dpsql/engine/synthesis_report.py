@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dpsql.engine.synthesis_ask import Learned, What, reached
 from dpsql.engine.synthesis_copies import Copies
+from dpsql.engine.synthesis_generate import counted_rows
 from dpsql.engine.synthesis_marginals import Column, Counter, Counts, Marginal
-from dpsql.engine.synthesis_payload import (
-    MeasuredAxis,
-    MeasuredLink,
-    MeasuredTable,
-    counted_rows,
-)
+from dpsql.engine.synthesis_measured import MeasuredAxis, MeasuredLink, MeasuredTable
 from dpsql.synthesis.degree_law import settled
 from dpsql.synthesis.report import (
     across,
@@ -106,7 +102,7 @@ class _Report:
                 relation += f" ({part['foreign_key']})"
             bound = f"at most {part['bound']} rows of a unit count"
             if str(part["what"]).startswith("degrees"):
-                bound = f"a unit changes the degrees of at most {part['bound']} rows"
+                bound = f"a unit changes counts of parents by at most {part['bound']}"
             note = f"rho {part['rho']:.3g}; {bound}"
             yield Line("budget", relation, f"share of {part['what']}", part["share"], None, note)
 

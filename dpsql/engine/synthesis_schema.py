@@ -37,7 +37,6 @@ _BASE = """
 _FOREIGN_KEY_PROBLEM = """
 case
     when not k.convalidated then 'is not valid'
-    when k.condeferrable then 'is deferrable'
     when not coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true) then 'is not enforced'
     when coalesce((to_jsonb(k) ->> 'conperiod')::boolean, false) then 'compares periods'
     when c.relkind = 'r' and c.relhassubclass then 'does not cover the tables that inherit'

@@ -17,6 +17,7 @@ import numpy as np
 from dpsql.synthesis.records import Cross, cross_shape, cross_workloads
 from dpsql.synthesis.selection import Schedule
 from dpsql.workload.marginals import Floats
+from dpsql.workload.mechanism_kronecker import MOST_CELLS as MOST_COUNTED
 from dpsql.workload.residual_bases import Integers
 
 #: Cells of all marginals across one reference that are looked at, and how many of them.
@@ -84,7 +85,9 @@ def best_across(
         one, other = ([groups(counts, share) for counts in end] for end in (left, right))
         sizes = [max(g, default=0) + 1 for g in one], [max(g, default=0) + 1 for g in other]
         lost = _lost([*zip(left, one, strict=True), *zip(right, other, strict=True)])
-        candidates = [w for w in workloads_across(*sizes) if _tells(w, sizes)]
+        candidates = [
+            w for w in workloads_across(*sizes) if _tells(w, sizes) and _counted(w, left, right)
+        ]
         if not candidates:
             continue
         cells = np.array([math.prod(cross_shape(*sizes, w)) for w in candidates])
@@ -121,6 +124,12 @@ def _tells(workload: Cross, sizes: tuple[Sequence[int], Sequence[int]]) -> bool:
     """Tell whether each attribute of a marginal has several groups of levels."""
     both = zip((workload.left, workload.right), sizes, strict=True)
     return all(n > 1 for mask, end in both for i, n in enumerate(end) if mask >> i & 1)
+
+
+def _counted(workload: Cross, left: Sequence[Floats], right: Sequence[Floats]) -> bool:
+    """Tell whether the levels themselves, which are counted before they are groups, fit memory."""
+    whole = cross_shape([x.size for x in left], [x.size for x in right], workload)
+    return math.prod(whole) <= MOST_COUNTED
 
 
 def _lost(ends: Sequence[tuple[Floats, tuple[int, ...]]]) -> float:

@@ -16,12 +16,18 @@ import numpy as np
 from dpsql.errors import InvalidParameter
 from dpsql.workload.kept import Kept
 from dpsql.workload.kronecker import Kronecker
+from dpsql.workload.marginals import cells
 from dpsql.workload.matrix import Identity, Order, Total
 from dpsql.workload.mechanism import Budget, Mechanism, mask_of_product, noise_for, variance
 from dpsql.workload.mechanism_aim import AimMechanism
 from dpsql.workload.mechanism_aim_pgm import AimPgmMechanism
 from dpsql.workload.mechanism_dense import eigen, opt0
-from dpsql.workload.mechanism_kronecker import KroneckerMechanism, identity, kronecker
+from dpsql.workload.mechanism_kronecker import (
+    KroneckerMechanism,
+    identity,
+    kronecker,
+    require_cells,
+)
 from dpsql.workload.mechanism_pairs import PairsMechanism
 from dpsql.workload.mechanism_plus import plus, worth_uniting
 from dpsql.workload.mechanism_residuals import (
@@ -72,6 +78,8 @@ def make(
         raise InvalidParameter("every query of the workload is 0 on the whole domain")
     scaled, largest = workload.scaled()
     found = _select(name, scaled, budget, tick, known)
+    for measurement in found.measurements:
+        require_cells(cells(workload.domain.sizes, measurement.mask))
     found.workload, found.error = workload, found.error * largest * largest
     found.bound *= largest * largest
     return found

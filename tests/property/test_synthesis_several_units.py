@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.engine import synthesis_changes, synthesis_parts
+from dpsql.engine import synthesis_changes, synthesis_statements
 from dpsql.engine.request import Role
 from dpsql.engine.synthesis_changes import (
     NONE,
@@ -268,7 +268,7 @@ def test_every_root_pays(server: Any) -> None:
 
 
 def _others_are_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(synthesis_parts, "changed_rows", lambda *_: NONE)
+    patch.setattr(synthesis_statements, "changed_rows", lambda *_: NONE)
 
 
 def _nothing_takes_the_place(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.engine.synthesis_measure import Shares
+from dpsql.engine.synthesis_shares import Shares
 
 
 @given(

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsql.synthesis.coarsening import MOST_NOISE, best_across, groups, kept_by_fewer, merged
+from dpsql.statistics.tabulation import MEMORY_LIMIT
+from dpsql.synthesis.coarsening import (
+    MOST_COUNTED,
+    MOST_NOISE,
+    best_across,
+    groups,
+    kept_by_fewer,
+    merged,
+)
 from dpsql.synthesis.profile import Profile, deal, groups_of
 from dpsql.synthesis.raking import fitted
 from dpsql.synthesis.records import cross_shape
@@ -36,6 +44,19 @@ def test_noise_of_what_is_measured_is_bounded_and_more_budget_measures_more():
         assert sigma * largest / math.sqrt(2 * math.pi) <= MOST_NOISE * 10_000 * (1 + 1e-9)
         picks.append(number)
     assert picks[0] < picks[-1]
+
+
+def test_what_is_measured_can_be_counted_by_the_levels_themselves():
+    """Groups are few, but the table that is read has a cell for each pair of levels."""
+    wide = np.array([900.0, 800.0, *[0.01] * 8000])
+    few = np.full(4, 425.0)
+    for sides in (([wide, few], [wide, few]), ([wide], [few, wide])):
+        found = best_across(*sides, Fraction(1), {1: 1700.0})
+        for asked in found.workloads:
+            shape = cross_shape([x.size for x in sides[0]], [x.size for x in sides[1]], asked)
+            assert math.prod(shape) <= MOST_COUNTED
+    assert best_across([wide], [wide], Fraction(1), {1: 1700.0}) is None
+    assert MEMORY_LIMIT // MOST_COUNTED >= 16  # bytes of a cell, of one marginal
 
 
 @given(st.integers(0, 1000))
