@@ -19,7 +19,8 @@ class Services:
 
     ``catalog`` is a `dpsql.query.catalog.Catalog` that can also analyse a text and tell the
     fingerprint of relations; ``warn`` shows the caller a message, a detail and a hint, ``note`` a
-    message: public facts.  ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls.
+    message, and these where there are any: public facts.  ``strategies`` is what
+    `dpsql.workload.kept.Kept` keeps between calls.
     """
 
     database: Database
@@ -27,6 +28,6 @@ class Services:
     ledger: Ledger
     noise: NoiseSource
     warn: Callable[[str, str, str], None]
-    note: Callable[[str], None]
+    note: Callable[..., None]
     plans: dict[Any, Prepared] = field(default_factory=dict)
     strategies: dict[bytes, Any] = field(default_factory=dict)

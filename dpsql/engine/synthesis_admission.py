@@ -28,6 +28,7 @@ from dpsql.engine.synthesis_statements import Bounds, Statements, count_of
 from dpsql.errors import NotAnswerable
 from dpsql.relation import show_name
 from dpsql.synthesis.degree_law import LARGEST
+from dpsql.synthesis.notes import Note
 from dpsql.synthesis.schema import Plan
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Parts:
         self.services, self.units = services, units
         self.statements = Statements(plan, bounds, settings, services, units)
         self.count = COUNT
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
 
     def all(self) -> list[Part]:
         """Return the parts in the order in which they are measured."""
@@ -104,10 +105,8 @@ class Parts:
         if reference.parent == place:
             problem = self._unbounded(place, k)
             if problem is not None:
-                self.notes.append(
-                    f"{self._name(place, k)} refers to its own table: which row to is drawn at"
-                    f" random{problem}"
-                )
+                text = "refers to its own table: which row to is drawn at random"
+                self.notes.append(Note(f"{self._name(place, k)} {text}{problem}"))
                 return found
         profile = self._profile(place, k, found)
         if profile is not None:
@@ -281,4 +280,4 @@ class Parts:
         return f"{show_name(planned.table.schema, planned.table.name)} ({columns})"
 
     def _random(self, place: int, k: int, what: str, error: NotAnswerable) -> None:
-        self.notes.append(f"{what} by {self._name(place, k)} is not learnt: {error.message}")
+        self.notes.append(Note(f"{what} by {self._name(place, k)} is not learnt: {error.message}"))

@@ -58,6 +58,7 @@ class Call:
         d_max = _numbers("d_max", wish.d_max, names, least=1)
         self.counts = _numbers("row_counts", wish.row_counts, names, least=0)
         self.learnt = tuple(learned(p, small_references(plan, p, services)) for p in plan.tables)
+        self._require_learnt()
         through = {
             (place, k): units.passages.get((p.table.oid, r.key.name)) is Passage.THROUGH
             for place, p in enumerate(plan.tables)
@@ -78,6 +79,21 @@ class Call:
         if self.rho <= 0:
             raise self._too_small()
         self.measured = self._measured()
+
+    def _require_learnt(self) -> None:
+        """Refuse what would cost as much as any copy and have made-up values alone."""
+        from dpsql.synthesis.notes import nothing_learnt
+
+        if self.wish.placeholders or any(
+            item.what is not What.MISSING
+            for planned, items in zip(self.plan.tables, self.learnt, strict=True)
+            for item in items
+            if not planned.table.public
+        ):
+            return
+        refused = nothing_learnt(self.plan.notes)
+        if refused is not None:
+            raise refused
 
     def _too_small(self) -> InvalidParameter:
         """Say what delta is missing: noise from tables needs more of it for large epsilon."""
@@ -118,7 +134,9 @@ class Call:
             for place, planned in enumerate(self.plan.tables)
             for k in range(len(planned.references))
         ]
-        return Measured(self.learnt, tables, links, list(self.notes), self._shown())
+        return Measured(
+            self.learnt, tables, links, [str(note) for note in self.notes], self._shown()
+        )
 
     def _table(self, part: TablePart) -> MeasuredTable:
         planned = self.plan.tables[part.place]

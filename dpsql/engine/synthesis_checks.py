@@ -24,6 +24,7 @@ from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.assembled import Base
 from dpsql.synthesis.attributes import values_of
 from dpsql.synthesis.keys import NoKey, constant, made_up
+from dpsql.synthesis.notes import Note
 from dpsql.synthesis.schema import Plan, Planned, Use
 from dpsql.synthesis.values import MISSING, Kind, Numbers
 
@@ -85,7 +86,7 @@ class _Check:
     columns: tuple[str, ...]
 
 
-def left_out(plan: Plan, services: Services) -> list[str]:
+def left_out(plan: Plan, services: Services) -> list[Note]:
     """Name exclusion constraints, triggers and rules of the originals, which no copy has."""
     notes = []
     for planned in plan.tables:
@@ -93,7 +94,9 @@ def left_out(plan: Plan, services: Services) -> list[str]:
             continue
         oid = [("int8", planned.table.oid)]
         for what, name, why in services.database.execute(_LEFT_OUT, oid):
-            notes.append(f"{what} {name} of {planned.table.shown} is left out: it {why}")
+            text = f"{what} {name} of {planned.table.shown} is left out: it {why}"
+            kind = f"{what}s are left out: each {why}"
+            notes.append(Note(text, kind, str(name), planned.table.shown))
     return notes
 
 

@@ -101,6 +101,7 @@ def synthesize(
     from dpsql.engine.synthesis_target import require_target
     from dpsql.engine.synthesis_units import units_of
     from dpsql.engine.synthesis_write import disguised
+    from dpsql.synthesis.notes import together
     from dpsql.synthesis.planning import planned
 
     settings = wish.settings(own)
@@ -113,8 +114,8 @@ def synthesize(
     call = Call(wish, plan, units, settings, services)
     require_checks(plan, [table.levels for table in call.measured.tables], services)
     call.notes.extend(left_out(plan, services))
-    for note in (*plan.notes, *call.notes):
-        services.note(note)
+    for told in together([*plan.notes, *call.notes]):
+        services.note(told.message, told.detail, told.hint)
     call.warn()
     progress = Progress(services.database, Command.SYNTHESIS, *call.read())
     opened = services.ledger.open(call.charge(role))
@@ -168,7 +169,7 @@ def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Servic
             ("oid[]", [table.oid for table in private]),
             ("text[]", [quoted(table) for table in private]),
             ("int8", spend),
-            ("text[]", [*call.plan.notes, *call.notes]),
+            ("text[]", [str(note) for note in (*call.plan.notes, *call.notes)]),
         ],
     )
     return int(str(rows[0][0]))

@@ -77,9 +77,11 @@ class SpiDatabase:
             "select dp.warn($1, $2, $3) as warned", [("text", t) for t in (message, detail, hint)]
         )
 
-    def note(self, message: str) -> None:
+    def note(self, message: str, detail: str = "", hint: str = "") -> None:
         """Show the caller a notice: public facts only; its client_min_messages may hide it."""
-        self.execute("select dp.note($1) as noted", [("text", message)])
+        self.execute(
+            "select dp.note($1, $2, $3) as noted", [("text", t) for t in (message, detail, hint)]
+        )
 
     def ledger_place(self) -> tuple[dict[str, str], int]:
         """Return how to reach this database as the ledger's role, and the database's OID."""

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from dpsql.errors import MissingDeclaration
 from dpsql.synthesis.keys import constant
+from dpsql.synthesis.notes import CONSTANT, DEFAULT, KEYS, NO_NULL, NULL, Note
+from dpsql.synthesis.notes import MADE_UP as MADE_UP_VALUES
 from dpsql.synthesis.plan_keys import Keys
 from dpsql.synthesis.schema import Attribute, Column, Table, Unique, Use
 
@@ -31,7 +33,7 @@ _MEMBERS = {
 
 def uses(
     table: Table, keys: Keys, *, placeholders: bool = False
-) -> tuple[dict[str, Use], list[str]]:
+) -> tuple[dict[str, Use], list[Note]]:
     """Choose a use for each column of a protected table.
 
     With ``placeholders`` values are made up where nothing public is known and there can be no NULL.
@@ -40,8 +42,8 @@ def uses(
     -------
     dict
         In the order of the columns.
-    list of str
-        Notes for whoever asks for the copy.
+    list of Note
+        For whoever asks for the copy.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def uses(
             found[column.name] = Use.GENERATED
     found.update((c, Use.REFERENCE) for k in keys.linked for c in k.columns)
     found.update((c, Use.MISSING) for c in keys.missing)
-    notes: list[str] = []
+    notes: list[Note] = []
     for unique in sorted(table.uniques, key=lambda u: (not u.primary, len(u.columns))):
         notes.extend(_made_up(table, unique, known, found))
     refused = []
@@ -68,30 +70,23 @@ def uses(
             notes.extend(_about_nulls(table, column, known[column.name]))
         elif not column.not_null:
             found[column.name] = Use.MISSING
-            notes.append(
-                f"column {column.name} of {table.shown} is NULL in every row: nothing public is"
-                f" known of its values{_way(table, column, '; ')}"
-            )
+            what = "is NULL in every row: nothing public is known of its values"
+            notes.append(_note(table, column, what, NULL))
         elif column.identity or _numbered(column):
             found[column.name] = Use.KEY if column.base in _INTEGERS else Use.DEFAULT
         elif column.default is not None:
             found[column.name] = Use.DEFAULT
-            notes.append(
-                f"column {column.name} of {table.shown} has its default in every row: nothing"
-                f" public is known of its values{_way(table, column, '; ')}"
-            )
+            what = "has its default in every row: nothing public is known of its values"
+            notes.append(_note(table, column, what, DEFAULT))
         elif placeholders and column.base in MADE_UP:
             found[column.name] = Use.KEY
-            notes.append(
-                f"column {column.name} of {table.shown} is made up: nothing public is known of its"
-                f" values{_way(table, column, '; ')}"
-            )
+            what = "is made up: nothing public is known of its values"
+            notes.append(_note(table, column, what, MADE_UP_VALUES))
         elif placeholders and constant(column.base) is not None:
             found[column.name] = Use.CONSTANT
-            notes.append(
-                f"column {column.name} of {table.shown} is {constant(column.base)!r} in every row:"
-                " nothing public is known of its values"
-            )
+            value = repr(constant(column.base))
+            what = f"is {value} in every row: nothing public is known of its values"
+            notes.append(_note(table, column, what, CONSTANT, way=False))
         else:
             refused.append(column)
     if refused:
@@ -111,7 +106,7 @@ def uses_of_public(table: Table) -> dict[str, Use]:
 
 def _made_up(
     table: Table, unique: Unique, known: dict[str, Attribute], found: dict[str, Use]
-) -> Iterable[str]:
+) -> Iterable[Note]:
     """Make values up where those of a key must differ and nothing else makes them differ."""
     rest = [table.column(c) for c in unique.columns if c not in found]
     able = [c for c in rest if c.base in MADE_UP]
@@ -131,40 +126,44 @@ def _made_up(
         elif unique.primary:
             chosen = [c for c in able if c.base in _INTEGERS][-1:]
     found.update((c.name, Use.KEY) for c in chosen)
-    notes = [
-        f"column {c.name} of {table.shown} is made up, since {unique.name} has it: its declared"
-        " values are not drawn"
-        for c in chosen
-        if c.name in known
-    ]
+    what = f"is made up, since {unique.name} has it: its declared values are not drawn"
+    notes = [_note(table, c, what, KEYS, way=False) for c in chosen if c.name in known]
     if not chosen and Use.KEY not in taken and all(c.name in known for c in rest):
-        notes.append(
+        text = (
             f"rows of {table.shown} that would be equal in {', '.join(unique.columns)} are copied"
             f" once ({unique.name})"
         )
+        notes.append(Note(text))
     return notes
 
 
-def _about_nulls(table: Table, column: Column, attribute: Attribute) -> Iterable[str]:
+def _about_nulls(table: Table, column: Column, attribute: Attribute) -> Iterable[Note]:
     if column.not_null or attribute.nullable:
         return
-    yield (
-        f"column {column.name} of {table.shown} is NULL in no row, and nothing is learnt of rows"
-        " where it is: its declared domain has no NULL (includes_null => true)"
+    what = (
+        "is NULL in no row, and nothing is learnt of rows where it is: its declared domain has no"
+        " NULL (includes_null => true)"
     )
+    yield _note(table, column, what, NO_NULL, way=False)
+
+
+def _note(table: Table, column: Column, what: str, kind: str, *, way: bool = True) -> Note:
+    """Tell something of a column, with the statement that declares its domain."""
+    text = f"column {column.name} of {table.shown} {what}"
+    return Note(text, kind, column.name, table.shown, _way(table, column) if way else "")
 
 
 def _numbered(column: Column) -> bool:
     return column.default is not None and column.default.startswith("nextval(")
 
 
-def _way(table: Table, column: Column, before: str = "") -> str:
+def _way(table: Table, column: Column) -> str:
     """Write the call that declares a column's domain, if there can be one."""
     # a domain over a type has another name than the type, and cannot have declared values
     if column.base not in _MEMBERS or not _plain(column):
         return ""
     return (
-        f"{before}SELECT dp.set_domain({_text(table.shown)}, {_text(column.name)},"
+        f"SELECT dp.set_domain({_text(table.shown)}, {_text(column.name)},"
         f" {_MEMBERS[column.base]});"
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.errors import InvalidParameter, NotAnswerable
+from dpsql.synthesis.notes import Note
 from dpsql.synthesis.schema import ForeignKey, Table
 
 
@@ -31,7 +32,7 @@ class Keys:
     linked: list[ForeignKey] = field(default_factory=list)
     implied: list[ForeignKey] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 def named(table: Table, key: ForeignKey) -> str:
@@ -167,7 +168,8 @@ def _leave_out(keys: Keys, table: Table, key: ForeignKey, why: str, covered: set
         raise _not_nullable(table, key, why, free)
     keys.missing.extend(c for c in empty if c not in keys.missing)
     where = f": {', '.join(empty)} of every row is NULL" if empty else ""
-    keys.notes.append(f"the foreign key {key.name} of {table.shown} is not copied{where} ({why})")
+    text = f"the foreign key {key.name} of {table.shown} is not copied{where} ({why})"
+    keys.notes.append(Note(text))
 
 
 def _not_nullable(table: Table, key: ForeignKey, why: str, columns: Sequence[str]) -> Exception:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from dpsql.relation import show_name
+from dpsql.synthesis.notes import Note
 
 
 class Use(Enum):
@@ -213,4 +214,4 @@ class Plan:
     """
 
     tables: tuple[Planned, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()

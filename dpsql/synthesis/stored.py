@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.synthesis.generated import Generated
+from dpsql.synthesis.notes import Note
 from dpsql.synthesis.schema import (
     Attribute,
     Column,
@@ -33,7 +34,8 @@ def plan_text(plan: Plan) -> str:
 def plan_of(text: str) -> Plan:
     """Read a plan that `plan_text` wrote."""
     raw = json.loads(text)
-    return Plan(tuple(_planned(table) for table in raw["tables"]), tuple(raw.get("notes", ())))
+    notes = tuple(Note(**note) for note in raw.get("notes", ()))
+    return Plan(tuple(_planned(table) for table in raw["tables"]), notes)
 
 
 def _planned(raw: dict[str, Any]) -> Planned:

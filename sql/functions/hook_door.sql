@@ -96,12 +96,12 @@ as 'MODULE_PATHNAME', 'dpsql_warn';
 comment on function dp.warn(text, text, text) is 'internal: a warning from public facts';
 
 -- A notice for the client, in the same way: when a stored answer was taken.
-create or replace function dp.note(message text)
+create or replace function dp.note(message text, detail text, hint text)
 returns void
 language c volatile strict parallel unsafe security invoker
 as 'MODULE_PATHNAME', 'dpsql_note';
 
-comment on function dp.note(text) is 'internal: a notice from public facts';
+comment on function dp.note(text, text, text) is 'internal: a notice from public facts';
 
 -- Measures a workload and publishes it; returns the table's name.  dp.release calls it.
 create or replace function dp.release_query(

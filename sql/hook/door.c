@@ -476,10 +476,18 @@ dpsql_warn(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* dp.note(message text): a NOTICE for the client */
+/* A text, or NULL where it is empty. */
+static const char *
+text_if_any(text *given)
+{
+	return VARSIZE_ANY_EXHDR(given) > 0 ? text_to_cstring(given) : NULL;
+}
+
+/* dp.note(message text, detail text, hint text): a NOTICE for the client */
 Datum
 dpsql_note(PG_FUNCTION_ARGS)
 {
-	tell_caller(NOTICE, text_to_cstring(PG_GETARG_TEXT_PP(0)), NULL, NULL);
+	tell_caller(NOTICE, text_to_cstring(PG_GETARG_TEXT_PP(0)),
+				text_if_any(PG_GETARG_TEXT_PP(1)), text_if_any(PG_GETARG_TEXT_PP(2)));
 	PG_RETURN_VOID();
 }

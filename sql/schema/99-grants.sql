@@ -197,7 +197,7 @@ grant execute on function
     dp.forget_syntheses(name, bigint),
     dp.integers(bytea), dp.bigints(bytea), dp.floats(bytea),
     -- to say something to oneself, and to the server log, as RAISE does
-    dp.note(text), dp.server_log(text)
+    dp.note(text, text, text), dp.server_log(text)
 to dp_analyst, dp_owner;
 grant execute on procedure dp.write_synthesis(bigint) to dp_analyst, dp_owner;
 grant execute on function
@@ -220,7 +220,7 @@ grant execute on function
     dp.analyze_kept(integer),
     dp.server_log(text),
     dp.warn(text, text, text),
-    dp.note(text),
+    dp.note(text, text, text),
     dp.show_phase(integer, integer, oid[], integer),
     dp.show_rounds(bigint, bigint, bigint, double precision, double precision, integer),
     dp.end_progress(),

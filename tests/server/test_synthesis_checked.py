@@ -189,3 +189,30 @@ def test_a_domain_inside_a_constraint_of_a_domain_is_not_tried(people: Any) -> N
     with people.connect("alice") as alice:
         alice.execute(MEASURE)
     assert spent(people) == pytest.approx(8)
+
+
+def test_a_copy_of_which_nothing_would_be_learnt_is_refused_with_what_helps(people: Any) -> None:
+    people.sql("create table lone (l_id int primary key, l_name text, l_age int)")
+    people.sql("insert into lone select i, 'x', i from generate_series(1, 50) i")
+    people.sql("select dp.protect('lone'); select dp.set_root_cap('lone', 100, 1e-4)")
+    call = MEASURE.replace("'person'", "'lone'")
+    with people.connect("alice") as alice:
+        with pytest.raises(psycopg.Error) as raised:
+            alice.execute(call.replace("true, false", "false, false"))
+        assert raised.value.diag.message_primary is not None
+        assert raised.value.diag.message_primary.startswith("nothing public is known of any column")
+        assert "l_name, l_age of public.lone" in str(raised.value.diag.message_detail)
+        assert spent(people) == 0
+        told: dict[str, tuple[str, str]] = {}
+        alice.add_notice_handler(
+            lambda d: told.update({d.message_primary: (d.message_detail, d.message_hint)})
+        )
+        alice.execute(call)  # values are to be made up
+        assert spent(people) == pytest.approx(8)
+        ((detail, more),) = [d for text, d in told.items() if text.startswith("2 columns are NULL")]
+        assert detail == "They are l_name, l_age of public.lone."
+        assert "'l_age', 0, 100);" in more
+        hint = str(raised.value.diag.message_hint)
+        people.sql(hint[hint.index("SELECT dp.set_domain") :].partition(";")[0])
+        alice.execute(call.replace("true, false", "false, false"))
+        assert spent(people) == pytest.approx(16)

@@ -32,7 +32,7 @@ def test_implied_keys_are_constraints_of_the_copy(database: Any) -> None:
     alice.execute("set dp.max_rows_contributed = 5")
     alice.execute(
         "call dp.synthesize(target => 'syn', relations => array['person', 'desk', 'mail', 'paper',"
-        " 'drawer']::regclass[], epsilon => 10, delta => 1e-6)"
+        " 'drawer']::regclass[], epsilon => 10, delta => 1e-6, placeholders => true)"
     )
     made = {row[0] for row in database.sql(KEYS)}
     assert {"paper_desk", "paper_room", "drawer_desk", "drawer_w_owner_fkey"} <= made

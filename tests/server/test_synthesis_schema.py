@@ -123,7 +123,7 @@ def test_the_bank_is_planned_parents_first(copied: Any) -> None:
     assert [r.parent for r in disp.references] == [2, 1]
     assert disp.use("p_account") is Use.REFERENCE
     assert len(plan.notes) == 1
-    assert "a_note" in plan.notes[0]
+    assert "a_note" in str(plan.notes[0])
 
 
 def test_all_other_values_are_one_level(copied: Any) -> None:
