@@ -13,7 +13,7 @@ from dpsql.synthesis.hashing import Flags
 from dpsql.synthesis.keys import NoKey
 from dpsql.synthesis.relinking import Matching, matching
 from dpsql.synthesis.schema import Planned, Unique
-from dpsql.synthesis.values import Numbers, Source, followed, is_missing
+from dpsql.synthesis.values import MISSING, Numbers, Source, followed, is_missing
 from dpsql.workload.residual_bases import Integers
 
 
@@ -197,7 +197,8 @@ class Following:
             reference = self._planned.references[r]
             if name in reference.key.columns and name not in self._shared[r]:
                 if reference.parent == self._place:
-                    return self.parents[r][rows]
+                    chosen = self.parents[r][rows]
+                    return np.where(chosen < 0, MISSING if reference.nullable else rows, chosen)
                 return self.columns([r])[name].at(rows)
         raise KeyError(name)
 

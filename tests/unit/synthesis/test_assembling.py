@@ -239,6 +239,27 @@ def test_parents_have_no_more_children_than_a_range_numbers(
     assert all(span[0] <= slot <= span[1] for slot in slots)
 
 
+@pytest.mark.parametrize("nullable", [True, False])
+def test_rows_without_a_parent_of_their_own_table_fill_no_bound(nullable: bool) -> None:
+    """Many rows refer to none: a bound counts those that refer to one."""
+    parents = np.array([-1] * 50 + [0, 0, 1, 1, 2, 2])
+    own = table(
+        0,
+        {"id": Use.KEY, "up": Use.REFERENCE, "slot": Use.KEY},
+        [("id",), ("up", "slot")],
+        [(("up",), 0, ("id",), nullable)],
+    )
+    columns = tuple(
+        replace(c, span=(1, 3) if c.name == "slot" else None) for c in own.table.columns
+    )
+    own = replace(own, table=replace(own.table, columns=columns))
+    plan = Plan((own,))
+    found = assembled(plan, [Generated(56, np.zeros((56, 0), int), (), (parents,))])
+    check(plan, found)
+    alone = [None] * 50 if nullable else list(range(1, 51))
+    assert written(found[0])["up"] == [*alone, 1, 1, 2, 2, 3, 3]
+
+
 def test_rows_that_repeat_none_are_as_they_were_generated() -> None:
     plan = Plan((table(0, {"id": Use.KEY, "a": Use.ATTRIBUTE}, [("id",), ("a",)]),))
     codes = np.array([[3], [1], [3], [0]])
