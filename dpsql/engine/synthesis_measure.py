@@ -104,6 +104,7 @@ class Measuring(Readings):
 
         table = self.task.measured.tables[part.place]
         counted = counted_rows(table, self.services.database.tick)
+        self.counted[part.place] = counted
         most: int | None = None
         for link in links:
             degrees = self._part(link, DegreePart)
@@ -127,8 +128,6 @@ class Measuring(Readings):
     def _link(self, found: Assembly, link: MeasuredLink) -> None:
         part, learn = self._part(link, LinkPart), None
         if part is not None:
-            table = self.task.measured.tables[link.place]
-            counted = counted_rows(table, self.services.database.tick)
-            learn = self._learning(part, link, found, counted)
+            learn = self._learning(part, link, found, self.counted[link.place])
         plan, measured = self.task.plan, self.task.measured
         add_link(found, plan, measured, link, learn, drawn=is_followed(plan, measured, link))

@@ -38,6 +38,8 @@ class Readings:
         self.done = 0
         #: For tables whose rows belong to units that are one parent each: degrees, public.
         self.degrees: dict[int, Any] = {}
+        #: Noisy numbers of the rows that count, of tables that are measured.
+        self.counted: dict[int, float] = {}
 
     def _tell(self) -> None:
         self.progress.budget(
