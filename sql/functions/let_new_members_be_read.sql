@@ -2,7 +2,8 @@
 -- those that were there at dp.protect, if the units, all on the way to them and itself belong to one role and
 -- whoever makes the key may act as that role.  A right that was taken back stays taken back: only
 -- the statement that makes the key counts, and only for what was no member before.
--- Security definer on purpose: reads the catalogue of units.
+-- Each has a view in the schema dpv that refuses its rows, as those have.
+-- Security definer on purpose: reads the catalogue of units, and makes these views.
 create or replace function dp.let_new_members_be_read()
 returns event_trigger
 language plpgsql volatile parallel unsafe security definer
@@ -52,6 +53,11 @@ begin
         end if;
     end loop;
     if members <> '{}' then
+        -- a view that an extension's script makes would be that extension's
+        if not exists (select from pg_event_trigger_ddl_commands() as d where d.in_extension) then
+            perform dp.show_refusing(array(select m.oid from unnest(members) as m(oid)
+                                            where (select s.kind from dp.standing(m.oid) as s) = 'protected'));
+        end if;
         perform dp.tell_problems(members, '{}');
     end if;
 end

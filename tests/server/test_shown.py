@@ -126,6 +126,24 @@ def test_the_view_hinders_no_change_of_the_relation(bank: Any) -> None:
     assert told.diag.message_primary == "dpv.call has no rows"
 
 
+def test_members_that_come_later_have_a_view_at_once(bank: Any) -> None:
+    owner = "owner1"
+    bank.sql(
+        'create table visit (v_id int primary key, v_client int not null references "Client")',
+        user=owner,
+    )
+    bank.sql("create table note (o_visit int)", user=owner)
+    bank.sql("alter table note add foreign key (o_visit) references visit", user=owner)
+    bank.sql("create table land2 (n_id int references land)", user=owner)  # of nobody
+    assert [row[0] for row in bank.sql(KINDS)] == ["Client", "call", "note", "visit"]
+    assert "dp_count(*) FROM public.visit" in hint(bank, "alice", "select * from dpv.visit")
+    bank.sql("drop table note; drop table visit", user=owner)
+    assert bank.sql(
+        "select count(*) from pg_depend where refobjid = (select oid from pg_extension where extname = 'dpsql')"
+        " and objid = 'dpv.visit'::regclass and deptype = 'e'"
+    ) == [(1,)]
+
+
 def test_what_is_not_protected_any_more_has_no_view(bank: Any) -> None:
     with bank.connect("alice") as alice:
         alice.execute("create temp view mine as select * from dpv.call")
