@@ -41,8 +41,9 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, clock_timestamp(
 _OWN = """
 select r.name::text as name, r.question, r.terms::text as terms, r.epsilon::text as epsilon,
   r.delta::text as delta, r.rho::text as rho, r.rho_delta::text as rho_delta, r.mechanism, r.noise,
-  r.spend::text as spend, dp.release_readers(r) as readers, dp.made_release(r) as made,
-  dp.owns_release(r) as owns
+  r.spend::text as spend, dp.release_readers(r) as readers,
+  dp.caller_made(r.role_oid, r.role_name, r.incarnation) as made,
+  dp.caller_owns(r.relations, r.protected, r.incarnation) as owns
 from dp.own_release($1) as r
 """
 

@@ -80,39 +80,6 @@ as $$
 $$;
 comment on function dp.release_readers(dp.stored_release) is 'internal: the roles that may read a release, but for the caller';
 
--- Internal: whether the caller is, or is a member of, the role that made a release.  Roles are known by
--- oid in the database where it was made, and by name in one that it was restored into.
--- Security definer on purpose: reads the catalogue.
-create or replace function dp.made_release(found_release dp.stored_release)
-returns boolean
-language sql stable parallel unsafe security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    select exists (select from pg_roles as r
-                    where case when found_release.incarnation = (select i.token from dp.ledger_incarnation as i)
-                               then r.oid = found_release.role_oid else r.rolname = found_release.role_name end
-                      and pg_has_role(dp.caller(), r.oid, 'usage'))
-$$;
-comment on function dp.made_release(dp.stored_release) is 'internal: whether the caller made a release';
-
--- Internal: whether the caller is a member of dp_owner and owns every protected relation that a release reads.
--- Security definer on purpose: reads the catalogue.
-create or replace function dp.owns_release(found_release dp.stored_release)
-returns boolean
-language sql stable parallel unsafe security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    select dp.caller_administers()
-       and coalesce(bool_and(c.oid is not null and pg_has_role(dp.caller(), c.relowner, 'usage')), false)
-      from unnest(found_release.protected) as u(name)
-      -- a relation that took the name later is another one; in a restored database names are all there is
-      left join pg_class as c on c.oid = to_regclass(u.name)
-           and (c.oid = any (found_release.relations)
-                or found_release.incarnation is distinct from (select i.token from dp.ledger_incarnation as i))
-$$;
-comment on function dp.owns_release(dp.stored_release) is
-    'internal: whether the caller owns the protected relations of a release';
-
 -- Internal: the release of a name, if the caller may change it: who released it or owns what it reads.
 -- Security definer on purpose: reads the catalogue.
 create or replace function dp.own_release(name text)
@@ -124,7 +91,7 @@ declare
     found_release dp.stored_release;
 begin
     select r.* into found_release from dp.stored_release as r where r.name = dp.release_name(own_release.name);
-    if not found or not (dp.made_release(found_release) or dp.owns_release(found_release)) then
+    if not found or not (dp.caller_made(found_release.role_oid, found_release.role_name, found_release.incarnation) or dp.caller_owns(found_release.relations, found_release.protected, found_release.incarnation)) then
         raise exception using
             errcode = 'PD040',
             message = format('there is no release %s of yours', coalesce(quote_ident(name), 'NULL')),
@@ -199,7 +166,7 @@ as $$
 declare
     found_release constant dp.stored_release := dp.own_release(unshare_release.name);
 begin
-    if not dp.owns_release(found_release) then
+    if not dp.caller_owns(found_release.relations, found_release.protected, found_release.incarnation) then
         raise exception using
             errcode = 'PD070',
             message = 'must be owner of all relations of the release',

@@ -119,7 +119,7 @@ declare
     job constant bigint := (
         select max(s.id) from dp.synthesis as s
          where s.target = show_synthesis.target and s.state = 'done'
-           and dp.made_synthesis(s.role_oid, s.role_name, s.incarnation));
+           and dp.caller_made(s.role_oid, s.role_name, s.incarnation));
 begin
     if job is null then
         raise exception using

@@ -73,37 +73,6 @@ $$;
 comment on procedure dp.write_synthesis(bigint) is
     'writes what is left of a synthesis, part by part; reads and pays nothing';
 
--- Internal: whether the caller is, or is a member of, the role of a synthesis; as dp.made_release.
--- Security definer on purpose: reads the catalogue.
-create or replace function dp.made_synthesis(role_oid oid, role_name name, incarnation uuid)
-returns boolean
-language sql stable parallel unsafe security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    select exists (select from pg_roles as r
-                    where case when made_synthesis.incarnation = (select i.token from dp.ledger_incarnation as i)
-                               then r.oid = made_synthesis.role_oid else r.rolname = made_synthesis.role_name end
-                      and pg_has_role(dp.caller(), r.oid, 'usage'))
-$$;
-comment on function dp.made_synthesis(oid, name, uuid) is 'internal: whether a synthesis is the caller''s';
-
--- Internal: whether the caller is a member of dp_owner and owns all protected relations of a synthesis.
--- Security definer on purpose: reads the catalogue.
-create or replace function dp.owns_synthesis(relations oid[], protected text[], incarnation uuid)
-returns boolean
-language sql stable parallel unsafe security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    select dp.caller_administers()
-       and coalesce(bool_and(c.oid is not null and pg_has_role(dp.caller(), c.relowner, 'usage')), false)
-      from unnest(protected) as u(name)
-      left join pg_class as c on c.oid = to_regclass(u.name)
-           and (c.oid = any (relations)
-                or owns_synthesis.incarnation is distinct from (select i.token from dp.ledger_incarnation as i))
-$$;
-comment on function dp.owns_synthesis(oid[], text[], uuid) is
-    'internal: whether the caller owns the protected relations of a synthesis';
-
 -- Internal: the caller's synthesis of that number, without its payload, held until the transaction ends.
 -- Security definer on purpose: reads the catalogue.
 create or replace function dp.own_synthesis(job bigint)
@@ -120,7 +89,7 @@ begin
            s.spend, s.created_at, s.finished_at, s.incarnation
       into found_synthesis
       from dp.synthesis as s where s.id = job for update;
-    if not found or not dp.made_synthesis(found_synthesis.role_oid, found_synthesis.role_name,
+    if not found or not dp.caller_made(found_synthesis.role_oid, found_synthesis.role_name,
                                           found_synthesis.incarnation) then
         raise exception using
             errcode = 'PD040',
@@ -237,7 +206,7 @@ as $$
       join pg_class as c on c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))
            and (c.oid = t.relation or s.incarnation <> (select i.token from dp.ledger_incarnation as i))
      where s.target = synthetic_tables.target
-       and dp.made_synthesis(s.role_oid, s.role_name, s.incarnation)
+       and dp.caller_made(s.role_oid, s.role_name, s.incarnation)
 $$;
 comment on function dp.synthetic_tables(name) is 'internal: tables that syntheses of the caller made';
 
@@ -253,7 +222,7 @@ begin
     with forgotten as (
         delete from dp.synthesis as s
          where s.target = forget_syntheses.target and (but is null or s.id <> but and s.state <> 'measured')
-           and dp.made_synthesis(s.role_oid, s.role_name, s.incarnation)
+           and dp.caller_made(s.role_oid, s.role_name, s.incarnation)
         returning s.id)
     select coalesce(array_agg(f.id), '{}') into gone from forgotten as f;
     delete from dp.synthesis_table as t where t.synthesis = any (gone);
@@ -281,12 +250,12 @@ language sql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
     with own as (
-        select s.*, dp.owns_synthesis(s.relations, s.protected, s.incarnation) as owns
+        select s.*, dp.caller_owns(s.relations, s.protected, s.incarnation) as owns
           from dp.synthesis as s
          where s.target = reported_synthesis.target),
     visible as (
         select s.* from own as s
-         where s.owns or dp.made_synthesis(s.role_oid, s.role_name, s.incarnation)
+         where s.owns or dp.caller_made(s.role_oid, s.role_name, s.incarnation)
          order by s.state = 'done' desc, s.id desc limit 1)
     select s.id, s.state, s.plan::text, s.payload, s.epsilon::text, s.delta::text, s.owns,
            array_agg(t.place order by t.place) filter (where c.oid is not null),

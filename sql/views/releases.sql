@@ -21,10 +21,10 @@ select r.name,
        pg_catalog.to_regclass(pg_catalog.format('dpv.%I', r.name)) as relation,
        r.question
   from dp.stored_release as r
- where dp.made_release(r)
+ where dp.caller_made(r.role_oid, r.role_name, r.incarnation)
     or coalesce(pg_catalog.has_table_privilege(
            dp.caller(), pg_catalog.to_regclass(pg_catalog.format('dpv.%I', r.name)), 'select'), false)
-    or dp.owns_release(r)
+    or dp.caller_owns(r.relations, r.protected, r.incarnation)
  order by r.name;
 comment on view dp.releases is
     'published workloads: mechanism, budget, expected error, domain; the numbers are in dpv.<name>, where reading is free';

@@ -16,8 +16,8 @@ select s.id,
        s.created_at,
        s.finished_at
   from dp.synthesis as s
- where dp.made_synthesis(s.role_oid, s.role_name, s.incarnation)
-    or dp.owns_synthesis(s.relations, s.protected, s.incarnation)
+ where dp.caller_made(s.role_oid, s.role_name, s.incarnation)
+    or dp.caller_owns(s.relations, s.protected, s.incarnation)
  order by s.id;
 comment on view dp.syntheses is 'synthetic databases: budget, and how far they are written';
 comment on column dp.syntheses.target is 'the schema';
