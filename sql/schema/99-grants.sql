@@ -184,6 +184,7 @@ grant execute on function
     dp.synthesis_step(bigint),
     dp.drop_synthesis(name),
     dp.synthesis_report(name, boolean),
+    dp.read_as_owner(oid),
     dp.reported_synthesis(name),
     dp.made_synthesis(oid, name, uuid),
     dp.owns_synthesis(oid[], text[], uuid),
