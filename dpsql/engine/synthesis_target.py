@@ -92,7 +92,7 @@ def require_target(target: str, plan: Plan, replace: bool, services: Services) -
     if read_only:
         raise InvalidParameter(
             "a synthesis needs a transaction that can write",
-            hint="Call it outside of the transaction, or begin that with BEGIN READ WRITE.",
+            hint="Call it outside of the transaction, with default_transaction_read_only = off.",
         )
     if not there and not may_create:
         raise PermissionDenied(
