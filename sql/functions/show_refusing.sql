@@ -147,6 +147,10 @@ begin
        or (select s.kind from dp.standing(relation) as s) is distinct from 'protected' then
         return null;
     end if;
+    -- whoever may read the rows is not sent to tables of others, where reading runs their code
+    if has_table_privilege(dp.caller(), relation, 'select') then
+        return format('Numbers: SELECT dp_count(*) FROM %s. You may read its rows: SELECT * FROM %1$s.', named);
+    end if;
     select string_agg(distinct case when v.name is null then k.copy::regclass::text else format('dpv.%I', v.name) end, ', ')
       into copies
       from dp.synthetic_copies(relation) as k

@@ -308,6 +308,12 @@ def test_what_a_role_cannot_know_of_is_refused_as_ever(copied: Any) -> None:
         assert alice.execute('select count(c_id) from "Client"').fetchone() == (50,)
 
 
+def test_who_may_read_the_rows_is_not_sent_to_tables_of_others(copied: Any) -> None:
+    copied.sql("grant usage on schema syn to owner1")
+    copied.sql("grant select on all tables in schema syn to owner1")
+    assert hint(copied, "owner1").endswith('You may read its rows: SELECT * FROM public."Client".')
+
+
 def test_a_copy_that_is_hidden_is_named_as_it_is(copied: Any) -> None:
     copied.sql("select dp.hide_synthesis('syn')", user="alice")
     assert 'SELECT * FROM syn."Client".' in hint(copied, "alice")
