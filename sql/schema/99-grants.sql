@@ -62,6 +62,7 @@ grant execute on function
     dp.set_degree_bound(regclass, name[], integer),
     dp.drop_degree_bound(regclass, name[]),
     dp.require_boundable(regclass, name[]),
+    dp.is_numbered(regclass, name[]),
     dp.slot_name(name[]),
     dp.shown_columns(name[], text),
     dp.declare_public(regclass),
