@@ -225,7 +225,10 @@ def test_a_bound_is_set_anew_and_taken_back(movies: Any) -> None:
         ("dp.set_degree_bound('rating', array[]::name[], 3)", "a bound from 1"),
         ("dp.set_degree_bound('rating', null, 3)", "a bound from 1"),
         ("dp.set_degree_bound('rating', array[null]::name[], 3)", "a bound from 1"),
-        ("dp.set_degree_bound('taken', array['a_b'], 3)", "dp_slot_a_b of relation public.taken is"),
+        (
+            "dp.set_degree_bound('taken', array['a_b'], 3)",
+            "dp_slot_a_b of relation public.taken is",
+        ),
         ("dp.drop_degree_bound('taken', array['a_b'])", "dp_slot_a_b of relation public.taken is"),
         ("dp.set_degree_bound('parts', array['a'], 3)", "no table of its own"),
         ("dp.drop_degree_bound('rating', array['r_liked'])", "has not bounded"),
