@@ -78,6 +78,9 @@ def test_a_protected_relation_has_a_view_that_refuses(bank: Any) -> None:
     )
     told = hint(bank, "alice")
     assert "CALL dp.synthesize('syn', array['public.\"Client\"']" in told
+    # with the parents without which there is no copy of it
+    both = """array['public."Client"', 'public.call']::regclass[]"""
+    assert f"CALL dp.synthesize('syn', {both}," in hint(bank, "alice", "select * from call")
     assert 'SELECT dp_count(*) FROM public."Client"' in told
     # members of the unit as well, in whatever form they are read
     for statement in (
