@@ -336,10 +336,13 @@ def _numbers(
     """Read a parameter that gives numbers for relations."""
     if text is None:
         return {}
-    raw = json.loads(text)
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError):  # numbers of thousands of digits, deep nesting
+        raw = None
     if not isinstance(raw, dict):
         raise InvalidParameter(
-            f'parameter "{name}" must be a JSON object',
+            f'parameter "{name}" must be a JSON object of whole numbers',
             hint=f"""{name} => '{{"{tables[0].table.name}": 10}}', for example.""",
         )
     found = {}
@@ -359,7 +362,7 @@ def _numbers(
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
             raise InvalidParameter(
                 f'parameter "{name}" must give whole numbers from {least}',
-                detail=f"Got {value} for {key}.",
+                detail=f"Got {str(value)[:40]} for {key}.",
             )
         found[same[0]] = value
     return found

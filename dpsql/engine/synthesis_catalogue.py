@@ -160,7 +160,7 @@ def require_types_of(table: int, planned: Planned, services: Services) -> None:
         if code := foreign_code("pg_type", int(str(oid)), services):
             raise NotAnswerable(
                 f"the type of {column} runs code of another role",
-                detail=f"Writing a value of type {shown} runs {code} with your rights.",
+                detail=f"Writing or reading a value of type {shown} runs {code} with your rights.",
                 hint="Ask a superuser to own that function, or leave the relation out.",
             )
 

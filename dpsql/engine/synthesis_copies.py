@@ -1,7 +1,8 @@
 """The tables of a finished synthesis, as what they were made as, before anybody reads them.
 
-Whoever made them may have put something else in their place since; what is read with the rights of
-a reader must not run code of another (PRIVACY.md section 8).
+Whoever made them may have put something else in their place since, or code where the planner runs
+it, so that they are read with the maker's own rights: what is read with those of a reader must not
+run code of another (PRIVACY.md section 2).
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpsql.engine.synthesis_catalogue import require_types_of
 from dpsql.engine.synthesis_measured import Measured
 from dpsql.engine.synthesis_payload import load
+from dpsql.engine.synthesis_public import require_public
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
 from dpsql.relation import quote_identifier, show_name
 from dpsql.synthesis.schema import Plan
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
 _FOUND = """
-select r.id, r.state, r.plan, r.payload, r.epsilon, r.delta, r.owns, r.places, r.relations
+select r.id, r.state, r.plan, r.payload, r.epsilon, r.delta, r.owns, r.places, r.relations,
+  (select count(distinct c.relowner) from pg_class as c where c.oid = any (r.relations)) as owners
   from dp.reported_synthesis($1) as r
 """
 _COLUMNS = """
@@ -49,6 +53,8 @@ class Copies:
         Of the whole.
     constraints : dict
         For each place how many CHECK constraints its copy has, and how many are not validated.
+    owned : int
+        OID of one of the tables, which all have one owner.
     """
 
     target: str
@@ -57,6 +63,7 @@ class Copies:
     epsilon: float
     delta: float
     constraints: dict[int, tuple[int, int]]
+    owned: int
 
     def original(self, place: int) -> str:
         """Return the quoted name of what was copied."""
@@ -97,7 +104,7 @@ def read_copies(target: str, true_data: bool, services: Services) -> Copies:
             detail="Whoever called dp.synthesize, and the owner of all that it read, see it.",
             hint="SELECT id, target, state FROM dp.syntheses;",
         )
-    number, state, plan_text, payload, epsilon, delta, owns, places, relations = rows[0]
+    number, state, plan_text, payload, epsilon, delta, owns, places, relations, owners = rows[0]
     if true_data and not owns:
         raise PermissionDenied(
             "permission denied to compare a synthesis with the original",
@@ -118,8 +125,18 @@ def read_copies(target: str, true_data: bool, services: Services) -> Copies:
         for place, planned in enumerate(plan.tables)
         if not planned.table.public
     }
+    for planned in plan.tables:
+        if planned.table.public:
+            require_public(planned.table, services)
+    if owners != 1:
+        raise NotAnswerable(
+            f"the tables of the synthesis {show_name(target)} belong to several roles",
+            detail="They are read with the rights of the role that they belong to.",
+            hint="ALTER TABLE ... OWNER TO the role that made them.",
+        )
     measured = load(bytes(payload))  # type: ignore[call-overload]
-    return Copies(target, plan, measured, float(str(epsilon)), float(str(delta)), constraints)
+    budget = float(str(epsilon)), float(str(delta))
+    return Copies(target, plan, measured, *budget, constraints, min(there.values()))
 
 
 def _require_copy(
@@ -136,6 +153,7 @@ def _require_copy(
             kind, secured, rules, columns, checks, invalid = rows[0]
             plain = kind == "r" and not secured and not rules
             if plain and made <= set(columns):  # type: ignore[call-overload]
+                require_types_of(int(str(oid)), plan.tables[place], services)
                 return int(str(checks)), int(str(invalid))
     raise NotAnswerable(
         f"{show_name(target, table.name)} is not the table that the synthesis made",

@@ -1,6 +1,6 @@
 """Counts the rows of a plan's tables by what is learnt of them, many marginals in one statement.
 
-Of synthetic tables with the rights of whoever reads them, or of the original ones with those of
+Of synthetic tables with the rights of whoever made them, or of the original ones with those of
 their owner (PRIVACY.md section 8): nothing here is measured, and no noise is drawn.
 """
 
@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from dpsql.engine.synthesis_ask import Learned, Path, What, expression, reached
 from dpsql.relation import quote_identifier
 from dpsql.synthesis.schema import Plan, Planned
-
-if TYPE_CHECKING:
-    from dpsql.ports import Database
 
 #: Columns of one statement: ``grouping()`` takes no more; and marginals of one.
 _COLUMNS = 31
@@ -43,6 +40,45 @@ class Marginal:
     columns: tuple[Column, ...]
 
 
+class Reads(Protocol):
+    """What reads tables; with whose rights is its own matter."""
+
+    def execute(self, sql: str) -> list[tuple[object, ...]]:
+        """Run one statement."""
+        ...
+
+    def tick(self) -> None:
+        """Give the server a chance to cancel."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AsOwner:
+    """Reads with the rights of a relation's owner, who may have put code where reading runs it.
+
+    Attributes
+    ----------
+    reads : Reads
+    relation : int
+        Its OID.
+    act : callable
+        Runs what it is given as the owner of the relation.
+    """
+
+    reads: Reads
+    relation: int
+    act: Callable[[int, Callable[[], Any]], Any]
+
+    def execute(self, sql: str) -> list[tuple[object, ...]]:
+        """Run one statement."""
+        found: list[tuple[object, ...]] = self.act(self.relation, lambda: self.reads.execute(sql))
+        return found
+
+    def tick(self) -> None:
+        """Give the server a chance to cancel."""
+        self.reads.tick()
+
+
 class Counter:
     """Counts marginals of one set of tables.
 
@@ -53,8 +89,7 @@ class Counter:
         For each table what is learnt of it.
     named : callable
         The quoted name of a table.
-    database : Database
-        Reads with the rights of whoever asks.
+    database : Reads
     """
 
     def __init__(
@@ -62,7 +97,7 @@ class Counter:
         plan: Plan,
         learnt: Sequence[tuple[Learned, ...]],
         named: Callable[[int], str],
-        database: Database,
+        database: Reads,
     ) -> None:
         self._plan, self._learnt = plan, learnt
         self.named, self.database = named, database

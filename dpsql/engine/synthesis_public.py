@@ -110,16 +110,26 @@ def listed_again(planned: Planned, columns: Sequence[str], services: Services) -
         f" ORDER BY {_places('t', order_of(table) or tuple(columns))}) AS c{n}"
         for n, c in enumerate(map(quote_identifier, columns))
     )
-    name = quoted(table)
-    problem = services.database.execute(_PUBLIC, [("text", name)])[0][0]
+    require_public(table, services)
+    source = f"{quoted(table)} AS t"
+    row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {source}")[0]
+    return {column: tuple(texts or ()) for column, texts in zip(columns, row, strict=True)}
+
+
+def require_public(table: Table, services: Services) -> None:
+    """Refuse a public table that became something which runs code of its owner when it is read.
+
+    Raises
+    ------
+    NotAnswerable
+    """
+    problem = services.database.execute(_PUBLIC, [("text", quoted(table))])[0][0]
     if problem:
         raise NotAnswerable(
             f"the public table {table.shown} is not what it was",
             detail=f"Now {problem}; whoever made that could have code run with your rights.",
             hint="Drop the copy with dp.drop_synthesis and measure again.",
         )
-    row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {name} AS t")[0]
-    return {column: tuple(texts or ()) for column, texts in zip(columns, row, strict=True)}
 
 
 def order_of(table: Table) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 By default compared with what was measured, which is paid for and has noise in it (PRIVACY.md
 section 2 (b)); for an owner of all protected relations with those themselves, by that owner's own
-rights and not for publication (section 8).  The synthetic tables are read with the caller's rights.
+rights and not for publication (section 8).  The synthetic tables are read with the rights of
+whoever made them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 from dpsql.engine.synthesis_ask import Learned, What, reached
 from dpsql.engine.synthesis_copies import Copies
 from dpsql.engine.synthesis_generate import counted_rows
-from dpsql.engine.synthesis_marginals import Column, Counter, Counts, Marginal
+from dpsql.engine.synthesis_marginals import (
+    AsOwner,
+    Column,
+    Counter,
+    Counts,
+    Marginal,
+    Reads,
+)
 from dpsql.engine.synthesis_measured import MeasuredAxis, MeasuredLink, MeasuredTable
 from dpsql.synthesis.degree_law import settled
 from dpsql.synthesis.report import (
@@ -56,7 +64,13 @@ class Line:
         return self.part, self.relation, self.what, self.value, self.expected, self.note
 
 
-def report(copies: Copies, services: Services, *, true_data: bool) -> Iterator[Line]:
+def report(
+    copies: Copies,
+    services: Services,
+    *,
+    true_data: bool,
+    as_owner: Callable[[int, Callable[[], Any]], Any],
+) -> Iterator[Line]:
     """Compare a finished synthesis with what was measured, or with the original.
 
     Parameters
@@ -67,8 +81,11 @@ def report(copies: Copies, services: Services, *, true_data: bool) -> Iterator[L
         With a database that has the caller's rights.
     true_data : bool
         With the original relations too, for their owner.
+    as_owner : callable
+        Runs what it is given with the rights of a relation's owner: the synthetic tables'.
     """
-    found = _Report(copies, services, true_data)
+    copy = AsOwner(services.database, copies.owned, as_owner)
+    found = _Report(copies, services, copy, true_data)
     yield from found.budget()
     for place, planned in enumerate(copies.plan.tables):
         if not planned.table.public:
@@ -83,11 +100,11 @@ def report(copies: Copies, services: Services, *, true_data: bool) -> Iterator[L
 class _Report:
     """Reads copies, and originals if that is asked for."""
 
-    def __init__(self, copies: Copies, services: Services, true_data: bool) -> None:
+    def __init__(self, copies: Copies, services: Services, copy: Reads, true_data: bool) -> None:
         plan, learnt = copies.plan, copies.measured.learnt
         self.copies, self.plan, self.measured = copies, plan, copies.measured
         self.tick = services.database.tick
-        self.copy = Counter(plan, learnt, copies.copy, services.database)
+        self.copy = Counter(plan, learnt, copies.copy, copy)
         self.original: Counter | None = None
         if true_data:
             self.original = Counter(plan, learnt, copies.original, services.database)

@@ -19,7 +19,7 @@ select
   has_database_privilege(dp.caller(), current_database(), 'create') as may_create,
   n.oid is not null as there, has_schema_privilege(dp.caller(), n.oid, 'create') as may_use,
   current_setting('transaction_read_only')::boolean as read_only,
-  quote_ident(current_database()) as base, dp.caller()::regrole::text as role
+  dp.caller()::regrole::text as role
   from (select 1) as one left join pg_namespace as n on n.nspname = $1
 """
 _RELATIONS = """
@@ -86,20 +86,20 @@ def require_target(target: str, plan: Plan, replace: bool, services: Services) -
             f"synthetic tables cannot be made in the schema {target}",
             hint="Name a schema of their own, which need not exist.",
         )
-    may_create, there, may_use, read_only, base, role = services.database.execute(
+    may_create, there, may_use, read_only, role = services.database.execute(
         _SCHEMA, [("name", target)]
     )[0]
     if read_only:
         raise InvalidParameter(
             "a synthesis needs a transaction that can write",
-            hint="Call it outside of the transaction, or begin that with BEGIN READ WRITE.",
+            hint="Call it outside of the transaction, with default_transaction_read_only = off.",
         )
     if not there and not may_create:
         raise PermissionDenied(
             f"permission denied to create the schema {show_name(target)}",
             detail="Synthetic tables belong to the role that calls dp.synthesize.",
-            hint=f"Ask the owner of the database for GRANT CREATE ON DATABASE {base} TO"
-            f" {role}, or for a schema of your own to name as target.",
+            hint=f"Ask the owner of the database for CREATE SCHEMA {show_name(target)};"
+            f" GRANT CREATE, USAGE ON SCHEMA {show_name(target)} TO {role};",
         )
     if there and not may_use:
         raise PermissionDenied(

@@ -207,6 +207,13 @@ def measure_release(plpy: Any, session: Session) -> bool:
     return True
 
 
+def read_as_owner(plpy: Any, session: Session) -> bool:
+    """``dp.read_as_owner``: what `Session.as_owner` was given, with the rights of an owner."""
+    del plpy
+    session.run_pending()
+    return True
+
+
 def refresh_release(plpy: Any, session: Session, *, name: str | None) -> str:
     """``dp.refresh_release_query``: measure again, pay again, replace the table."""
     from dpsql.engine.publish import refresh
@@ -306,7 +313,8 @@ def synthesis_report(
     try:
         copies = read_copies(schema, exact, services)
         session.touched = session.touched or exact
-        return _as_texts(line.row() for line in report(copies, services, true_data=exact))
+        found = report(copies, services, true_data=exact, as_owner=session.as_owner)
+        return _as_texts(line.row() for line in found)
     except plpy.SPIError as error:
         if session.touched or sqlstate(error)[:2] in ("PD", "40", "57"):
             raise

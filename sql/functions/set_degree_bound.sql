@@ -3,7 +3,8 @@
 -- CHECK.  PostgreSQL keeps both in every session and isolation level, and neither can be switched off.  A trigger
 -- gives new rows the first number that is free, so that nobody who writes needs to know of it; it protects nothing.
 -- A new bound takes the place of the old one.  Callers: the relation's owner.
--- Security invoker on purpose: the constraints, and the trigger's function, are the owner's own.
+-- Security invoker on purpose: the constraints, and the trigger's function, are the owner's own.  The function is
+-- whoever calls this: it reads the table, which runs code that its owner put into indexes.
 create or replace function dp.set_degree_bound(relation regclass, columns name[], bound integer)
 returns void
 language plpgsql volatile parallel unsafe security invoker
@@ -15,14 +16,14 @@ declare
     filler text;
     body text;
 begin
-    if relation is null or columns is null or cardinality(columns) = 0 or bound is null or bound < 1 then
+    if relation is null or columns is null or cardinality(columns) = 0 or array_position(columns, null) > 0 or bound is null or bound < 1 then
         raise exception using
             errcode = 'PD040',
             message = 'dp.set_degree_bound needs a relation, columns and a bound from 1',
             hint = 'SELECT dp.set_degree_bound(''rating'', array[''movie''], 100); for example.';
     end if;
     perform dp.require_boundable(relation, columns);
-    if exists (select from pg_attribute as a where a.attrelid = relation and a.attname = slot and not a.attisdropped) then
+    if dp.is_numbered(relation, columns) then
         perform dp.drop_degree_bound(relation, columns);
     end if;
     execute format('alter table %s add column %I integer', relation, slot);
@@ -44,6 +45,10 @@ begin
     if tg_op = 'UPDATE' and row(%1$s)::text = row(%2$s)::text and new.%3$I is not null then
         return new;
     end if;
+    if (select c.relowner from pg_class as c where c.oid = tg_relid) <> quote_ident(current_user)::regrole then
+        raise exception using
+            errcode = 'insufficient_privilege', message = %9$L, hint = 'SELECT dp.set_degree_bound(...) by its owner again.';
+    end if;
     perform pg_advisory_xact_lock(hashtextextended(%4$L || row(%2$s)::text, 0));
     select n into new.%3$I
       from generate_series(1, %5$s) as n
@@ -60,12 +65,15 @@ $body$,
         (select format('%I.%I', n.nspname, c.relname) from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
           where c.oid = relation),
         dp.shown_columns(columns, 't.'),
-        format('relation %s has %s rows with the same %s already', relation, bound, listed));
+        format('relation %s has %s rows with the same %s already', relation, bound, listed),
+        format('relation %s belongs to another role than when its rows were bounded', relation));
     filler := (select format('%I.%I', n.nspname, left(c.relname::text, 31) || '_' || left(slot::text, 31))
                  from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
     execute format('create function %s() returns trigger language plpgsql volatile parallel unsafe security definer'
                    ' set search_path = pg_catalog, pg_temp as %L', filler, body);
     execute format('revoke all on function %s() from public', filler);
+    execute format('alter function %s() owner to %I', filler,
+                   (select r.rolname from pg_class as c join pg_roles as r on r.oid = c.relowner where c.oid = relation));
     execute format('create trigger %I before insert or update on %s for each row execute function %s()',
                    slot, relation, filler);
 end
@@ -84,7 +92,7 @@ declare
     filler regprocedure;
 begin
     perform dp.require_boundable(relation, columns);
-    if not exists (select from pg_attribute as a where a.attrelid = relation and a.attname = slot and not a.attisdropped) then
+    if not dp.is_numbered(relation, columns) then
         raise exception using
             errcode = 'PD040',
             message = format('dp.set_degree_bound has not bounded the rows of %s with the same %s', relation,
@@ -133,6 +141,34 @@ end
 $$;
 comment on function dp.require_boundable(regclass, name[]) is
     'internal: raises where the rows of a relation cannot be bounded by a key';
+
+-- Internal: whether dp.set_degree_bound numbers rows by these columns; raises PD040 where their column's name is taken.
+create or replace function dp.is_numbered(relation regclass, columns name[])
+returns boolean
+language plpgsql stable parallel restricted security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    slot constant name := dp.slot_name(columns);
+begin
+    if exists (select from pg_constraint as k
+                where k.conrelid = relation and k.contype = 'u'
+                  and array(select a.attname from unnest(k.conkey) as u(n) join pg_attribute as a
+                                on a.attrelid = relation and a.attnum = u.n order by a.attname)
+                      = array(select u.name from unnest(columns || slot) as u(name) order by u.name)) then
+        return true;
+    end if;
+    if exists (select from pg_attribute as a where a.attrelid = relation and a.attname = slot and not a.attisdropped) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('the column %I of relation %s is there already', slot, relation),
+            detail = 'It numbers no rows by these columns.',
+            hint = 'Drop or rename it: SELECT dp.drop_degree_bound(relation, columns) if that made it.';
+    end if;
+    return false;
+end
+$$;
+comment on function dp.is_numbered(regclass, name[]) is 'internal: whether rows are numbered by some columns';
 
 -- Internal: the column that numbers rows with the same values in some columns; cut as names are.
 create or replace function dp.slot_name(columns name[])

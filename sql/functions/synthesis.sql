@@ -21,6 +21,8 @@ as $$
 declare
     job pg_catalog.int8;
 begin
+    -- fails in a transaction block, before anything is charged
+    commit;
     job := dp.synthesize_query(
         target, relations::pg_catalog._oid, epsilon::pg_catalog.text, delta::pg_catalog.text, method,
         d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, placeholders,

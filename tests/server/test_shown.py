@@ -78,6 +78,9 @@ def test_a_protected_relation_has_a_view_that_refuses(bank: Any) -> None:
     )
     told = hint(bank, "alice")
     assert "CALL dp.synthesize('syn', array['public.\"Client\"']" in told
+    # with the parents without which there is no copy of it
+    both = """array['public."Client"', 'public.call']::regclass[]"""
+    assert f"CALL dp.synthesize('syn', {both}," in hint(bank, "alice", "select * from call")
     assert 'SELECT dp_count(*) FROM public."Client"' in told
     # members of the unit as well, in whatever form they are read
     for statement in (
@@ -324,6 +327,12 @@ def test_what_a_role_cannot_know_of_is_refused_as_ever(copied: Any) -> None:
     copied.sql('grant select (c_id) on "Client" to alice')
     with copied.connect("alice") as alice:
         assert alice.execute('select count(c_id) from "Client"').fetchone() == (50,)
+
+
+def test_who_may_read_the_rows_is_not_sent_to_tables_of_others(copied: Any) -> None:
+    copied.sql("grant usage on schema syn to owner1")
+    copied.sql("grant select on all tables in schema syn to owner1")
+    assert hint(copied, "owner1").endswith('You may read its rows: SELECT * FROM public."Client".')
 
 
 def test_a_copy_that_is_hidden_is_named_as_it_is(copied: Any) -> None:

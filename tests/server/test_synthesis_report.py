@@ -186,6 +186,58 @@ def test_only_the_owner_of_all_of_it_compares_with_the_original(copied: Any, ali
         assert refused(other, "select public.peek()").sqlstate == "PD070"
 
 
+HEARD = """
+create schema trap authorization alice;
+create table trap.heard (who text, as_whom text);
+alter table trap.heard owner to alice;
+grant usage on schema trap to owner1;
+grant insert on trap.heard to owner1;
+"""
+LISTEN = """
+create function trap.told() returns int language plpgsql as $$ begin
+  insert into trap.heard values (current_user, dp.caller()::regrole::text); return 1;
+exception when others then insert into trap.heard values (current_user, 'nobody'); return 1; end $$;
+create function trap.listen(int) returns int language plpgsql immutable as $$ begin return trap.told(); end $$;
+"""
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [
+        "create index trapped on syn.person (p_id) where trap.listen(1) = 1",
+        "create statistics syn.trapped on (trap.listen(1)), p_kind from syn.person",
+        "alter table syn.mail add constraint trapped check (trap.listen(1) = 1)",
+    ],
+)
+def test_code_of_the_maker_gets_no_rights_of_the_reader(copied: Any, trap: str) -> None:
+    """Reading a table runs what its owner put where the planner looks."""
+    copied.sql(HEARD)
+    try:
+        with copied.connect("alice") as alice:
+            alice.execute(LISTEN)
+            alice.execute(trap)
+        copied.sql("truncate trap.heard")
+        with copied.connect("owner1") as owner:
+            owner.execute("set constraint_exclusion = on")
+            read(owner, exact=True)
+        found = set(copied.sql("select distinct who, as_whom from trap.heard"))
+        assert found == {("alice", "nobody")}
+    finally:
+        copied.sql("alter table syn.mail drop constraint if exists trapped")
+        copied.sql("drop index if exists syn.trapped; drop statistics if exists syn.trapped")
+        copied.sql("drop schema trap cascade")
+
+
+def test_tables_of_several_roles_are_not_read(copied: Any) -> None:
+    copied.sql("alter table syn.mail owner to bob")
+    try:
+        with copied.connect("owner1") as owner:
+            error = refused(owner, "select * from dp.synthesis_report('syn')")
+        assert (error.sqlstate, "several roles" in str(error)) == ("PD010", True)
+    finally:
+        copied.sql("alter table syn.mail owner to alice")
+
+
 def test_what_is_no_synthesis_any_more_is_refused(copied: Any) -> None:
     with copied.connect("alice") as alice:
         assert refused(alice, "select * from dp.synthesis_report('nope')").sqlstate == "PD040"

@@ -224,13 +224,37 @@ def test_a_bound_is_set_anew_and_taken_back(movies: Any) -> None:
         ("dp.set_degree_bound('rating', array['r_movie'], 0)", "a bound from 1"),
         ("dp.set_degree_bound('rating', array[]::name[], 3)", "a bound from 1"),
         ("dp.set_degree_bound('rating', null, 3)", "a bound from 1"),
+        ("dp.set_degree_bound('rating', array[null]::name[], 3)", "a bound from 1"),
+        (
+            "dp.set_degree_bound('taken', array['a_b'], 3)",
+            "dp_slot_a_b of relation public.taken is",
+        ),
+        ("dp.drop_degree_bound('taken', array['a_b'])", "dp_slot_a_b of relation public.taken is"),
         ("dp.set_degree_bound('parts', array['a'], 3)", "no table of its own"),
         ("dp.drop_degree_bound('rating', array['r_liked'])", "has not bounded"),
     ],
 )
 def test_what_cannot_be_bounded_is_refused(movies: Any, statement: str, told: str) -> None:
     movies.sql("create table public.parts (a int not null) partition by list (a)")
+    movies.sql("create table public.taken (a int, b int, a_b int)")
+    movies.sql("select dp.set_degree_bound('taken', array['a', 'b'], 3)")
     assert told in str(refused(movies.connect(), f"select {statement}"))
+
+
+def test_what_numbers_rows_has_the_rights_of_the_tables_owner_alone(movies: Any) -> None:
+    """It reads the table, and so runs what its owner put into an index."""
+    movies.sql("alter table rating owner to owner1; grant dp_owner to owner1")
+    movies.sql("select dp.set_degree_bound('rating', array['r_movie'], 100)")
+    found = movies.sql(
+        "select proowner::regrole::text, prosecdef from pg_proc where proname like 'rating_dp_slot%'"
+    )
+    assert found == [("owner1", True)]
+    # a table that changes hands has code of somebody else
+    movies.sql("alter table rating owner to bob")
+    error = refused(movies.connect(), "insert into rating values (1, 1, true)")
+    assert (error.sqlstate, "belongs to another role" in str(error)) == ("42501", True)
+    movies.sql("select dp.set_degree_bound('rating', array['r_movie'], 100)")
+    movies.sql("insert into rating select max(u_id), 1, true from usr")
 
 
 def test_only_owners_bound(movies: Any) -> None:
