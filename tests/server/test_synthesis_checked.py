@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.copying import run
+
 pytestmark = pytest.mark.server
 
 MADE = r"""
@@ -34,8 +36,7 @@ MEASURE = """select dp.synthesize_query('syn', array['person'::regclass::oid], '
 
 @pytest.fixture
 def people(database: Any) -> Any:
-    for statement in MADE.strip().split(";\n"):
-        database.sql(statement)
+    run(database, MADE)
     return database
 
 
