@@ -111,6 +111,15 @@ def load(payload: bytes) -> Measured:
     )
 
 
+def notes_of(payload: bytes) -> list[str]:
+    """Read the notes alone of what `dump` wrote."""
+    import numpy as np
+
+    with np.load(io.BytesIO(payload), allow_pickle=False) as stored:
+        notes: list[str] = json.loads(stored["text"].tobytes())["notes"]
+    return notes
+
+
 def _table(raw: dict[str, Any], arrays: Mapping[int, Any]) -> MeasuredTable:
     return MeasuredTable(
         tuple(tuple(texts) for texts in raw["levels"]),

@@ -149,11 +149,19 @@ def synthesize(
 
 
 def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Services) -> int:
-    """Keep what was measured; the entry belongs to the caller's transaction."""
+    """Keep what was measured; the entry belongs to the caller's transaction.
+
+    Tells what noise left unlearnt, which follows from noisy numbers (PRIVACY.md section 2 (b)).
+    """
+    from dpsql.engine.synthesis_payload import notes_of
     from dpsql.engine.synthesis_public import quoted
     from dpsql.synthesis.stored import plan_text
 
     private = [p.table for p in call.plan.tables if not p.table.public]
+    notes = [str(note) for note in (*call.plan.notes, *call.notes)]
+    drowned = [note for note in notes_of(payload) if note not in notes]
+    for note in drowned:
+        services.note(note)
     rows = services.database.execute(
         _STORE,
         [
@@ -169,7 +177,7 @@ def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Servic
             ("oid[]", [table.oid for table in private]),
             ("text[]", [quoted(table) for table in private]),
             ("int8", spend),
-            ("text[]", [str(note) for note in (*call.plan.notes, *call.notes)]),
+            ("text[]", [*notes, *drowned]),
         ],
     )
     return int(str(rows[0][0]))

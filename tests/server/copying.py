@@ -84,6 +84,13 @@ def office(database: Any) -> Any:
     return _declared(database, OFFICE, DECLARED_OFFICE)
 
 
+def run(database: Any, script: str) -> None:
+    """Run statements that end with a semicolon at the end of a line, each by itself."""
+    for statement in script.split(";\n"):
+        if statement.strip():
+            database.sql(statement)
+
+
 def _declared(database: Any, made: str, declared: str) -> Any:
     database.sql(ROLES)
     with database.connect(user="owner1") as owner:

@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.copying import run
+
 pytestmark = pytest.mark.server
 
 MADE = r"""
@@ -34,8 +36,7 @@ MEASURE = """select dp.synthesize_query('syn', array['person'::regclass::oid], '
 
 @pytest.fixture
 def people(database: Any) -> Any:
-    for statement in MADE.strip().split(";\n"):
-        database.sql(statement)
+    run(database, MADE)
     return database
 
 
@@ -216,3 +217,25 @@ def test_a_copy_of_which_nothing_would_be_learnt_is_refused_with_what_helps(peop
         people.sql(hint[hint.index("SELECT dp.set_domain") :].partition(";")[0])
         alice.execute(call.replace("true, false", "false, false"))
         assert spent(people) == pytest.approx(16)
+
+
+def test_what_noise_drowns_is_told_and_kept(people: Any) -> None:
+    run(
+        people,
+        """create table far (f_id int primary key);
+        insert into far select generate_series(1, 300);
+        create table goer (o_far int not null references far, o_on boolean not null);
+        insert into goer select 1 + i % 300, true from generate_series(1, 900) i;
+        grant select, references on far to alice;
+        select dp.declare_public('far');
+        select dp.protect('goer')""",
+    )
+    told: list[str] = []
+    with people.connect("alice") as alice:
+        alice.add_notice_handler(lambda d: told.append(str(d.message_primary)))
+        alice.execute(MEASURE.replace("'person'", "'goer'").replace("'8'", "'0.01'"))
+        notes = alice.execute("select notes from dp.syntheses").fetchone()[0]
+    # 300 parents are public, and so is the noise: no draw decides that it is too much
+    text = "how many children parents have by goer_o_far_fkey is not learnt: noise would drown it"
+    assert text in told
+    assert text in notes

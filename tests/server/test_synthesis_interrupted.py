@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.copying import run
 from tests.server.waiting import wait_until
 
 #: Enough attributes that measuring takes seconds.
@@ -37,9 +38,7 @@ def call(target: str = "syn", method: str = "pairs", more: str = "") -> str:
 
 @pytest.fixture
 def shop(database: Any) -> Any:
-    for statement in MADE.split(";\n"):
-        if statement.strip():
-            database.sql(statement)
+    run(database, MADE)
     for n in range(WIDE):
         database.sql(f"select dp.set_domain('guest', 'a{n}', 0, 15)")
     return database

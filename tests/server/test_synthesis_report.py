@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import refused
+from tests.server.copying import run
 
 pytestmark = pytest.mark.server
 
@@ -43,8 +44,7 @@ update syn.mail as m set m_person = o.m_person from (
 @pytest.fixture(scope="module")
 def copied(server: Any) -> Iterator[Any]:
     database = server.create_database()
-    for statement in MADE.strip().split(";\n"):
-        database.sql(statement)
+    run(database, MADE)
     for statement in DECLARED.strip().split("\n"):
         database.sql(statement, user="owner1")
     with database.connect("alice") as alice:

@@ -11,7 +11,7 @@ from dpsql.engine.synthesis_schema import read_schema
 from dpsql.errors import DpsqlError, InvalidParameter, NotAnswerable, UndeclaredRelation
 from dpsql.synthesis.planning import planned
 from dpsql.synthesis.schema import Use
-from tests.server.copying import bank, oids, read, reader, services_of
+from tests.server.copying import bank, oids, read, reader, run, services_of
 
 ODD = """
 create table public.parts (id int) partition by range (id);
@@ -51,8 +51,7 @@ select dp.set_domain('public.down', 'k', '0', '0.0003');
 @pytest.fixture(scope="module")
 def odd(server: Any) -> Any:
     database = server.create_database()
-    for statement in ODD.strip().split(";\n"):
-        database.sql(statement)
+    run(database, ODD)
     yield database
     server.drop_database(database)
 
@@ -110,8 +109,7 @@ def test_only_public_relations_are_refused(server: Any) -> None:
 
 
 def test_keys_and_types_of_all_kinds(database: Any) -> None:
-    for statement in KEYS.strip().split(";\n"):
-        database.sql(statement)
+    run(database, KEYS)
     tables = read(database, "down", "cousin")
     down = tables["down"]
     assert {k.name: k.problem for k in down.foreign_keys} == {

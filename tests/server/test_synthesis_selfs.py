@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.server.copying import run
+
 STAFF = """
 create table public.staff (s_id int primary key, s_boss int references public.staff, s_rank text not null);
 insert into public.staff select i, null, 'chief' from generate_series(1, 100) i;
@@ -33,9 +35,7 @@ select count(*) from up where steps = 200
 
 @pytest.fixture
 def staff(database: Any) -> Any:
-    for statement in STAFF.split(";\n"):
-        if statement.strip():
-            database.sql(statement)
+    run(database, STAFF)
     return database
 
 

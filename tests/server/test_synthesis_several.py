@@ -11,6 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.copying import run
+
 MOVIES = """
 create table public.usr (u_id int primary key, u_kind text not null);
 create table public.movie (m_id int primary key, m_kind text not null);
@@ -38,9 +40,7 @@ CALL = (
 
 @pytest.fixture
 def movies(database: Any) -> Any:
-    for statement in MOVIES.split(";\n"):
-        if statement.strip():
-            database.sql(statement)
+    run(database, MOVIES)
     return database
 
 
@@ -317,9 +317,7 @@ create schema syn authorization alice;
 def test_transfers_between_two_units_of_one_root_are_copied_once_one_end_is_bounded(
     database: Any,
 ) -> None:
-    for statement in TRANSFERS.split(";\n"):
-        if statement.strip():
-            database.sql(statement)
+    run(database, TRANSFERS)
     alice = database.connect(user="alice")
     call = (
         "call dp.synthesize('syn', array['account', 'transfer']::regclass[], epsilon => 20,"

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.copying import run
 from tests.server.test_releases_pgm import HIDE
 
 SHOP = """
@@ -42,9 +43,7 @@ CALL = (
 
 @pytest.fixture
 def shop(database: Any) -> Any:
-    for statement in SHOP.split(";\n"):
-        if statement.strip():
-            database.sql(statement)
+    run(database, SHOP)
     return database
 
 
