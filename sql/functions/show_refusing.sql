@@ -160,7 +160,16 @@ begin
        and has_schema_privilege(dp.caller(), c.relnamespace, 'usage');
     return format('Numbers: SELECT dp_count(*) FROM %s. ', named)
         || case when copies is not null then format('Synthetic rows, which cost nothing: SELECT * FROM %s.', copies)
-           else format('For rows make a synthetic copy: CALL dp.synthesize(''syn'', array[%L]::regclass[], epsilon => 1, delta => 1e-6);', named) end;
+           else (
+               -- with what its rows refer to
+               with recursive copied(oid) as (
+                   select relation
+                   union
+                   select k.confrelid from copied as c join pg_constraint as k on k.conrelid = c.oid and k.contype = 'f'
+                    where (select s.kind from dp.standing(k.confrelid) as s) = 'protected')
+               select format('For rows make a synthetic copy: CALL dp.synthesize(''syn'', array[%s]::regclass[], epsilon => 1, delta => 1e-6);',
+                             string_agg(quote_literal(c.oid::regclass::text), ', ' order by c.oid = relation, c.oid::regclass::text))
+                 from copied as c) end;
 end
 $$;
 comment on function dp.instead_of_rows(oid) is 'internal: a hint for who wants rows of a protected relation';
