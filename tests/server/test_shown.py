@@ -123,7 +123,7 @@ def test_the_view_hinders_no_change_of_the_relation(bank: Any) -> None:
     with bank.connect("alice") as alice:
         columns = [c.name for c in alice.execute("select * from dpv.call limit 0").description]
     assert columns == ["l_id", "l_client"]
-    assert "array['public.calls']" in hint(bank, "alice", "select * from dpv.call")
+    assert "'public.calls']::regclass" in hint(bank, "alice", "select * from dpv.call")
     bank.sql("drop table calls", user="owner1")
     told = refusal(bank, "alice", "select * from dpv.call")
     assert told.diag.message_primary == "dpv.call has no rows"
