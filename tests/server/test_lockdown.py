@@ -65,6 +65,23 @@ TELLING = [
     "select histogram_bounds::text from pg_stats where tablename = 'purchase' and attname = 'p_id'",
     "explain select * from public.purchase",
     "select last_value from pg_sequences where sequencename = 'ticket_t_id_seq'",
+    "with r as (insert into mal.seen select reltuples from pg_class where oid = 'public.purchase'::regclass returning a)"
+    " select a from r",
+    f"update mal.one set a = reltuples {MINE.replace('where', 'where relname = $$purchase$$ and')} returning a, reltuples",
+    "merge into mal.one as o using pg_class as c on c.oid = 'public.purchase'::regclass"
+    " when matched and c.reltuples > 3000 then update set a = c.relpages when not matched then insert values (c.reltuples);"
+    "select a from mal.one",
+    "delete from mal.seen using pg_class as c where c.oid = 'public.purchase'::regclass and c.reltuples > 3000"
+    " returning c.reltuples",
+    "with recursive c(r, n) as (select reltuples, 1 from pg_class where oid = 'public.purchase'::regclass union all"
+    " select c.r + p.reltuples, c.n + 1 from c, pg_class as p where c.n < 3 and p.oid = 'public.purchase'::regclass)"
+    " select max(r) from c",
+    f"select reltuples, grouping(reltuples), count(*) {MINE} group by rollup (reltuples) order by 1, 2, 3",
+    f"select distinct on (reltuples) reltuples, relname {MINE} order by reltuples, relname",
+    "select s from generate_series(1, (select reltuples::int / 1000 from pg_class where oid = 'public.purchase'::regclass)) as s",
+    "select x from pg_class as c, lateral unnest(array[c.reltuples, c.relpages]) as x where c.oid = 'public.purchase'::regclass",
+    "insert into mal.ruled values (1); select max(a) from mal.seen where a > 0",
+    "select a from mal.guarded",
     "select avg(reltuples) from mal.of_alice",
     "select mal.of_alice()",
     "select mal.asks_of_alice()",
@@ -124,6 +141,14 @@ UNKNOWN = [
 ]
 
 CODE = """
+create table mal.seen (a real);
+create table mal.one as select 1::real as a;
+create table mal.ruled (a real);
+create rule more as on insert to mal.ruled do also
+    insert into mal.seen select c.reltuples from pg_class as c where c.oid = 'public.purchase'::regclass;
+create table mal.guarded as select 1 as a;
+alter table mal.guarded enable row level security, force row level security;
+create policy large on mal.guarded using ((select reltuples from pg_class where oid = 'public.purchase'::regclass) > 3000);
 create view mal.of_alice as select relname, reltuples from pg_class where oid = 'public.purchase'::regclass;
 create function mal.of_alice() returns real language sql as
     $$ select reltuples from pg_class where oid = 'public.purchase'::regclass $$;
@@ -137,6 +162,8 @@ def told(database: Any, statement: str) -> str:
     with database.connect(user="alice") as alice:
         try:
             cursor = alice.execute(statement)
+            while cursor.nextset():
+                pass
             return str(cursor.fetchall() if cursor.description else "done")
         except psycopg.Error as error:
             return str(error.sqlstate)
@@ -157,7 +184,7 @@ def pair(server: Any) -> Iterator[Any]:
         )
         shop.sql("vacuum analyze")
         before.append({statement: told(shop, statement) for statement in TELLING})
-        shop.sql("select * from dp.lockdown()")
+        shop.sql("select * from dp.lockdown(); truncate mal.seen; update mal.one set a = 1")
         shops.append(shop)
     yield shops, before
     for shop in shops:
@@ -471,6 +498,21 @@ def test_a_restored_database_is_locked_and_can_unlock_itself(shop: Any, server: 
     finally:
         copy.close()
         server.drop_database(copy)
+
+
+def test_without_the_library_sizes_are_refused(make_server: Any) -> None:
+    shop = declare(make_server(shared_preload_libraries="''").create_database())
+    seen: list[Any] = []
+    admin = shop.connect()
+    admin.add_notice_handler(lambda notice: seen.append(notice.message_primary))
+    admin.execute("select * from dp.lockdown()")
+    assert seen == [
+        "the library dpsql is not loaded at server start: sizes are refused instead of being hidden"
+    ]
+    for column in ("pg_relation_size(oid)", "reltuples", "pg_stat_get_live_tuples(oid)"):
+        assert told(shop, f"select {column} from pg_class where relname = 'purchase'") == "42501"
+    assert told(shop, "select count(relname) > 0 from pg_class") == "[(True,)]"
+    shop.close()
 
 
 def test_counters_that_an_answer_moves_are_hidden(locked: Any) -> None:

@@ -299,8 +299,8 @@ CASES = [
         )
     ),
     (
-        "create extension pageinspect; grant execute on function get_raw_page(text, bigint), page_header(bytea) to mallory;"
-        " revoke execute on all functions in schema public from public",
+        "create extension pageinspect; select * from dp.lockdown();"
+        " grant execute on function get_raw_page(text, bigint), page_header(bytea) to mallory",
         "extension",
         "pageinspect",
         "mallory",
