@@ -13,7 +13,7 @@ as $$
                                     else coalesce(change.relation::text, change.object) end,
                   case when gives then 'TO' else 'FROM' end,
                   case when change.grantee is null then 'PUBLIC' else quote_ident(change.grantee) end,
-                  case when gives and change.grantable then ' WITH GRANT OPTION' end)
+                  case when change.grantable then case when gives then ' WITH GRANT OPTION' else ' CASCADE' end end)
 $$;
 comment on function dp.privilege_statement(boolean, dp.lockdown_change) is 'internal: a GRANT or REVOKE';
 

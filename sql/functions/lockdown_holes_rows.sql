@@ -11,16 +11,18 @@ as $$
     with shown(oid, itself) as (
         select r.oid, r.oid = any (guarded) from unnest(dp.showing_relations(guarded)) as r(oid)),
     granted as (
-        select c.oid, c.relkind, c.relowner, s.itself, null::text as columns, a.grantee, a.grantor, a.privilege_type
+        select c.oid, c.relkind, c.relowner, s.itself, null::text as columns, a.*
           from shown as s join pg_class as c on c.oid = s.oid, aclexplode(c.relacl) as a
          union all
-        select c.oid, c.relkind, c.relowner, s.itself, quote_ident(t.attname), a.grantee, a.grantor, a.privilege_type
+        select c.oid, c.relkind, c.relowner, s.itself, quote_ident(t.attname), a.*
           from shown as s join pg_class as c on c.oid = s.oid
           join pg_attribute as t on t.attrelid = c.oid and not t.attisdropped, aclexplode(t.attacl) as a),
     held as (
-        select g.oid, g.relkind, g.itself, g.columns, g.grantee, g.grantor = g.relowner as by_owner,
-               dp.watched_through(g.grantee, watched) as who,
-               bool_or(g.privilege_type = 'SELECT') as reads, string_agg(g.privilege_type, ', ' order by g.privilege_type) as privileges
+        select g.oid, g.relkind, g.itself, g.columns, g.grantee, nullif(g.grantor, g.relowner) as other,
+               dp.watched_through(g.grantee, watched) as who, bool_or(g.is_grantable) as passed_on,
+               bool_or(g.privilege_type = 'SELECT') as reads,
+               string_agg(g.privilege_type, ', ' order by g.privilege_type) as privileges,
+               string_agg(concat(g.privilege_type, ' (' || g.columns || ')'), ', ' order by g.privilege_type) as written
           from granted as g
          where g.grantee <> g.relowner
          group by 1, 2, 3, 4, 5, 6, 7)
@@ -32,9 +34,9 @@ as $$
            case when h.reads and h.itself then 'rows can be read as they are'
                 when h.reads then 'it shows rows of a protected relation as they are'
                 else h.privileges || ': numbers of changed rows, violated constraints and triggers tell of rows' end,
-           format('REVOKE %s ON %s FROM %s', case when h.columns is null then h.privileges
-               else (select string_agg(format('%s (%s)', p, h.columns), ', ') from unnest(string_to_array(h.privileges, ', ')) as p) end,
-                  h.oid::regclass, dp.grantee_name(h.grantee)) || case when not h.by_owner then ' -- by the role that granted it' else '' end
+           concat('SET ROLE ' || quote_ident(pg_get_userbyid(h.other)) || '; ',
+                  format('REVOKE %s ON %s FROM %s', h.written, h.oid::regclass, dp.grantee_name(h.grantee)),
+                  case when h.passed_on then ' CASCADE' end, case when h.other is not null then '; RESET ROLE' end)
       from held as h
      where h.who is not null
      union all

@@ -37,6 +37,10 @@ begin
                and pg_get_userbyid(g.grantee) not in ('dp_executor', 'dp_ledger'))
          order by 2, 1, 4, 5, 6
     loop
+        if found_privilege.is_grantable then
+            perform dp.remember_passed_on(found_privilege.measure, found_privilege.kind, found_privilege.object::regclass,
+                                          found_privilege.column_name, found_privilege.grantee, found_privilege.privilege_type);
+        end if;
         perform dp.change_privilege(true, found_privilege.measure, found_privilege.kind, found_privilege.object,
                                     found_privilege.column_name, found_privilege.grantee, found_privilege.privilege_type,
                                     found_privilege.is_grantable);
@@ -44,6 +48,32 @@ begin
 end
 $$;
 comment on function dp.lock_relations(oid[]) is 'internal: a measure of dp.lockdown';
+
+-- Internal: remembers a privilege of those who got it from a role that loses it, and so lose it too.  dp.unlock gives it
+-- back in the owner's name.
+create or replace function dp.remember_passed_on(
+    measure text, kind text, relation regclass, column_name name, from_role oid, privilege text)
+returns void
+language sql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    with recursive acl as (
+        select a.* from pg_class as c, aclexplode(c.relacl) as a
+         where c.oid = relation and remember_passed_on.column_name is null and a.privilege_type = privilege
+         union all
+        select a.* from pg_attribute as t, aclexplode(t.attacl) as a
+         where t.attrelid = relation and t.attname = remember_passed_on.column_name and a.privilege_type = privilege),
+    passed_on(grantee, is_grantable) as (
+        select a.grantee, a.is_grantable from acl as a where a.grantor = from_role
+        union
+        select a.grantee, a.is_grantable from acl as a join passed_on as p on a.grantor = p.grantee)
+    insert into dp.lockdown_change (measure, kind, relation, column_name, grantee, privilege, grantable, taken, changed_by)
+    select measure, kind, relation, column_name, case when p.grantee <> 0 then pg_get_userbyid(p.grantee) end,
+           privilege, p.is_grantable, true, pg_get_userbyid(dp.caller())
+      from passed_on as p
+$$;
+comment on function dp.remember_passed_on(text, text, regclass, name, oid, text) is
+    'internal: remembers privileges that are lost with another';
 
 -- Internal: nobody makes objects that others' names could mean: temporary ones, and any in schemas where everybody may.
 create or replace function dp.lock_database()

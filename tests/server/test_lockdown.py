@@ -471,6 +471,16 @@ def test_a_dropped_relation_hinders_no_unlock_and_another_of_its_name_gets_nothi
     assert told(shop, "select count(*) > 0 from pg_locks") == "[(True,)]"
 
 
+def test_what_an_analyst_passed_on_is_taken_with_it(shop: Any) -> None:
+    shop.sql("grant select (p_id), select on public.purchase to alice with grant option")
+    shop.sql("grant select (p_id), select on public.purchase to mallory", user="alice")
+    assert dict(shop.sql("select * from dp.lockdown()"))["relations"] == 4
+    assert shop.sql("select 1 from dp.check_lockdown() where object like 'public.purchase%'") == []
+    shop.sql("select * from dp.unlock()")
+    held = "select has_table_privilege(r, 'public.purchase', p) from unnest(array['alice', 'mallory']) as r, unnest(array['select', 'select with grant option']) as p"
+    assert [row[0] for row in shop.sql(held)] == [True, True, True, False]
+
+
 def test_an_unprotected_relation_is_refused(shop: Any) -> None:
     with pytest.raises(psycopg.Error) as caught:
         shop.sql("select * from dp.lockdown(array['public.region']::regclass[])")

@@ -392,6 +392,17 @@ def test_settings_of_the_server(here: Any, setting: str, value: str, named: str)
         here.execute("select pg_reload_conf()")
 
 
+def test_what_somebody_passed_on_is_closed_in_his_name_or_with_his_own(here: Any) -> None:
+    mallory = ("relation privilege", "public.purchase", "mallory")
+    for closing in (mallory, ("relation privilege", "public.purchase", "bob")):
+        here.execute("grant select on purchase to bob with grant option")
+        here.execute("set role bob; grant select on purchase to mallory; reset role")
+        opened = holes(here)
+        here.execute(opened[closing])
+        assert mallory not in holes(here)
+    here.execute("revoke select on purchase from bob cascade")
+
+
 def test_a_toast_table_is_listed(here: Any) -> None:
     toast = here.execute(
         "select reltoastrelid::regclass::text from pg_class where relname = 'client'"
