@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import psycopg.conninfo
 import pytest
 
 from tests.server.conftest import declare
@@ -268,6 +271,34 @@ def test_a_call_without_a_statement_is_refused(locked: Any) -> None:
         alice.execute("drop table mal.caught")
 
 
+def called(database: Any, user: str, function: int, argument: bytes) -> bytes:
+    """What the server says to a call by the protocol's message, without any SQL."""
+    where = psycopg.conninfo.conninfo_to_dict(database.conninfo(user))
+    names = b"user\0%s\0database\0%s\0\0" % (user.encode(), database.name.encode())
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(f"{where['host']}/.s.PGSQL.{where['port']}")
+        client.sendall(struct.pack("!ii", 8 + len(names), 196608) + names)
+        arguments = struct.pack("!hhhi", 1, 0, 1, len(argument)) + argument + struct.pack("!h", 0)
+        client.sendall(b"F" + struct.pack("!ii", 8 + len(arguments), function) + arguments)
+        client.sendall(b"X" + struct.pack("!i", 4))
+        said = b""
+        while part := client.recv(65536):
+            said += part
+    return said
+
+
+def test_a_call_by_the_protocol_is_refused(locked: Any) -> None:
+    for name in ("pg_total_relation_size(regclass)", "pg_table_size(regclass)"):
+        ((function, size),) = locked.sql(
+            f"select '{name}'::regprocedure::oid, {name.replace('regclass', chr(39) + 'public.purchase' + chr(39))}::text"
+        )
+        assert size.encode() in called(locked, "postgres", function, b"public.purchase")
+        said = called(locked, "alice", function, b"public.purchase")
+        assert b"C42501\0" in said
+        assert size.encode() not in said
+
+
 def test_views_of_others_keep_what_their_owner_may_read(locked: Any) -> None:
     """The mask is the reader's: a view reads pg_class as its owner, but calls functions as its reader."""
     locked.sql(
@@ -505,6 +536,16 @@ def test_an_owner_locks_what_he_owns(shop: Any) -> None:
         assert seen[0].endswith("changes are left as they are")
     assert told(shop, "select 1 from public.purchase limit 1") == "[(1,)]"
     assert told(shop, "select * from public.other") == "42501"
+
+
+def test_the_databases_owner_locks_it(shop: Any) -> None:
+    shop.sql(f"alter database {shop.name} owner to owner1; grant create on schema public to public")
+    assert dict(shop.sql("select * from dp.lockdown()", user="owner1")) == {"shadowing": 2}
+    assert told(shop, "create temporary table t (a int)") == "42501"
+    assert told(shop, "create table public.t (a int)") == "42501"
+    assert dict(shop.sql("select * from dp.unlock()", user="owner1")) == {"shadowing": 2}
+    assert told(shop, "create temporary table t (a int)") == "done"
+    assert told(shop, "create table public.t (a int)") == "done"
 
 
 def test_a_dropped_relation_hinders_no_unlock_and_another_of_its_name_gets_nothing(
