@@ -1,11 +1,9 @@
-"""What dp.lockdown closes stays closed, what clients read of the catalogue stays readable, and dp.unlock undoes it."""
+"""What dp.lockdown closes stays closed, on every way to ask."""
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,24 +12,10 @@ import psycopg.conninfo
 import pytest
 
 from tests.server.conftest import declare
+from tests.server.locking import CODE, MORE, SECRET, told
 
-# How many purchases more the second database has: whoever tells the two apart has learnt it.
-SECRET = 4321
 TABLES = "('client', 'purchase', 'client_pkey', 'purchase_pkey')"
 MINE = f"from pg_class where relname in {TABLES} and relnamespace = 'public'::regnamespace"
-MORE = """
-create table public.ticket (t_id serial primary key, t_text text);
-create extension pg_stat_statements;
-create extension pageinspect;
-create view public.amounts as select count(*) from public.purchase;
-create materialized view public.kept as select count(*) from public.purchase;
-grant select on public.amounts, public.kept to public;
-grant select on public.purchase to alice;
-grant usage on sequence public.ticket_t_id_seq to public;
-select dp.protect('public.ticket');
-create schema mal authorization alice;
-grant execute on function public.pg_stat_statements_reset(oid, oid, bigint) to mallory;
-"""
 
 # Each tells the two databases apart while nothing is locked.
 TELLING = [
@@ -141,34 +125,6 @@ UNKNOWN = [
     "select buffers_alloc, buffers_checkpoint from pg_stat_bgwriter",
     "select pg_stat_get_db_tuples_inserted((select oid from pg_database where datname = current_database()))",
 ]
-
-CODE = """
-create table mal.seen (a real);
-create table mal.one as select 1::real as a;
-create table mal.ruled (a real);
-create rule more as on insert to mal.ruled do also
-    insert into mal.seen select c.reltuples from pg_class as c where c.oid = 'public.purchase'::regclass;
-create table mal.guarded as select 1 as a;
-alter table mal.guarded enable row level security, force row level security;
-create policy large on mal.guarded using ((select reltuples from pg_class where oid = 'public.purchase'::regclass) > 3000);
-create view mal.of_alice as select relname, reltuples from pg_class where oid = 'public.purchase'::regclass;
-create function mal.of_alice() returns real language sql as
-    $$ select reltuples from pg_class where oid = 'public.purchase'::regclass $$;
-create function mal.asks_of_alice() returns bigint language plpgsql as
-    $$ begin return pg_relation_size('public.purchase') + (select relpages from pg_class where oid = 'public.purchase'::regclass); end $$;
-"""
-
-
-def told(database: Any, statement: str) -> str:
-    """What alice is told: the rows, or the state of the refusal."""
-    with database.connect(user="alice") as alice:
-        try:
-            cursor = alice.execute(statement)
-            while cursor.nextset():
-                pass
-            return str(cursor.fetchall() if cursor.description else "done")
-        except psycopg.Error as error:
-            return str(error.sqlstate)
 
 
 @pytest.fixture(scope="module")
@@ -337,114 +293,6 @@ def test_administrators_and_questions_see_what_they_saw(pair: Any) -> None:
         ).fetchall()
 
 
-# What clients send while they look around, most of it word for word.
-CLIENTS = {
-    "JDBC, indexes": """
-        SELECT ct.relname AS TABLE_NAME, i.indisunique, ci.relname AS INDEX_NAME, ci.reltuples AS CARDINALITY, ci.relpages AS PAGES,
-               pg_catalog.pg_get_expr(i.indpred, i.indrelid) AS FILTER_CONDITION
-          FROM pg_catalog.pg_class ct JOIN pg_catalog.pg_namespace n ON (ct.relnamespace = n.oid)
-          JOIN pg_catalog.pg_index i ON (ct.oid = i.indrelid) JOIN pg_catalog.pg_class ci ON (ci.oid = i.indexrelid)
-         WHERE ct.relname = 'purchase'""",
-    "DBeaver, tables": """
-        SELECT c.oid, c.*, d.description, pg_catalog.pg_get_expr(c.relpartbound, c.oid) as partition_expr,
-               pg_catalog.pg_get_partkeydef(c.oid) as partition_key
-          FROM pg_catalog.pg_class c LEFT OUTER JOIN pg_catalog.pg_description d ON d.objoid = c.oid AND d.objsubid = 0
-         WHERE c.relnamespace = 'public'::regnamespace AND c.relkind not in ('i', 'I', 'c')""",
-    "Metabase, tables": """
-        SELECT n.nspname AS schema, c.relname AS name, CASE WHEN c.reltuples < 0 THEN NULL ELSE CAST(c.reltuples AS BIGINT) END
-               AS estimated_row_count, c.relkind, d.description
-          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON c.relnamespace = n.oid
-          LEFT JOIN pg_catalog.pg_description d ON c.oid = d.objoid AND d.objsubid = 0
-         WHERE n.nspname = 'public' AND c.relkind in ('r', 'p', 'v', 'f', 'm')""",
-    "pgAdmin, table": """
-        SELECT rel.oid, rel.relname AS name, rel.reltablespace AS spcoid, pg_catalog.pg_get_userbyid(rel.relowner) AS relowner,
-               pg_catalog.array_to_string(rel.relacl::text[], ', ') as acl, rel.relhasindex, rel.relkind, rel.reltuples::bigint AS rows_cnt,
-               rel.xmin, rel.tableoid, substring(pg_catalog.array_to_string(rel.reloptions, ',') FROM 'fillfactor=([0-9]*)') AS fillfactor
-          FROM pg_catalog.pg_class rel WHERE rel.relkind IN ('r', 's', 't', 'p') AND rel.relnamespace = 'public'::regnamespace""",
-    "pgAdmin, statistics": """
-        SELECT relname, n_tup_ins, n_live_tup, last_vacuum, pg_catalog.pg_size_pretty(pg_catalog.pg_relation_size(relid)) AS size
-          FROM pg_catalog.pg_stat_all_tables WHERE schemaname = 'public' ORDER BY relname""",
-    "pgAdmin, dashboard": """
-        SELECT (SELECT count(*) FROM pg_catalog.pg_stat_activity), (SELECT sum(xact_commit) FROM pg_catalog.pg_stat_database)""",
-    "Superset, sizes": """
-        SELECT table_name, pg_catalog.pg_total_relation_size(format('%I.%I', table_schema, table_name)::regclass)
-          FROM information_schema.tables WHERE table_schema = 'dpv'""",
-    "Grafana, columns": """
-        SELECT quote_ident(column_name) AS "column", data_type AS "type" FROM information_schema.columns
-         WHERE table_schema = 'dpv'""",
-}
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_what_clients_read_of_the_catalogue_stays_readable(locked: Any, client: str) -> None:
-    assert locked.sql(CLIENTS[client], user="alice")
-
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PGOPTIONS": "", "LC_ALL": "C.UTF-8"}
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
-
-
-META = r"\d \d+ \dt+ \di+ \dm+ \dv+ \ds+ \df \df+ \l \l+ \dn+ \du+ \dp \db+ \dT+ \dx \dd \dRp \dFp \do \dC \dy \det"
-
-
-@pytest.mark.parametrize(
-    "command", [*META.split(), r"\d+ public.purchase", r"\d public.purchase_pkey", r"\dv+ dpv.*"]
-)
-def test_psql_describes(locked: Any, server: Any, command: str) -> None:
-    psql = str(server.cluster.bin / "psql")
-    done = run(psql, "-X", "-v", "ON_ERROR_STOP=1", "-d", locked.conninfo("alice"), "-c", command)
-    assert (done.returncode, done.stderr) == (0, "")
-    if "purchase" in command or command in (r"\dt+", r"\d"):
-        assert "purchase" in done.stdout
-    assert " kB" not in done.stdout
-    assert " bytes" not in done.stdout
-
-
-def test_sqlalchemy_reflects(locked: Any) -> None:
-    import sqlalchemy
-
-    engine = sqlalchemy.create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(locked.conninfo("alice"))
-    )
-    try:
-        inspector = sqlalchemy.inspect(engine)
-        assert {"client", "purchase", "region"} <= set(inspector.get_table_names())
-        assert "purchase" in inspector.get_view_names(schema="dpv")
-        assert inspector.get_pk_constraint("purchase")["constrained_columns"] == ["p_id"]
-        metadata = sqlalchemy.MetaData()
-        metadata.reflect(engine, schema="public", views=True)
-        purchase = metadata.tables["public.purchase"]
-        assert {key.column.table.name for key in purchase.foreign_keys} == {"client"}
-        metadata.reflect(engine, schema="dpv", views=True)
-        assert "dpv.purchase" in metadata.tables
-    finally:
-        engine.dispose()
-
-
-def test_the_owner_dumps(locked: Any, server: Any) -> None:
-    pg_dump = str(server.cluster.bin / "pg_dump")
-    done = run(
-        pg_dump, "-d", locked.conninfo("owner1"), "-t", "public.purchase", "-t", "public.client"
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\t2024-01-01\tt") >= SECRET
-
-
-def test_an_analyst_dumps_what_is_his_own(locked: Any, server: Any) -> None:
-    done = run(
-        str(server.cluster.bin / "pg_dump"),
-        "-d",
-        locked.conninfo("alice"),
-        "-n",
-        "mal",
-        "-T",
-        "mal.guarded",
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "CREATE VIEW mal.of_alice" in done.stdout
-
-
 def test_nothing_is_left_that_lockdown_could_close(locked: Any) -> None:
     left = locked.sql("select hole, object, who, statement from dp.check_lockdown()")
     assert [row for row in left if "dp.lockdown" in row[3]] == []
@@ -457,157 +305,3 @@ def test_nothing_is_left_that_lockdown_could_close(locked: Any) -> None:
         "shadowing",
     }
     assert [row for row in left if row[0] in here] == []
-
-
-ACLS = """
-select 'function', p.oid::regprocedure::text, a::text
-  from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where p.pronamespace = 'pg_catalog'::regnamespace
-union all
-select 'relation', c.oid::regclass::text, a::text from pg_class c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) a
- where c.relkind in ('r', 'v', 'm')
-union all
-select 'sequence', c.oid::regclass::text, a::text from pg_class c, aclexplode(coalesce(c.relacl, acldefault('s', c.relowner))) a
- where c.relkind = 'S'
-union all
-select 'column', t.attrelid::regclass || '.' || t.attname, a::text from pg_attribute t, aclexplode(t.attacl) a
-union all
-select 'schema', n.nspname, a::text from pg_namespace n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) a
-union all
-select 'extension', p.oid::regprocedure::text, a::text
-  from pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where p.pronamespace = 'public'::regnamespace
-union all
-select 'database', '', a::text from pg_database d, aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
- where d.datname = current_database()
-"""
-
-
-def test_unlock_puts_back_exactly_what_was(shop: Any) -> None:
-    shop.sql(MORE)
-    shop.sql(
-        "grant update (p_amount) on public.purchase to alice; grant create on schema public to public"
-    )
-    shop.sql("grant select on public.client to alice with grant option")
-    before = sorted(shop.sql(ACLS))
-    done = dict(shop.sql("select * from dp.lockdown()"))
-    assert done["relations"] == 5
-    assert done["sequences"] == 1
-    assert done["statistics"] > 80
-    assert done["sizes"] == 9
-    locked = sorted(shop.sql(ACLS))
-    assert locked != before
-    assert shop.sql("select * from dp.lockdown()") == []
-    assert sorted(shop.sql(ACLS)) == locked
-    # what comes to be needed later is done by calling it again, and undone with the rest
-    shop.sql(
-        "grant select on public.region, public.ticket to alice; grant execute on function pg_lock_status() to public"
-    )
-    before = sorted(
-        {*before, *(row for row in shop.sql(ACLS) if row[1] in ("region", "ticket")), *before}
-    )
-    assert dict(shop.sql("select * from dp.lockdown()")) == {"locks": 1, "relations": 1}
-    shop.sql("select * from dp.unlock()")
-    assert sorted(shop.sql(ACLS)) == before
-    assert shop.sql("select * from dp.unlock()") == []
-    assert shop.sql("select count(*) from dp.lockdown_change") == [(0,)]
-
-
-def test_an_owner_locks_what_he_owns(shop: Any) -> None:
-    shop.sql("create table public.other (a int); select dp.protect('public.other')")
-    shop.sql("grant select on public.purchase, public.client, public.other to alice, mallory")
-    seen: list[Any] = []
-    with shop.connect(user="owner1") as owner:
-        owner.add_notice_handler(lambda notice: seen.append(notice.message_primary))
-        rows = owner.execute(
-            "select * from dp.lockdown(array['public.purchase']::regclass[])"
-        ).fetchall()
-        assert rows == [("relations", 1)]
-        assert seen == ["the catalogue is left as it is"]
-        assert told(shop, "select * from public.purchase") == "42501"
-        assert told(shop, "select 1 from public.client limit 1") == "[(1,)]"
-        assert owner.execute("select * from dp.lockdown()").fetchall() == [("relations", 1)]
-        assert told(shop, "select 1 from public.client limit 1") == "42501"
-        # the application's role is no analyst, and the other table is the superuser's
-        assert shop.sql("select 1 from public.purchase limit 1", user="mallory") == [(1,)]
-        assert told(shop, "select * from public.other") == "[]"
-        shop.sql("select * from dp.lockdown()")
-        seen.clear()
-        assert owner.execute("select * from dp.unlock()").fetchall() == [("relations", 2)]
-        assert len(seen) == 1
-        assert seen[0].endswith("changes are left as they are")
-    assert told(shop, "select 1 from public.purchase limit 1") == "[(1,)]"
-    assert told(shop, "select * from public.other") == "42501"
-
-
-def test_the_databases_owner_locks_it(shop: Any) -> None:
-    shop.sql(f"alter database {shop.name} owner to owner1; grant create on schema public to public")
-    assert dict(shop.sql("select * from dp.lockdown()", user="owner1")) == {"shadowing": 2}
-    assert told(shop, "create temporary table t (a int)") == "42501"
-    assert told(shop, "create table public.t (a int)") == "42501"
-    assert dict(shop.sql("select * from dp.unlock()", user="owner1")) == {"shadowing": 2}
-    assert told(shop, "create temporary table t (a int)") == "done"
-    assert told(shop, "create table public.t (a int)") == "done"
-
-
-def test_a_dropped_relation_hinders_no_unlock_and_another_of_its_name_gets_nothing(
-    shop: Any,
-) -> None:
-    shop.sql("create table public.other (a int); select dp.protect('public.other')")
-    shop.sql("grant select on public.other to alice; select * from dp.lockdown()")
-    shop.sql("drop table public.other; create table public.other (a int)")
-    shop.sql("select * from dp.unlock()")
-    assert told(shop, "select * from public.other") == "42501"
-    assert told(shop, "select count(*) > 0 from pg_locks") == "[(True,)]"
-
-
-def test_what_an_analyst_passed_on_is_taken_with_it(shop: Any) -> None:
-    shop.sql("grant select (p_id), select on public.purchase to alice with grant option")
-    shop.sql("grant select (p_id), select on public.purchase to mallory", user="alice")
-    assert dict(shop.sql("select * from dp.lockdown()"))["relations"] == 4
-    assert shop.sql("select 1 from dp.check_lockdown() where object like 'public.purchase%'") == []
-    shop.sql("select * from dp.unlock()")
-    held = "select has_table_privilege(r, 'public.purchase', p) from unnest(array['alice', 'mallory']) as r, unnest(array['select', 'select with grant option']) as p"
-    assert [row[0] for row in shop.sql(held)] == [True, True, True, False]
-
-
-def test_an_unprotected_relation_is_refused(shop: Any) -> None:
-    with pytest.raises(psycopg.Error) as caught:
-        shop.sql("select * from dp.lockdown(array['public.region']::regclass[])")
-    assert caught.value.sqlstate == "PD040"
-    assert caught.value.diag.message_primary == "relation public.region is not protected"
-
-
-def test_a_restored_database_is_locked_and_can_unlock_itself(shop: Any, server: Any) -> None:
-    shop.sql("grant select on public.purchase to alice; select * from dp.lockdown()")
-    bin = server.cluster.bin
-    dump = server.folder / "locked.dump"
-    done = run(str(bin / "pg_dump"), "-Fc", "-f", str(dump), "-d", shop.conninfo())
-    assert (done.returncode, done.stderr) == (0, "")
-    copy = type(shop)(server.cluster, shop.name + "_copy")
-    shop.sql(f"create database {copy.name} template template0")
-    try:
-        done = run(str(bin / "pg_restore"), "-d", copy.conninfo(), str(dump))
-        assert (done.returncode, done.stderr) == (0, "")
-        assert told(copy, "select pg_relation_size('public.purchase')") == "[(None,)]"
-        assert told(copy, "select c from pg_class as c") == "42501"
-        copy.sql("select * from dp.unlock()")
-        assert told(copy, "select pg_relation_size('public.purchase') > 0") == "[(True,)]"
-        assert told(copy, "select count(c) > 0 from pg_class as c") == "[(True,)]"
-        assert told(copy, "select 1 from public.purchase limit 1") == "[(1,)]"
-    finally:
-        copy.close()
-        server.drop_database(copy)
-
-
-def test_without_the_library_sizes_are_refused(make_server: Any) -> None:
-    shop = declare(make_server(shared_preload_libraries="''").create_database())
-    seen: list[Any] = []
-    admin = shop.connect()
-    admin.add_notice_handler(lambda notice: seen.append(notice.message_primary))
-    admin.execute("select * from dp.lockdown()")
-    assert seen == [
-        "the library dpsql is not loaded at server start: sizes are refused instead of being hidden"
-    ]
-    for column in ("pg_relation_size(oid)", "reltuples", "pg_stat_get_live_tuples(oid)"):
-        assert told(shop, f"select {column} from pg_class where relname = 'purchase'") == "42501"
-    assert told(shop, "select count(relname) > 0 from pg_class") == "[(True,)]"
-    shop.close()
