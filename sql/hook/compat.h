@@ -10,9 +10,11 @@
 
 #include "postgres.h"
 
+#include "access/sysattr.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "miscadmin.h"
+#include "nodes/bitmapset.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "nodes/primnodes.h"
@@ -72,6 +74,37 @@ compat_only_read(void *entry)
 		(OidIsValid(asked->checkAsUser) && asked->checkAsUser != GetUserId()))
 		return InvalidOid;
 	return asked->relid;
+}
+
+/* The role that a relation of a query is read as. */
+static inline Oid
+compat_reads_as(Query *query, RangeTblEntry *rte)
+{
+#if PG_VERSION_NUM >= 160000
+	Oid			role = rte->perminfoindex == 0 ? InvalidOid
+		: getRTEPermissionInfo(query->rteperminfos, rte)->checkAsUser;
+#else
+	Oid			role = rte->checkAsUser;
+#endif
+	return OidIsValid(role) ? role : GetUserId();
+}
+
+/* A query of one's own reads a column no more, so that nobody asks for the privilege. */
+static inline void
+compat_reads_no_more(Query *query, RangeTblEntry *rte, AttrNumber column)
+{
+	int			member = column - FirstLowInvalidHeapAttributeNumber;
+
+#if PG_VERSION_NUM >= 160000
+	if (rte->perminfoindex != 0)
+	{
+		RTEPermissionInfo *asked = getRTEPermissionInfo(query->rteperminfos, rte);
+
+		asked->selectedCols = bms_del_member(bms_copy(asked->selectedCols), member);
+	}
+#else
+	rte->selectedCols = bms_del_member(bms_copy(rte->selectedCols), member);
+#endif
 }
 
 /* Depth of the query that an expression of a later major refers to, or -1. */

@@ -34,6 +34,7 @@ _PG_init(void)
 		intercept_init();
 		stored_init();
 		denied_init();
+		mask_init();
 		progress_init();
 		preload_init();
 	}

@@ -42,6 +42,9 @@ extern void executed_init(void);
 /* denied.c: hints for who wants rows of protected relations */
 extern void denied_init(void);
 
+/* mask.c: what a role may not know reads as unknown */
+extern void mask_init(void);
+
 /* changes.c: the server's counters are off in this statement of the client */
 extern void changes_pause(void);
 

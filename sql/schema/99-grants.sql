@@ -83,7 +83,10 @@ grant execute on function
     dp.set_answer_lifetime(regclass, interval),
     dp.allow_heuristic(regclass, boolean),
     dp.purge_answers(),
-    dp.acknowledge_restore(text)
+    dp.acknowledge_restore(text),
+    dp.check_lockdown(regrole[]),
+    dp.lockdown(regclass[]),
+    dp.unlock()
 to dp_owner;
 
 -- Whoever answers questions reads the declarations; base relations are granted by dp.protect.

@@ -1,0 +1,75 @@
+-- What PostgreSQL tells everybody, and should tell nobody who must learn nothing (PRIVACY.md section 2).
+
+-- Internal: columns of pg_class that follow the rows of a relation: numbers of rows and pages, and when it was vacuumed,
+-- which autovacuum does after so many changes.
+create or replace function dp.withheld_columns()
+returns name[]
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select array_agg(a.attname order by a.attnum)
+      from pg_attribute as a
+     where a.attrelid = 'pg_class'::regclass
+       and a.attname in ('relpages', 'reltuples', 'relallvisible', 'relallfrozen', 'relfrozenxid', 'relminmxid')
+$$;
+comment on function dp.withheld_columns() is 'internal: columns of pg_class that tell of rows';
+
+-- Internal: functions, each with the hole that it is.  Of the statistics only those are left that show other roles'
+-- sessions without what they do; a function that a later major adds is withheld.
+create or replace function dp.withheld_functions()
+returns table (function oid, hole text)
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select p.oid,
+           case when p.proname like 'pg\_stat\_get\_%' then 'statistics'
+                when p.proname like '%\_size' then 'sizes'
+                when p.proname = 'pg_lock_status' then 'locks'
+                when p.proname in ('pg_prepared_xact', 'pg_prepared_statement', 'pg_cursor') then 'sessions'
+                else 'amounts written' end
+      from pg_proc as p
+     where p.pronamespace = 'pg_catalog'::regnamespace
+       and (p.proname like 'pg\_stat\_get\_%'
+            and p.proname <> all (array[
+                'pg_stat_get_activity', 'pg_stat_get_snapshot_timestamp', 'pg_stat_get_progress_info',
+                'pg_stat_get_wal_senders', 'pg_stat_get_wal_receiver',
+                'pg_stat_get_backend_activity', 'pg_stat_get_backend_activity_start',
+                'pg_stat_get_backend_client_addr', 'pg_stat_get_backend_client_port', 'pg_stat_get_backend_dbid',
+                'pg_stat_get_backend_idset', 'pg_stat_get_backend_pid', 'pg_stat_get_backend_start',
+                'pg_stat_get_backend_userid', 'pg_stat_get_backend_wait_event',
+                'pg_stat_get_backend_wait_event_type', 'pg_stat_get_backend_xact_start'])
+         or p.proname in (
+                'pg_relation_size', 'pg_table_size', 'pg_indexes_size', 'pg_total_relation_size', 'pg_database_size',
+                'pg_tablespace_size', 'pg_lock_status', 'pg_prepared_xact', 'pg_prepared_statement', 'pg_cursor',
+                'pg_notification_queue_usage', 'pg_current_wal_lsn', 'pg_current_wal_insert_lsn',
+                'pg_current_wal_flush_lsn', 'pg_last_wal_receive_lsn', 'pg_last_wal_replay_lsn',
+                'pg_get_replication_slots', 'pg_control_checkpoint'))
+$$;
+comment on function dp.withheld_functions() is 'internal: functions of PostgreSQL that tell of rows';
+
+-- Internal: functions and views of extensions that look into pages, statistics and other servers, and whoever may call
+-- or read them.
+create or replace function dp.inspecting_objects()
+returns table (kind text, object text, extension name, acl aclitem[])
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    with inspecting as (
+        select e.oid, e.extname from pg_extension as e
+         where e.extname in ('pageinspect', 'pgstattuple', 'pg_visibility', 'pg_buffercache', 'pg_freespacemap',
+                             'pgrowlocks', 'pg_stat_statements', 'pg_walinspect', 'pg_stat_kcache', 'pg_qualstats',
+                             'pg_prewarm', 'amcheck', 'adminpack', 'dblink', 'pg_wait_sampling', 'pg_store_plans'))
+    select case p.prokind when 'p' then 'PROCEDURE' else 'FUNCTION' end,
+           p.oid::regprocedure::text, i.extname, coalesce(p.proacl, acldefault('f', p.proowner))
+      from inspecting as i
+      join pg_depend as d on d.refclassid = 'pg_extension'::regclass and d.refobjid = i.oid and d.deptype = 'e'
+      join pg_proc as p on d.classid = 'pg_proc'::regclass and p.oid = d.objid
+     where p.prorettype not in ('trigger'::regtype, 'fdw_handler'::regtype)
+     union all
+    select 'TABLE', c.oid::regclass::text, i.extname, coalesce(c.relacl, acldefault('r', c.relowner))
+      from inspecting as i
+      join pg_depend as d on d.refclassid = 'pg_extension'::regclass and d.refobjid = i.oid and d.deptype = 'e'
+      join pg_class as c on d.classid = 'pg_class'::regclass and c.oid = d.objid
+     where c.relkind in ('r', 'v', 'm')
+$$;
+comment on function dp.inspecting_objects() is 'internal: what extensions show of pages, statistics and other servers';

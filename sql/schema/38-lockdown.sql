@@ -1,0 +1,28 @@
+-- What dp.lockdown took and gave, for dp.unlock to put back.  Roles and functions are kept by name, and relations so that
+-- a dump has their names: it has the privileges of the catalogue too, and a restored database must unlock itself.
+
+create table dp.lockdown_change (
+    id bigint generated always as identity primary key,
+    measure text not null,
+    -- TABLE, FUNCTION, SCHEMA, SEQUENCE, or DATABASE, which is always the one that the row is in
+    kind text not null,
+    object text,
+    -- instead of its name, where it is a relation: another one may have the name by now
+    relation regclass,
+    -- NULL: the whole object
+    column_name name,
+    -- NULL: PUBLIC
+    grantee name,
+    privilege text not null,
+    grantable boolean not null,
+    -- whether the privilege was taken away; else it was given
+    taken boolean not null,
+    changed_by name not null,
+    changed_at timestamptz not null default pg_catalog.clock_timestamp(),
+    check ((object is null) <> (relation is null))
+);
+comment on table dp.lockdown_change is 'privileges that dp.lockdown took and gave';
+
+select pg_catalog.pg_extension_config_dump(
+    'dp.lockdown_change', 'where relation is null or relation::oid in (select c.oid from pg_catalog.pg_class as c)');
+select pg_catalog.pg_extension_config_dump('dp.lockdown_change_id_seq', '');
