@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_catalogue import require_types_of
 from dpsql.engine.synthesis_public import listings_of, told
-from dpsql.engine.synthesis_rows import write
+from dpsql.engine.synthesis_rows import checks_of, write
 from dpsql.engine.synthesis_tables import TableDetails, details_of, read_details
 from dpsql.engine.synthesis_target import make_schema, require_target
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
@@ -263,8 +263,14 @@ def tables_of(
     if job.settings.get("listings", told(job.plan, listings)) != told(job.plan, listings):
         raise _public_changed()
     bases = {n: details.base_types() for n, details in enumerate(job.details)}
+    checks = {
+        n: own
+        for n, (details, planned) in enumerate(zip(job.details, job.plan.tables, strict=True))
+        if (own := checks_of(planned, details, services)) is not None
+    }
+    tick = services.database.tick
     try:
-        tables = assemble(job.plan, generated, listings, bases, job.seed, services.database.tick)
+        tables = assemble(job.plan, generated, listings, bases, job.seed, tick, checks)
     except NoKey as error:
         raise NotAnswerable(
             "a key of the synthetic tables cannot be made up", detail=f"{error}."

@@ -102,7 +102,9 @@ def _numbers(base: str, scale: int | None, edges: Sequence[str]) -> tuple[Kind, 
         if scale is None:
             digits = [-int(Decimal(edge).as_tuple().exponent) for edge in edges]
             scale = max(0, *digits) + _DIGITS
-        return Kind("numeric", scale=scale), [Fraction(edge) * 10**scale for edge in edges]
+        return Kind("numeric", scale=scale), [
+            Fraction(edge) * Fraction(10) ** scale for edge in edges
+        ]
     if base == "date":
         days = [(date.fromisoformat(edge[:10]) - _FIRST.date()).days for edge in edges]
         return Kind("date"), [Fraction(d) for d in days]
