@@ -21,6 +21,13 @@ as $$
 declare
     job pg_catalog.int8;
 begin
+    if not dp.may_commit() then
+        raise exception using
+            errcode = 'PD040',
+            message = 'a synthesis cannot be made in a transaction block or in a function',
+            detail = 'What is measured is committed, and then each part of the tables; nothing was charged.',
+            hint = 'End the block first; clients that begin blocks by themselves call that autocommit.';
+    end if;
     job := dp.synthesize_query(
         target, relations::pg_catalog._oid, epsilon::pg_catalog.text, delta::pg_catalog.text, method,
         d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, placeholders,
@@ -65,6 +72,13 @@ create or replace procedure dp.write_synthesis(job bigint)
 language plpgsql security invoker
 as $$
 begin
+    if not dp.may_commit() then
+        raise exception using
+            errcode = 'PD040',
+            message = 'synthetic tables cannot be written in a transaction block or in a function',
+            detail = 'Each part of them is committed.',
+            hint = 'End the block first; clients that begin blocks by themselves call that autocommit.';
+    end if;
     while dp.synthesis_step(job) loop
         commit;
     end loop;

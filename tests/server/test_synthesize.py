@@ -90,9 +90,11 @@ def test_a_copy_has_the_rows_the_links_and_what_they_have_in_common(shop: Any) -
 
 
 def test_what_was_measured_is_found_again_and_not_paid_again(shop: Any) -> None:
+    shop.sql(r"alter table public.visit add v_code bytea default '\xde'")
     alice = shop.connect(user="alice")
     call(alice)
     first = shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v")
+    alice.execute("set bytea_output = escape")  # how the default is shown
     call(alice, ", replace => true")
     assert spent(shop) == pytest.approx(8)
     assert shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v") == first
@@ -179,6 +181,31 @@ def test_what_cannot_be_is_refused_before_it_is_paid(shop: Any, statement: str, 
     assert raised.value.sqlstate is not None
     assert spent(shop) == 0
     assert shop.sql("select count(*) from dp.synthesis") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "begin; {call}",
+        "select 1; {call}",
+        "select pg_temp.inside()",
+        "begin; do $$ begin {call}; end $$",
+        "begin; call dp.write_synthesis(1)",
+    ],
+)
+def test_where_nothing_can_be_committed_nothing_is_charged(shop: Any, statement: str) -> None:
+    alice = shop.connect(user="alice")
+    plain = CALL.replace("{more}", "")
+    alice.execute(
+        f"create function pg_temp.inside() returns void language plpgsql as $$ begin {plain}; end $$"
+    )
+    with pytest.raises(psycopg.Error, match="in a transaction block or in a function") as raised:
+        alice.execute(statement.replace("{call}", plain))
+    assert raised.value.diag.message_hint.startswith("End the block first")
+    assert spent(shop) == 0
+    alice.execute("rollback")
+    alice.execute(f"do $$ begin {plain}; end $$")  # a block of code may commit
+    assert shop.sql("select state from dp.syntheses") == [("done",)]
 
 
 def test_a_budget_that_is_not_there_is_refused(shop: Any) -> None:
