@@ -232,10 +232,12 @@ def _meanwhile(job: Job) -> InvalidParameter:
 
 
 def _move(job: Job, state: str, statements: int, notes: list[str], services: Services) -> None:
-    services.database.execute(
-        "select dp.synthesis_moved($1, $2, $3, $4) is null as done",
+    ((told,),) = services.database.execute(
+        "select dp.synthesis_moved($1, $2, $3, $4) as told",
         [("int8", job.number), ("text", state), ("int4", statements), ("text[]", notes)],
     )
+    for text in told:  # type: ignore[attr-defined]
+        services.note(text)
 
 
 def tables_of(

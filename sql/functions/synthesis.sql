@@ -219,7 +219,7 @@ comment on function dp.synthesis_wrote(bigint, integer, bigint, bigint, bigint) 
 
 -- Internal: state and number of finished statements.
 create or replace function dp.synthesis_moved(job bigint, state text, statements integer, notes text[])
-returns void
+returns text[]
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -232,8 +232,9 @@ begin
            finished_at = case when synthesis_moved.state = 'done' then clock_timestamp() end
      where s.id = own.id;
     if synthesis_moved.state = 'done' then
-        perform dp.show_synthesis_tables(own.id);
+        return dp.show_synthesis_tables(own.id);
     end if;
+    return '{}';
 end
 $$;
 comment on function dp.synthesis_moved(bigint, text, integer, text[]) is 'internal: how far a synthesis is';

@@ -107,6 +107,22 @@ def test_what_was_measured_is_found_again_and_not_paid_again(shop: Any) -> None:
     assert shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v") != first
 
 
+def test_a_table_that_is_not_shown_is_named(shop: Any) -> None:
+    shop.sql("create view dpv.syn_guest as select 1 as one")
+    alice = shop.connect(user="alice")
+    told: list[str] = []
+    alice.add_notice_handler(lambda d: told.append(str(d.message_primary)))
+    call(alice, ', row_counts => \'{"guest": 9, "visit": 9}\'')
+    missed = "syn.guest is not shown in the schema dpv: dpv.syn_guest is there already"
+    assert [text for text in told if text.startswith(missed)] == [
+        f"{missed}; read it under its own name"
+    ]
+    assert alice.execute("select count(*) from dpv.syn_visit").fetchone() == (9,)
+    del told[:]
+    alice.execute("select dp.show_synthesis('syn')")
+    assert [text[: len(missed)] for text in told] == [missed]
+
+
 def test_declared_numbers_of_rows_hold_exactly(shop: Any) -> None:
     alice = shop.connect(user="alice")
     call(alice, ', row_counts => \'{"guest": 1234, "visit": 4321}\'')
@@ -166,6 +182,10 @@ def test_without_mbi_nothing_is_charged_and_it_is_said_what_to_install(
         (CALL.replace("{more}", ", method => 'magic'"), 'parameter "method" must be one of'),
         (CALL.replace("delta => 1e-6", "delta => 0").replace("{more}", ""), "Gaussian noise"),
         (CALL.replace('"visit": 4', '"visit": 0').replace("{more}", ""), "whole numbers from 1"),
+        (
+            CALL.replace("{more}", ", row_counts => '{\"guest\": 2000000000}'"),
+            "from 0 to 100000000",
+        ),
         (CALL.replace('"visit"', '"vist"').replace("{more}", ""), "names no relation"),
         (CALL.replace("epsilon => 8", "epsilon => -1").replace("{more}", ""), "at least 0.000001"),
         (CALL.replace("'guest', 'visit'", "'visit'").replace("{more}", ""), "guest"),
