@@ -20,6 +20,7 @@ from dpsql.synthesis.following import Following
 from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.hashing import Flags, hashed, ranks
 from dpsql.synthesis.keys import constant, made_up, room
+from dpsql.synthesis.ordering import parents_first
 from dpsql.synthesis.satisfying import Checks, satisfy
 from dpsql.synthesis.schema import Plan, Planned, Unique, Use
 from dpsql.synthesis.values import Kind, Numbers, Source, counted, is_missing, stored
@@ -65,9 +66,25 @@ def assemble(
         if given is None:
             done.append(_public(listings.get(place, {}), bases[place]))
         else:
-            table = _Table(place, planned, given, done, bases[place], seed)
-            done.append(table.assembled(tick, checks.get(place)))
+            own = _ordered_by(place, planned, checks.get(place))
+            rows, places = (given, None) if own is None else parents_first(given, own)
+            table = _Table(place, planned, rows, done, bases[place], seed)
+            found = table.assembled(tick, checks.get(place))
+            if places is not None:
+                found.moved = places if found.moved is None else found.moved[places]
+            done.append(found)
     return done
+
+
+def _ordered_by(place: int, planned: Planned, checks: Checks | None) -> int | None:
+    """Return a reference of a table to itself that a CHECK is about, by which rows have an order.
+
+    With several none: rows have no order that is right for all.
+    """
+    own = [r for r, reference in enumerate(planned.references) if reference.parent == place]
+    columns = {c for check in checks.all for c in check.columns} if checks is not None else set()
+    about = [r for r in own if columns & set(planned.references[r].key.columns)]
+    return about[0] if len(own) == len(about) == 1 else None
 
 
 def _public(listing: Mapping[str, Sequence[str | None]], bases: Mapping[str, Base]) -> Assembled:

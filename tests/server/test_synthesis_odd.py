@@ -231,9 +231,9 @@ SCHEMAS = {
     "checks over links": people(
         "create table place (a_id int primary key); insert into place select generate_series(1, 300);"
         "create table friend (f_one int references person, f_other int references person, f_new boolean, primary key (f_one, f_other), check (f_one < f_other));"
-        "create table post (o_id int primary key, o_person int not null references person, o_kind text not null, o_place int references place, o_at int references place,"
+        "create table post (o_id int primary key, o_person int not null references person, o_kind text not null, o_place int references place, o_at int references place, o_before int references post, check (o_before < o_id),"
         " check ((o_kind = 'place') = (o_place is not null)), check (num_nonnulls(o_place, o_at) = 1), check (o_at <> o_person))",
-        "select dp.declare_public('place'); select dp.link('friend', 'person', array['f_other'], follow => false);"
+        "select dp.declare_public('place'); select dp.link('friend', 'person', array['f_other'], follow => false); select dp.link('post', 'post', array['o_before'], follow => false);"
         "select dp.set_domain('post', 'o_kind', array['place', 'time'])",
         {"friend": 40, "post": 150},
     ),

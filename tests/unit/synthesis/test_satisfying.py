@@ -125,3 +125,39 @@ def test_rows_that_other_attributes_may_satisfy_stay_as_they_were() -> None:
     assert written(copied(plan, 5, 30, never, 2, 0.0)[1]) == written(
         copied(plan, 5, 30, checks(), 2, 0.0)[1]
     )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 60), st.booleans())
+def test_rows_come_after_those_that_they_refer_to(seed: int, rows: int, chain: bool) -> None:
+    """A CHECK asks for it; children of the rows, and who refers to whom, stay the same."""
+    rng = np.random.default_rng(seed)
+    uses = {"id": Use.KEY, "up": Use.REFERENCE, "kind": Use.ATTRIBUTE}
+    plan = Plan(
+        (
+            table(0, uses, [("id",)], [(("up",), 0, ("id",), True)]),
+            table(1, {"of": Use.REFERENCE}, [], [(("of",), 0, ("id",), False)]),
+        )
+    )
+    names = rng.permutation(rows)  # row names[n] refers to one named earlier, or the one before
+    up = np.full(rows, -1)
+    for n in range(1, rows):
+        up[names[n]] = names[n - 1] if chain else names[rng.integers(0, n)]
+    levels = tuple(map(str, range(rows)))
+    of = rng.integers(0, rows, 80)
+    given_rows = [
+        Generated(rows, np.arange(rows).reshape(rows, 1), (levels,), (up,)),
+        Generated(80, np.zeros((80, 0), int), (), (of,)),
+    ]
+    bases = {n: {c.name: INTEGER for c in t.table.columns} for n, t in enumerate(plan.tables)}
+    later = checks(later=(("id", "up"), lambda own, up: up < own))
+    found = assemble(plan, given_rows, {}, bases, 1, lambda: None, {0: later})
+    check(plan, found)
+    own = written(found[0])
+    assert all(u is None or u < i for i, u in zip(own["id"], own["up"], strict=True))
+    kinds = dict(zip(own["id"], own["kind"], strict=True))
+    assert {
+        (int(k), -1 if u is None else int(kinds[u]))
+        for k, u in zip(own["kind"], own["up"], strict=True)
+    } == set(enumerate(up.tolist()))
+    assert [int(kinds[i]) for i in written(found[1])["of"]] == of.tolist()
