@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 RULE = "unused shares go on; fewer rows of a unit; coarser levels"
 #: Counts of single levels that are off by so many rows are worth a warning.
 _MUCH_NOISE = 200
+#: Rows that a table may be declared to have: they are generated in memory.
+_MOST_ROWS = 100_000_000
 
 
 class Call:
@@ -56,7 +58,7 @@ class Call:
         self.public: dict[int, PublicTable] = {}
         names = [p for p in plan.tables if not p.table.public]
         d_max = _numbers("d_max", wish.d_max, names, least=1)
-        self.counts = _numbers("row_counts", wish.row_counts, names, least=0)
+        self.counts = _numbers("row_counts", wish.row_counts, names, least=0, most=_MOST_ROWS)
         self.learnt = tuple(learned(p, small_references(plan, p, services)) for p in plan.tables)
         self._require_learnt()
         through = {
@@ -331,7 +333,12 @@ def _statement(part: Part) -> _Read:
 
 
 def _numbers(
-    name: str, text: str | None, tables: Sequence[Planned], *, least: int
+    name: str,
+    text: str | None,
+    tables: Sequence[Planned],
+    *,
+    least: int,
+    most: int = 2**31 - 1,
 ) -> Mapping[int, int]:
     """Read a parameter that gives numbers for relations."""
     if text is None:
@@ -359,9 +366,9 @@ def _numbers(
                 detail=f"Got {key}.",
                 hint=f"Protected relations are {', '.join(t.table.name for t in tables)}.",
             )
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**31:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise InvalidParameter(
-                f'parameter "{name}" must give whole numbers from {least}',
+                f'parameter "{name}" must give whole numbers from {least} to {most}',
                 detail=f"Got {str(value)[:40]} for {key}.",
             )
         found[same[0]] = value

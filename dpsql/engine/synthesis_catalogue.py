@@ -43,7 +43,9 @@ select a.attname::text as name, format_type(a.atttypid, a.atttypmod) as type_nam
 CONSTRAINTS = """
 select k.oid::int8 as oid, k.conname::text as name, k.contype::text as kind,
   pg_get_constraintdef(k.oid) as definition, pg_get_expr(k.conbin, k.conrelid) as expression,
-  obj_description(k.oid, 'pg_constraint') as comment
+  obj_description(k.oid, 'pg_constraint') as comment,
+  (select json_agg(a.attname order by a.attnum) from pg_attribute as a
+    where a.attrelid = k.conrelid and a.attnum = any (k.conkey))::text as columns
   from pg_constraint as k
  where k.conrelid = $1::oid and k.contype in ('c', 'p', 'u', 'x')
  order by k.contype <> 'p', k.conname

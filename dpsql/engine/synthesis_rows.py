@@ -6,7 +6,8 @@ attributes of other rows of the batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,9 @@ from dpsql.errors import NotAnswerable
 from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier
 from dpsql.synthesis.assembled import Assembled
+from dpsql.synthesis.hashing import Flags
 from dpsql.synthesis.mending import mend
+from dpsql.synthesis.satisfying import Check, Checks, Values
 from dpsql.synthesis.schema import Planned, Use
 from dpsql.synthesis.values import MISSING, Kind, Numbers
 
@@ -75,6 +78,26 @@ def failing(
 ) -> dict[int, int]:
     """Return the rows that break a CHECK constraint, and the first that each breaks."""
     return _Batch(planned, details, kinds, services).failing(numbers)
+
+
+def checks_of(planned: Planned, details: TableDetails, services: Services) -> Checks | None:
+    """Return the CHECK constraints of a table, tried with the caller's rights, if it has any."""
+    if not details.checked:
+        return None
+    found = [Check(name, frozenset(details.checked.get(name, ()))) for name, _ in details.checks]
+
+    def broken(values: Values, which: Sequence[int]) -> Flags:
+        numbers = {name: array for name, (_, array) in values.items()}
+        kinds = {name: kind for name, (kind, _) in values.items()}
+        some = replace(details, checks=[details.checks[n] for n in which], generated=[])
+        needed = {name for n in which for name in found[n].columns}
+        some.types = {name: text for name, text in details.types.items() if name in needed}
+        rows = next(iter(numbers.values())).size
+        result: Flags = np.zeros(rows, dtype=bool)
+        result[list(failing(planned, some, kinds, numbers, services))] = True
+        return result
+
+    return Checks(found, broken)
 
 
 class _Batch:
@@ -238,7 +261,7 @@ def _value(kind: Kind, number: str, levels: str) -> str:
     if kind.form == "constant":
         return f"{literal(kind.text)}::{kind.type_name}"
     if kind.form == "numeric":
-        return f"({number} * {literal('1e-' + str(kind.scale))}::numeric)"
+        return f"({number} * {literal(f'1e{-kind.scale}')}::numeric)"
     if kind.form == "text":
         return f"({literal(kind.text)} || {number})"
     if kind.form == "uuid":

@@ -7,6 +7,7 @@ caller's own; what is left out is noted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ class TableDetails:
     foreign : list of str
     checks : list of (str, str)
         Names and expressions of CHECK constraints.
+    checked : dict
+        Of each of them by name: the columns that it is about.
     types, bases : dict
         Of each column: its type; its base type, as `Base`.
     expressions : dict
@@ -57,6 +60,7 @@ class TableDetails:
     last: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
     checks: list[tuple[str, str]] = field(default_factory=list)
+    checked: dict[str, list[str]] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     bases: dict[str, tuple[str, str, int]] = field(default_factory=dict)
     expressions: dict[str, str] = field(default_factory=dict)
@@ -226,7 +230,8 @@ class _Reader:
 
     def _constraints(self) -> list[str]:
         lines = []
-        for oid, name, kind, definition, expression, comment in self._execute(CONSTRAINTS):
+        for row in self._execute(CONSTRAINTS):
+            oid, name, kind, definition, expression, comment, columns = row
             quoted = quote_identifier(name)
             if kind == "x":  # noted before the charge
                 continue
@@ -237,6 +242,7 @@ class _Reader:
                 continue
             if kind == "c":
                 self.details.checks.append((name, expression))
+                self.details.checked[name] = json.loads(columns or "[]")
                 lines.append(f"CONSTRAINT {quoted} {definition.removesuffix(' NOT VALID')}")
             else:
                 self._last(f"ALTER TABLE {self.name} ADD CONSTRAINT {quoted} {definition}", name)

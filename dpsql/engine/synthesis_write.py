@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_catalogue import require_types_of
 from dpsql.engine.synthesis_public import listings_of, told
-from dpsql.engine.synthesis_rows import write
+from dpsql.engine.synthesis_rows import checks_of, write
 from dpsql.engine.synthesis_tables import TableDetails, details_of, read_details
 from dpsql.engine.synthesis_target import make_schema, require_target
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
@@ -232,10 +232,12 @@ def _meanwhile(job: Job) -> InvalidParameter:
 
 
 def _move(job: Job, state: str, statements: int, notes: list[str], services: Services) -> None:
-    services.database.execute(
-        "select dp.synthesis_moved($1, $2, $3, $4) is null as done",
+    ((told,),) = services.database.execute(
+        "select dp.synthesis_moved($1, $2, $3, $4) as told",
         [("int8", job.number), ("text", state), ("int4", statements), ("text[]", notes)],
     )
+    for text in told:  # type: ignore[attr-defined]
+        services.note(text)
 
 
 def tables_of(
@@ -263,8 +265,14 @@ def tables_of(
     if job.settings.get("listings", told(job.plan, listings)) != told(job.plan, listings):
         raise _public_changed()
     bases = {n: details.base_types() for n, details in enumerate(job.details)}
+    checks = {
+        n: own
+        for n, (details, planned) in enumerate(zip(job.details, job.plan.tables, strict=True))
+        if (own := checks_of(planned, details, services)) is not None
+    }
+    tick = services.database.tick
     try:
-        tables = assemble(job.plan, generated, listings, bases, job.seed, services.database.tick)
+        tables = assemble(job.plan, generated, listings, bases, job.seed, tick, checks)
     except NoKey as error:
         raise NotAnswerable(
             "a key of the synthetic tables cannot be made up", detail=f"{error}."

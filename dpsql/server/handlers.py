@@ -294,8 +294,8 @@ def synthesis_step(plpy: Any, session: Session, *, job: int | None) -> bool:
         raise NotAnswerable(
             "the synthetic tables could not be written",
             detail=f"{error}.",
-            hint=f"What was measured is kept: dp.synthesis_step({number}) goes on once the cause is"
-            " gone.",
+            hint=f"What was measured is kept: CALL dp.write_synthesis({number}); goes on once the"
+            " cause is gone.",
         ) from None
 
 

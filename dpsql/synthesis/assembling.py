@@ -9,19 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
 from dpsql.synthesis.assembled import Assembled, Base
 from dpsql.synthesis.attributes import Attributes, numbered
-from dpsql.synthesis.distinctness import settle
+from dpsql.synthesis.distinctness import Accepted, settle
 from dpsql.synthesis.following import Following
 from dpsql.synthesis.generated import Generated
-from dpsql.synthesis.hashing import hashed, ranks
+from dpsql.synthesis.hashing import Flags, hashed, ranks
 from dpsql.synthesis.keys import constant, made_up, room
+from dpsql.synthesis.ordering import parents_first
+from dpsql.synthesis.satisfying import Checks, satisfy
 from dpsql.synthesis.schema import Plan, Planned, Unique, Use
 from dpsql.synthesis.values import Kind, Numbers, Source, counted, is_missing, stored
 from dpsql.workload.residual_bases import Integers
+
+#: Rows that constraints are tried on by one statement.
+_PIECE = 50_000
 
 
 def assemble(
@@ -31,6 +37,7 @@ def assemble(
     bases: Mapping[int, Mapping[str, Base]],
     seed: int,
     tick: Callable[[], None],
+    checks: Mapping[int, Checks] = MappingProxyType({}),
 ) -> list[Assembled]:
     """Make up the keys of all tables, and follow and mend their links.
 
@@ -45,6 +52,8 @@ def assemble(
         For each table and column its base type.
     seed : int
     tick : callable
+    checks : mapping
+        For tables that have any, their CHECK constraints.
 
     Raises
     ------
@@ -57,9 +66,25 @@ def assemble(
         if given is None:
             done.append(_public(listings.get(place, {}), bases[place]))
         else:
-            table = _Table(place, planned, given, done, bases[place], seed)
-            done.append(table.assembled(tick))
+            own = _ordered_by(place, planned, checks.get(place))
+            rows, places = (given, None) if own is None else parents_first(given, own)
+            table = _Table(place, planned, rows, done, bases[place], seed)
+            found = table.assembled(tick, checks.get(place))
+            if places is not None:
+                found.moved = places if found.moved is None else found.moved[places]
+            done.append(found)
     return done
+
+
+def _ordered_by(place: int, planned: Planned, checks: Checks | None) -> int | None:
+    """Return a reference of a table to itself that a CHECK is about, by which rows have an order.
+
+    With several none: rows have no order that is right for all.
+    """
+    own = [r for r, reference in enumerate(planned.references) if reference.parent == place]
+    columns = {c for check in checks.all for c in check.columns} if checks is not None else set()
+    about = [r for r in own if columns & set(planned.references[r].key.columns)]
+    return about[0] if len(own) == len(about) == 1 else None
 
 
 def _public(listing: Mapping[str, Sequence[str | None]], bases: Mapping[str, Base]) -> Assembled:
@@ -90,12 +115,14 @@ class _Table:
         self.attributes = Attributes(place, planned, given, bases, seed, self.rng)
         self.links = Following(place, planned, given, done, self.rng, self._leave_out)
 
-    def assembled(self, tick: Callable[[], None]) -> Assembled:
+    def assembled(self, tick: Callable[[], None], checks: Checks | None) -> Assembled:
         """Put the columns together."""
         for r in self.links.others:
             self.links.settle(r)
             tick()
         self._distinct(tick)
+        if checks is not None:
+            self._satisfy(checks, tick)
         moved = self._drop()
         attributes = self.attributes.columns()
         columns = self.links.columns(self.links.others)
@@ -141,6 +168,56 @@ class _Table:
                 f"{lost.size} rows of {self.planned.table.name} are left out, which"
                 f" {names} would not let in"
             )
+
+    def _satisfy(self, checks: Checks, tick: Callable[[], None]) -> None:
+        """Give other links to rows whose links a CHECK constraint refuses, or leave them out.
+
+        A constraint on keys, which are made up later, or on rows of the same table waits until rows
+        are written; so does one on attributes as well that no links satisfy.
+        """
+        missing = {name for name, use in self.planned.uses if use is Use.MISSING}
+        linked = self.links.columns(self.links.others)
+        known = self.attributes.columns() | linked
+        about = [
+            n
+            for n, check in enumerate(checks.all)
+            if check.columns & set(linked) and check.columns <= set(known) | missing
+        ]
+        names = {name for n in about for name in checks.all[n].columns} & set(known)
+
+        def broken(rows: Integers, which: Sequence[int]) -> Flags:
+            now = self.links.columns(self.links.others)
+            found: Flags = np.zeros(rows.size, dtype=bool)
+            for start in range(0, rows.size, _PIECE):
+                piece = rows[start : start + _PIECE]
+                values = {
+                    name: (known[name].kind, now.get(name, known[name]).at(piece)) for name in names
+                }
+                found[start : start + _PIECE] = checks.broken(values, which)
+                tick()
+            return found
+
+        every = np.flatnonzero(self.alive)
+        if not about or not every.size:
+            return
+        refused = broken(every, about)
+        rows = every[refused]
+        if not rows.size:
+            return
+        accepted = Accepted(self._uniques(), self._numbers, every[~refused])
+        mended = satisfy(
+            rows,
+            every[~refused],
+            self.links.replaceable({c for n in about for c in checks.all[n].columns}),
+            lambda some: accepted.among(some, ~broken(some, about)),
+            self.rng,
+            tick,
+        )
+        only = [n for n in about if checks.all[n].columns <= set(linked) | missing]
+        never = broken(mended, only) if only and mended.size else np.zeros(mended.size, dtype=bool)
+        lost = mended[~accepted.among(mended, ~never)]
+        shown = ", ".join(checks.all[n].name for n in about)
+        self._leave_out(lost, f"{shown} would not let them in")
 
     def _numbers(self, name: str, rows: Integers) -> Numbers:
         drawn = self.attributes.drawn.get(name)

@@ -20,6 +20,8 @@ _FIRST = datetime(2000, 1, 1)
 #: A numeric column without a scale gets values with so many digits more than its edges have.
 _DIGITS = 2
 _MICROSECOND = timedelta(microseconds=1)
+#: A bin ends below what 64 bits hold, so that there is one more.
+_LARGEST = 2**63 - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,9 @@ class Binned:
             most = np.nextafter(high.astype(self.single), low.astype(self.single))
             drawn = np.minimum(drawn.astype(self.single), most).astype(np.float64)
             return np.where(high > low, drawn, low)
-        width = np.maximum(high - low, 1)
-        return low + rng.integers(0, width) if (width > 1).any() else low
+        first, end = low.astype(np.int64), high.astype(np.int64)
+        wide = end > first + 1  # a difference could be more than 64 bits hold
+        return rng.integers(first, np.maximum(end, first + 1)) if wide.any() else low
 
 
 def binned(
@@ -71,13 +74,18 @@ def binned(
         if place is None:
             ends = (MISSING, MISSING)
         elif 0 < place <= last:
-            ends = (ceil(exact[place - 1]), ceil(exact[place]))
+            ends = (_held(exact[place - 1]), _held(exact[place]))
         else:
-            edge = ceil(exact[0 if place == 0 else last])
+            edge = _held(exact[0 if place == 0 else last])
             ends = (edge, edge)
         low.append(ends[0])
         high.append(ends[1])
     return Binned(kind, np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
+
+
+def _held(edge: Fraction) -> int:
+    """Round an edge up, to what 64 bits hold; the least number of these stands for NULL."""
+    return min(max(ceil(edge), MISSING + 1), _LARGEST)
 
 
 def _floats(
@@ -102,7 +110,12 @@ def _numbers(base: str, scale: int | None, edges: Sequence[str]) -> tuple[Kind, 
         if scale is None:
             digits = [-int(Decimal(edge).as_tuple().exponent) for edge in edges]
             scale = max(0, *digits) + _DIGITS
-        return Kind("numeric", scale=scale), [Fraction(edge) * 10**scale for edge in edges]
+        largest = max(abs(Fraction(edge)) for edge in edges)
+        while largest * Fraction(10) ** scale > _LARGEST:  # fewer digits of large numbers
+            scale -= 1
+        return Kind("numeric", scale=scale), [
+            Fraction(edge) * Fraction(10) ** scale for edge in edges
+        ]
     if base == "date":
         days = [(date.fromisoformat(edge[:10]) - _FIRST.date()).days for edge in edges]
         return Kind("date"), [Fraction(d) for d in days]

@@ -94,6 +94,36 @@ def settle(
     return rows
 
 
+class Accepted:
+    """Rows that repeat none, and which others may join them.
+
+    Parameters
+    ----------
+    uniques : sequence of Unique
+    numbers : callable
+        As of `settle`.
+    rows : array of int64
+        Rows that are there.
+    """
+
+    def __init__(
+        self,
+        uniques: Sequence[Unique],
+        numbers: Callable[[str, Integers], Numbers],
+        rows: Integers,
+    ) -> None:
+        self._uniques, self._numbers = uniques, numbers
+        states = [_state(unique, numbers, rows) for unique in uniques]
+        self._taken = [np.sort(hashes[~missing]) for hashes, missing in states]
+
+    def among(self, rows: Integers, able: Flags) -> Flags:
+        """Take in those of the able rows that repeat none; tells which."""
+        found: Flags = able.copy()
+        refused = _accept(rows[able], self._uniques, self._numbers, self._taken)
+        found[np.isin(rows, refused)] = False
+        return found
+
+
 def _state(
     unique: Unique, numbers: Callable[[str, Integers], Numbers], rows: Integers
 ) -> tuple[Hashes, Flags]:

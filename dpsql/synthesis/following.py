@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.hashing import Flags
 from dpsql.synthesis.keys import NoKey
 from dpsql.synthesis.relinking import Matching, matching
+from dpsql.synthesis.satisfying import Links
 from dpsql.synthesis.schema import Planned, Unique
 from dpsql.synthesis.values import MISSING, Numbers, Source, followed, is_missing
 from dpsql.workload.residual_bases import Integers
@@ -201,6 +202,25 @@ class Following:
                     return np.where(chosen < 0, MISSING if reference.nullable else rows, chosen)
                 return self.columns([r])[name].at(rows)
         raise KeyError(name)
+
+    def replaceable(self, columns: Collection[str]) -> Links:
+        """Return the references to other tables that have any of some columns.
+
+        With those that share columns with them, directly or not, whose links must go together.
+        """
+        of = {r: set(self._planned.references[r].key.columns) for r in self.others}
+        found = {r for r, own in of.items() if own & set(columns)}
+        while more := {r for r in of if r not in found and any(of[r] & of[q] for q in found)}:
+            found |= more
+        alone = {r for r in found if not any(of[r] & of[q] for q in of if q != r)}
+        nullable = {r for r in alone if self._planned.references[r].nullable}
+        return Links(
+            self.parents,
+            tuple(sorted(found)),
+            frozenset(alone),
+            frozenset(nullable),
+            {r: self._with_keys(r) for r in alone},
+        )
 
     def movers(self, uniques: Sequence[Unique]) -> list[Mover]:
         """Return what links rows anew that must be different."""

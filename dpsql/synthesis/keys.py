@@ -50,10 +50,11 @@ def made_up(base: str, modifier: int, label: str, rows: int, seed: int) -> Kind:
             raise NoKey(f"the type has {_SIZES[base]} positive values, and there are {rows} rows")
         return Kind("integer")
     if base == "numeric":
-        digits = 1000 if modifier < 0 else ((modifier - 4) >> 16) - scale_of(modifier)
+        scale = scale_of(modifier) if modifier >= 0 else 0
+        digits = 1000 if modifier < 0 else ((modifier - 4) >> 16) - max(scale, 0)
         if len(str(rows)) > digits:
             raise NoKey(f"the type has {digits} digits, and there are {rows} rows")
-        return Kind("integer")
+        return Kind("numeric", scale=scale) if scale < 0 else Kind("integer")
     if base in ("text", "varchar", "bpchar", "name", "citext"):
         width = _NAME_BYTES if base == "name" else modifier - 4 if modifier >= 4 else 10**6
         digits = len(str(rows))
@@ -80,7 +81,7 @@ def room(base: str, modifier: int) -> int:
     """Return how many values `made_up` has for a column, at least as far as bigint numbers them."""
     known = _SIZES.get(base)
     if base == "numeric" and modifier >= 0:
-        known = 10 ** max(((modifier - 4) >> 16) - scale_of(modifier), 0) - 1
+        known = 10 ** max(((modifier - 4) >> 16) - max(scale_of(modifier), 0), 0) - 1
     elif base in ("varchar", "bpchar") and modifier >= 4:
         known = 10 ** (modifier - 4) - 1
     elif base == "date":

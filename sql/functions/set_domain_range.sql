@@ -103,8 +103,8 @@ begin
             errcode = 'PD040',
             message = 'a domain must have between 1 and 1000000 values',
             detail = format('Got %s.', size),
-            hint = case when bare <> 'date' then 'Leave the step out to declare bounds for sums, '
-                                                 'without groups.' end;
+            hint = case when bare = 'date' then 'Give a longer step, or dates that are nearer.'
+                        else 'Leave the step out to declare bounds for sums, without groups.' end;
     end if;
     if domain.kind = 'bounds' and domain.includes_null then
         raise exception using

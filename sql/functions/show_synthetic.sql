@@ -37,14 +37,16 @@ as $$
 $$;
 comment on function dp.told_of_synthesis(bigint) is 'internal: who made a synthesis, and at what price';
 
--- Internal: shows the tables of a finished synthesis as dpv.<target>_<table>, and sees to the views of their originals.
+-- Internal: shows the tables of a finished synthesis as dpv.<target>_<table>, and sees to the views of their originals;
+-- tells which are not shown.
 create or replace function dp.show_synthesis_tables(job bigint)
-returns void
+returns text[]
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     found_table record;
+    missed text[] := '{}';
 begin
     for found_table in
         select p.oid as original, k.copy, format('%s_%s', k.target, c.relname)::name as name
@@ -60,10 +62,8 @@ begin
                                where s.relation is null and s.synthetic = found_table.copy
                                  and to_regclass(format('dpv.%I', s.name)) is not null);
         if dp.shown_taken(found_table.name) then
-            raise notice using
-                message = format('%s is not shown in the schema dpv: dpv.%I is there already',
-                                 found_table.copy::regclass, found_table.name),
-                detail = 'It can be read under its own name.';
+            missed := missed || format('%s is not shown in the schema dpv: dpv.%I is there already; read it under its own name',
+                                       found_table.copy::regclass, found_table.name);
             continue;
         end if;
         delete from dp.shown_relation as s
@@ -74,6 +74,7 @@ begin
     end loop;
     perform dp.show_refusing(array(select to_regclass(u.name)::oid from dp.synthesis as s, unnest(s.protected) as u(name)
                                     where s.id = job and to_regclass(u.name) is not null));
+    return missed;
 end
 $$;
 comment on function dp.show_synthesis_tables(bigint) is 'internal: views for the tables of a synthesis';
@@ -116,6 +117,7 @@ language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    missed text;
     job constant bigint := (
         select max(s.id) from dp.synthesis as s
          where s.target = show_synthesis.target and s.state = 'done'
@@ -127,7 +129,9 @@ begin
             message = format('there is no finished synthesis %s of yours', coalesce(quote_ident(target), 'NULL')),
             hint = 'SELECT id, target, state FROM dp.syntheses;';
     end if;
-    perform dp.show_synthesis_tables(job);
+    foreach missed in array dp.show_synthesis_tables(job) loop
+        raise notice using message = missed;
+    end loop;
 end
 $$;
 comment on function dp.show_synthesis(name) is

@@ -21,8 +21,13 @@ as $$
 declare
     job pg_catalog.int8;
 begin
-    -- fails in a transaction block, before anything is charged
-    commit;
+    if not dp.may_commit() then
+        raise exception using
+            errcode = 'PD040',
+            message = 'a synthesis cannot be made in a transaction block or in a function',
+            detail = 'What is measured is committed, and then each part of the tables; nothing was charged.',
+            hint = 'End the block first; clients that begin blocks by themselves call that autocommit.';
+    end if;
     job := dp.synthesize_query(
         target, relations::pg_catalog._oid, epsilon::pg_catalog.text, delta::pg_catalog.text, method,
         d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, placeholders,
@@ -67,6 +72,13 @@ create or replace procedure dp.write_synthesis(job bigint)
 language plpgsql security invoker
 as $$
 begin
+    if not dp.may_commit() then
+        raise exception using
+            errcode = 'PD040',
+            message = 'synthetic tables cannot be written in a transaction block or in a function',
+            detail = 'Each part of them is committed.',
+            hint = 'End the block first; clients that begin blocks by themselves call that autocommit.';
+    end if;
     while dp.synthesis_step(job) loop
         commit;
     end loop;
@@ -176,7 +188,7 @@ comment on function dp.synthesis_wrote(bigint, integer, bigint, bigint, bigint) 
 
 -- Internal: state and number of finished statements.
 create or replace function dp.synthesis_moved(job bigint, state text, statements integer, notes text[])
-returns void
+returns text[]
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -189,8 +201,9 @@ begin
            finished_at = case when synthesis_moved.state = 'done' then clock_timestamp() end
      where s.id = own.id;
     if synthesis_moved.state = 'done' then
-        perform dp.show_synthesis_tables(own.id);
+        return dp.show_synthesis_tables(own.id);
     end if;
+    return '{}';
 end
 $$;
 comment on function dp.synthesis_moved(bigint, text, integer, text[]) is 'internal: how far a synthesis is';

@@ -185,6 +185,7 @@ grant execute on procedure
 to dp_analyst, dp_owner;
 grant execute on function
     dp.synthesize_query(text, oid[], text, text, text, text, text, text[], integer, boolean, boolean),
+    dp.may_commit(),
     dp.synthesis_step(bigint),
     dp.drop_synthesis(name),
     dp.synthesis_report(name, boolean),

@@ -137,6 +137,7 @@ def test_a_value_for_all_others_is_read_back(
         ("i", "2, 1", "lower bound first"),
         ("i", "1, 2, 0", "step"),
         ("d", "'1995-01-01', 'infinity'", "infinity"),
+        ("d", "date '2020-01-01', date '20000-01-01'", "Give a longer step"),
         ("d", "'1995-01-01', '1996-01-01', '1 hour'", "step"),
         ("v", "'a', 'b'", "range"),
         ("f", "array[1.5]", "cannot have a domain"),

@@ -160,7 +160,7 @@ SCHEMAS = {
         "select dp.set_domain('t', 'l', 0, 1)",
     ),
     "types of keys": one(
-        "create table t (a timestamptz primary key, b date unique, c numeric(4,1) unique, d char(3) unique, e real unique, f name unique, g varchar(3) not null unique)",
+        "create table t (a timestamptz primary key, b date unique, c numeric(4,1) unique, d char(3) unique, e real unique, f name unique, g varchar(3) not null unique, h numeric(4,-1) unique)",
     ),
     "names": Odd(
         'create table "odd.na""me" ("the id" int primary key, "é.ü" text not null, "select" int check ("select" > 0), "Big" int references "odd.na""me");'
@@ -227,6 +227,15 @@ SCHEMAS = {
         "create table reads (r_person int references person, r_book int references book, r_f boolean, primary key (r_person, r_book))",
         "select dp.link('reads', 'book', array['r_book'], follow => false)",
         {"book": 50, "reads": 200},
+    ),
+    "checks over links": people(
+        "create table place (a_id int primary key); insert into place select generate_series(1, 300);"
+        "create table friend (f_one int references person, f_other int references person, f_new boolean, primary key (f_one, f_other), check (f_one < f_other));"
+        "create table post (o_id int primary key, o_person int not null references person, o_kind text not null, o_place int references place, o_at int references place, o_before int references post, check (o_before < o_id),"
+        " check ((o_kind = 'place') = (o_place is not null)), check (num_nonnulls(o_place, o_at) = 1), check (o_at <> o_person))",
+        "select dp.declare_public('place'); select dp.link('friend', 'person', array['f_other'], follow => false); select dp.link('post', 'post', array['o_before'], follow => false);"
+        "select dp.set_domain('post', 'o_kind', array['place', 'time'])",
+        {"friend": 40, "post": 150},
     ),
     "match full": people(
         "create table room (a int, b int, primary key (a, b)); insert into room select i, i % 3 from generate_series(1, 300) i;"

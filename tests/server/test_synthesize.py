@@ -89,9 +89,11 @@ def test_a_copy_has_the_rows_the_links_and_what_they_have_in_common(shop: Any) -
 
 
 def test_what_was_measured_is_found_again_and_not_paid_again(shop: Any) -> None:
+    shop.sql(r"alter table public.visit add v_code bytea default '\xde'")
     alice = shop.connect(user="alice")
     call(alice)
     first = shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v")
+    alice.execute("set bytea_output = escape")  # how the default is shown
     call(alice, ", replace => true")
     assert spent(shop) == pytest.approx(8)
     assert shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v") == first
@@ -102,6 +104,22 @@ def test_what_was_measured_is_found_again_and_not_paid_again(shop: Any) -> None:
     call(alice, ", replace => true")
     assert spent(shop) == pytest.approx(24)
     assert shop.sql("select md5(string_agg(v::text, '|' order by v_id)) from syn.visit v") != first
+
+
+def test_a_table_that_is_not_shown_is_named(shop: Any) -> None:
+    shop.sql("create view dpv.syn_guest as select 1 as one")
+    alice = shop.connect(user="alice")
+    told: list[str] = []
+    alice.add_notice_handler(lambda d: told.append(str(d.message_primary)))
+    call(alice, ', row_counts => \'{"guest": 9, "visit": 9}\'')
+    missed = "syn.guest is not shown in the schema dpv: dpv.syn_guest is there already"
+    assert [text for text in told if text.startswith(missed)] == [
+        f"{missed}; read it under its own name"
+    ]
+    assert alice.execute("select count(*) from dpv.syn_visit").fetchone() == (9,)
+    del told[:]
+    alice.execute("select dp.show_synthesis('syn')")
+    assert [text[: len(missed)] for text in told] == [missed]
 
 
 def test_declared_numbers_of_rows_hold_exactly(shop: Any) -> None:
@@ -163,6 +181,10 @@ def test_without_mbi_nothing_is_charged_and_it_is_said_what_to_install(
         (CALL.replace("{more}", ", method => 'magic'"), 'parameter "method" must be one of'),
         (CALL.replace("delta => 1e-6", "delta => 0").replace("{more}", ""), "Gaussian noise"),
         (CALL.replace('"visit": 4', '"visit": 0').replace("{more}", ""), "whole numbers from 1"),
+        (
+            CALL.replace("{more}", ", row_counts => '{\"guest\": 2000000000}'"),
+            "from 0 to 100000000",
+        ),
         (CALL.replace('"visit"', '"vist"').replace("{more}", ""), "names no relation"),
         (CALL.replace("epsilon => 8", "epsilon => -1").replace("{more}", ""), "at least 0.000001"),
         (CALL.replace("'guest', 'visit'", "'visit'").replace("{more}", ""), "guest"),
@@ -181,6 +203,31 @@ def test_what_cannot_be_is_refused_before_it_is_paid(shop: Any, statement: str, 
     assert raised.value.sqlstate is not None
     assert spent(shop) == 0
     assert shop.sql("select count(*) from dp.synthesis") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "begin; {call}",
+        "select 1; {call}",
+        "select pg_temp.inside()",
+        "begin; do $$ begin {call}; end $$",
+        "begin; call dp.write_synthesis(1)",
+    ],
+)
+def test_where_nothing_can_be_committed_nothing_is_charged(shop: Any, statement: str) -> None:
+    alice = shop.connect(user="alice")
+    plain = CALL.replace("{more}", "")
+    alice.execute(
+        f"create function pg_temp.inside() returns void language plpgsql as $$ begin {plain}; end $$"
+    )
+    with pytest.raises(psycopg.Error, match="in a transaction block or in a function") as raised:
+        alice.execute(statement.replace("{call}", plain))
+    assert raised.value.diag.message_hint.startswith("End the block first")
+    assert spent(shop) == 0
+    alice.execute("rollback")
+    alice.execute(f"do $$ begin {plain}; end $$")  # a block of code may commit
+    assert shop.sql("select state from dp.syntheses") == [("done",)]
 
 
 def test_a_budget_that_is_not_there_is_refused(shop: Any) -> None:
