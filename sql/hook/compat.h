@@ -10,6 +10,7 @@
 
 #include "postgres.h"
 
+#include "access/sysattr.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "miscadmin.h"
@@ -43,6 +44,24 @@ compat_ask_no_permission(Query *query, RangeTblEntry *rte)
 	rte->requiredPerms = 0;
 	rte->checkAsUser = InvalidOid;
 #endif
+}
+
+/* The same for a relation that is not read either, but whose reader must be allowed to read all of it. */
+static inline void
+compat_ask_to_read(Query *query, RangeTblEntry *rte)
+{
+	Bitmapset  *whole_row = bms_make_singleton(0 - FirstLowInvalidHeapAttributeNumber);
+#if PG_VERSION_NUM >= 160000
+	RTEPermissionInfo *asked;
+
+	rte->perminfoindex = 0;
+	asked = addRTEPermissionInfo(&query->rteperminfos, rte);
+#else
+	RangeTblEntry *asked = rte;
+#endif
+	asked->requiredPerms = ACL_SELECT;
+	asked->selectedCols = whole_row;
+	asked->checkAsUser = InvalidOid;
 }
 
 /* What a planned statement asks permission for; from 16 on in a list of its own. */
