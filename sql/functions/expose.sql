@@ -7,25 +7,36 @@
 -- Security definer on purpose: reads the catalogue.
 create or replace function dp.exposed_columns(view oid)
 returns text[]
-language sql stable parallel unsafe security definer
+language plpgsql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select case when changed.name is null then s.relation::oid::text || s.attnums::text[]
-                else array['0',
-                           format('column %I of dpv.%I cannot be used: the relation changed', changed.name, s.name),
-                           'It was dropped or renamed, or has another type than when it was exposed.',
-                           format('Ask its owner for SELECT dp.expose(%L);', s.relation)] end
-      from pg_class as v
-      join dp.shown_relation as s on s.name = v.relname
-      left join lateral (
-            select e.name
-              from unnest(s.columns, s.attnums) with ordinality as e(name, attnum, place)
-              left join dp.shown_columns(s.relation) as f on f.attnum = e.attnum and f.name = e.name
-              left join pg_attribute as a on a.attrelid = v.oid and a.attnum = e.place
-             where f.type_name is distinct from format_type(a.atttypid, a.atttypmod)
-             order by e.place
-             limit 1) as changed on true
-     where v.oid = exposed_columns.view and s.columns is not null
+declare
+    found_view dp.shown_relation;
+    changed name;
+begin
+    select s.* into found_view
+      from pg_class as v join dp.shown_relation as s on s.name = v.relname
+     where v.oid = exposed_columns.view and s.columns is not null;
+    if not found then
+        return null;
+    end if;
+    select e.name into changed
+      from unnest(found_view.columns, found_view.attnums) with ordinality as e(name, attnum, place)
+      left join pg_attribute as a on a.attrelid = found_view.relation and a.attnum = e.attnum and a.attname = e.name
+      left join pg_type as t on t.oid = a.atttypid
+      left join pg_attribute as v on v.attrelid = exposed_columns.view and v.attnum = e.place
+     -- an enum is shown as text
+     where ((a.atttypid, a.atttypmod) = (v.atttypid, v.atttypmod) or t.typtype = 'e' and v.atttypid = 'text'::regtype) is not true
+     order by e.place
+     limit 1;
+    if found then
+        return array['0',
+                     format('column %I of dpv.%I cannot be used: the relation changed', changed, found_view.name),
+                     'It was dropped or renamed, or has another type than when it was exposed.',
+                     format('Ask its owner for SELECT dp.expose(%L);', found_view.relation)];
+    end if;
+    return found_view.relation::oid::text || found_view.attnums::text[];
+end
 $$;
 comment on function dp.exposed_columns(oid) is 'internal: the columns that an exposed view stands for';
 

@@ -258,6 +258,21 @@ def test_columns_that_change_are_refused_until_exposed_again(
     assert alice.execute(COUNT).fetchone() == (ORDERS,)
 
 
+def test_labels_of_an_enum_that_change_show(owner: Any, alice: Any) -> None:
+    """Plans with a cast of an enum are kept in the session until its labels change."""
+    asked = 'select o_channel, count(*) from dpv."Orders" group by 1 order by 1'
+    assert alice.execute(asked).fetchall() == [("shop", 300), ("web", 300)]
+    assert alice.execute(asked).fetchall() == [("shop", 300), ("web", 300)]
+    owner.execute("alter type channel rename value 'web' to 'net'")
+    assert alice.execute(asked).fetchall() == [("net", 300), ("shop", 300)]
+    owner.execute("alter type channel add value 'post'")
+    assert alice.execute(asked).fetchall() == [("net", 300), ("post", 0), ("shop", 300)]
+    filtered = 'select count(*) from dpv."Orders" where o_channel = \'net\''
+    assert alice.execute(filtered).fetchone() == (300,)
+    owner.execute("alter type channel rename value 'net' to 'web'")
+    assert alice.execute(filtered).fetchone() == (0,)
+
+
 def test_dropped_and_renamed_relations(own: Any, owner: Any, alice: Any) -> None:
     owner.execute('alter table "Orders" rename to sales')
     assert alice.execute(COUNT).fetchone() == (ORDERS,)
