@@ -78,6 +78,8 @@ POWER_BI = [
     ' from {o} "rows" group by "o_status" ) "_" where not "_"."a0" is null order by "_"."o_status" limit 1000001',
     'select count(distinct("rows"."o_note")) + max(case when "rows"."o_note" is null then 1 else 0 end) as "a0"'
     ' from ( select "$Table"."o_id" as "o_id", "$Table"."o_note" as "o_note" from {o} "$Table" ) "rows"',
+    'select count(distinct("rows"."o_status")) + max(case when "rows"."o_status" is null then 1 else 0 end) as "a0"'
+    ' from ( select "$Table"."o_id" as "o_id", "$Table"."o_status" as "o_status" from {o} "$Table" ) "rows"',
     'select sum(cast("rows"."o_amount" as decimal)) as "a0" from {o} "rows"',
 ]  # fmt: skip
 DBT = [
