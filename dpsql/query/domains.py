@@ -20,7 +20,16 @@ from dpsql.query.graph import Graph, as_type, bare, not_null
 from dpsql.query.ir import TRUE, Expr, column, constant, literal, map_columns, render, renumber
 from dpsql.query.others import Others, domain_with_other, is_told, mapped, others_of
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
-from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TEXTS, TIME, TIMESTAMP, TIMESTAMPTZ, modifier
+from dpsql.query.types import (
+    FLOATS,
+    INTEGERS,
+    SIMPLE,
+    TEXTS,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    modifier,
+)
 from dpsql.relation import Domain, Relation, base, quote_identifier, show_name
 
 MAX_GROUPS = 1_000_000

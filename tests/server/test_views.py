@@ -267,7 +267,7 @@ def test_labels_of_an_enum_that_change_show(owner: Any, alice: Any) -> None:
     assert alice.execute(asked).fetchall() == [("net", 300), ("shop", 300)]
     owner.execute("alter type channel add value 'post'")
     assert alice.execute(asked).fetchall() == [("net", 300), ("post", 0), ("shop", 300)]
-    filtered = 'select count(*) from dpv."Orders" where o_channel = \'net\''
+    filtered = "select count(*) from dpv.\"Orders\" where o_channel = 'net'"
     assert alice.execute(filtered).fetchone() == (300,)
     owner.execute("alter type channel rename value 'net' to 'web'")
     assert alice.execute(filtered).fetchone() == (0,)

@@ -153,9 +153,7 @@ def test_aggregates_and_operators_of_others_are_not_taken_for_postgresqls(views:
         session.execute(
             "create schema mine; create aggregate mine.count (*) (sfunc = int8inc, stype = bigint, initcond = '0')"
         )
-        session.execute(
-            "create aggregate mine.sum (int) (sfunc = int4_sum, stype = bigint)"
-        )
+        session.execute("create aggregate mine.sum (int) (sfunc = int4_sum, stype = bigint)")
         session.execute(
             "create function mine.same(int, int) returns boolean language sql immutable as 'select $1 = $2'"
         )
