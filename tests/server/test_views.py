@@ -320,3 +320,29 @@ def test_without_the_library_views_deny(own: Any) -> None:
     alice.execute("create table public.log (a int)")
     alice.execute(f"create rule r as on insert to log do also {COUNT}")
     assert state(alice, "insert into log values (1)") == "PD010"
+
+
+def test_relations_of_privacy_units_are_exposed_too(database: Any) -> None:
+    """A view over a member of units asks what dp_count asks, and is one question with it."""
+    database.sql(
+        "create table client (id int primary key); create table visit (id int primary key, client int not null"
+        " references client, minutes int not null); insert into client select generate_series(1, 300);"
+        " insert into visit select i, 1 + i % 300, i % 60 from generate_series(1, 1500) as i;"
+        " select dp.protect('client', privacy_unit => 'id'), dp.set_domain('visit', 'minutes', 0, 60),"
+        " dp.grant_budget('alice', epsilon => 100)"
+    )
+    database.sql("select dp.expose('client'), dp.expose('visit', array['client', 'minutes'])")
+    session = database.connect("alice")
+    session.execute("set client_min_messages = error; set dp.epsilon = 10")
+    for over_view, over_relation in (
+        ("select count(*) from dpv.visit", "select dp_count(*) from visit"),
+        ("select sum(minutes) from dpv.visit where minutes > 5", "select dp_sum(minutes) from visit where minutes > 5"),
+        ("select count(*) from dpv.visit as v join dpv.client as c on c.id = v.client",
+         "select dp_count(*) from visit as v join client as c on c.id = v.client"),
+    ):  # fmt: skip
+        first = session.execute(over_view).fetchone()
+        spent = session.execute("select epsilon_spent from dp.budgets").fetchone()
+        assert session.execute(over_relation).fetchone() == first
+        assert session.execute("select epsilon_spent from dp.budgets").fetchone() == spent
+    database.sql("select dp.unprotect('client')")
+    assert state(session, "select count(*) from dpv.visit") == "42P01"
