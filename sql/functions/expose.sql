@@ -190,6 +190,8 @@ as $$
 declare
     found_view dp.shown_relation;
     chosen name;
+    parts text[];
+    named text;
     found_attnums int2[];
     wrong text;
 begin
@@ -248,14 +250,20 @@ begin
             errcode = 'PD040',
             message = format('relation %s has no column that questions can use', relation);
     end if;
-    -- name
-    chosen := regexp_replace(name, '^dpv\.', '');
-    if octet_length(regexp_replace(name, '^dpv\.', '')) > 63 or chosen = '' then
+    -- name: behind "dpv." as SQL writes it, else as it is
+    if name ~ '^dpv\.' then
+        parts := parse_ident(name);
+        named := parts[2];
+    else
+        named := name;
+    end if;
+    if octet_length(named) > 63 or named = '' or cardinality(parts) > 2 then
         raise exception using
             errcode = 'PD040',
             message = 'parameter "name" of dp.expose must be the name of a view, or that behind "dpv."',
             detail = 'The view is made in the schema dpv.';
     end if;
+    chosen := named;
     chosen := coalesce(chosen, found_view.name);
     if chosen is null or chosen is distinct from found_view.name and dp.shown_taken(chosen) then
         raise exception using

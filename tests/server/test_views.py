@@ -161,6 +161,7 @@ def test_a_role_without_budget_is_told_so(own: Any) -> None:
         ("owner1", "select dp.expose('customer', name => 'Orders')", "PD040", 'there is a relation dpv."Orders" already'),
         ("owner1", "select dp.expose('customer', name => '')", "PD040", None),
         ("owner1", "select dp.expose('customer', name => repeat('x', 64))", "PD040", None),
+        ("owner1", "select dp.expose('customer', name => 'dpv.a.b')", "PD040", None),
         ("owner1", "select dp.expose('customer', readers => array['nobody'])", "PD040", "role nobody does not exist"),
         ("owner1", "select dp.expose('public.land')", "PD040", "relation public.land is not protected"),
         ("owner1", "select dp.expose('public.theirs')", "PD070", None),
@@ -182,8 +183,10 @@ def test_what_cannot_be_exposed(
 
 def test_names_are_whole_and_quoted(own: Any, owner: Any, alice: Any) -> None:
     for name, view in (
-        ("dpv.Käufe; drop", 'dpv."Käufe; drop"'),
+        ("Käufe; drop", 'dpv."Käufe; drop"'),
         ('a"b', 'dpv."a""b"'),
+        ("dpv.Sold", "dpv.sold"),
+        ('dpv."Sold"', 'dpv."Sold"'),
         ("select", 'dpv."select"'),
     ):
         assert owner.execute("select dp.expose('customer', name => %s)", [name]).fetchone() == (
