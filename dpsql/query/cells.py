@@ -9,6 +9,7 @@ from math import ceil, floor
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query import moments, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds
+from dpsql.query.constants import number
 from dpsql.query.functions import compare
 from dpsql.query.graph import as_type, not_null
 from dpsql.query.ir import Expr, constant, decimal
@@ -45,6 +46,10 @@ def ranked(
 ) -> Formula:
     """Seek the cell up to which a share of the results lies."""
     x, found, type_, counted = _measured(node, args, build, bounds, chosen)
+    value = number(x) if x.kind == "const" else None
+    if value is not None:
+        # tools ask whether a column is ever NULL, of columns that never are
+        return Formula(f"{decimal(value)}::numeric", (), type_)
     _require_columns(x, node)
     low, high = known(found, node)
     moment = type_ in moments.SCALES
@@ -54,9 +59,9 @@ def ranked(
     if scale is not None and x.type not in FLOATS and (high - low) * 10**scale < MAX_CELLS:
         step = Fraction(1, 10**scale)
         low, cells = Fraction(floor(low / step)) * step, floor((high - low) / step) + 2
-        number = _numeric_op("-", x, decimal(low))
-        number = _numeric_op("+", _numeric_op("*", number, str(10**scale)), "1")
-        cell = Expr("cast", "integer", (number,), "integer")
+        place = _numeric_op("-", x, decimal(low))
+        place = _numeric_op("+", _numeric_op("*", place, str(10**scale)), "1")
+        cell = Expr("cast", "integer", (place,), "integer")
         text = f"({decimal(low)}::numeric + ({{0}} - 1) * {decimal(step)}::numeric)"
     else:
         top, high = high, max(high, low + Fraction(1, 10**9))

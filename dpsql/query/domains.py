@@ -20,7 +20,16 @@ from dpsql.query.graph import Graph, as_type, bare, not_null
 from dpsql.query.ir import TRUE, Expr, column, constant, literal, map_columns, render, renumber
 from dpsql.query.others import Others, domain_with_other, is_told, mapped, others_of
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
-from dpsql.query.types import FLOATS, INTEGERS, TIME, TIMESTAMP, TIMESTAMPTZ, modifier
+from dpsql.query.types import (
+    FLOATS,
+    INTEGERS,
+    SIMPLE,
+    TEXTS,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    modifier,
+)
 from dpsql.relation import Domain, Relation, base, quote_identifier, show_name
 
 MAX_GROUPS = 1_000_000
@@ -234,12 +243,13 @@ class _Planner:
             inner = self.finite(e.args[0])
             values = inner and [constant(e.type, v.data) for v in inner if v.data is not None]  # type: ignore[arg-type]
         else:
-            labels = self.catalog.enum(e.type)
+            labels = self.catalog.enum(_labelled(e).type)
             if labels is not None:
                 values = [constant(e.type, label) for label in labels]
         if values is None:
             return None
-        nullable = not (e.kind == "col" and e.data[2])  # type: ignore[index]
+        own = _labelled(e)
+        nullable = not (own.kind == "col" and own.data[2])  # type: ignore[index]
         return [*values, null] if nullable else values
 
     def _about(self, key: Expr) -> list[Expr]:
@@ -261,6 +271,12 @@ class _Planner:
                 return None
             united.update(dict.fromkeys(as_type(v, type_) for v in values))
         return list(united)
+
+
+def _labelled(e: Expr) -> Expr:
+    """Return what a text is the label of, where it may be an enum's; else the expression."""
+    written = e.kind == "cast" and e.type in TEXTS[:2] and e.data == e.type
+    return e.args[0] if written and e.args[0].type not in SIMPLE else e
 
 
 def _is_field(e: Expr) -> bool:

@@ -257,6 +257,9 @@ class Builder:
         if name in date_functions.NAMES:
             return date_functions.call(name, [self.build(a) for a in node.args], self, node)
         args = tuple(self.build(a) for a in node.args)
+        folded = functions.FOLDED_FUNCTIONS.get((name, *(a.type for a in args)))
+        if folded is not None and all(a.kind == "const" for a in args):
+            return fold(Expr("fn", folded[1], args, name), self.catalog)
         result = functions.result_of(name, args, node.position)
         return _plain_call(name, args, result, node.position)
 

@@ -60,6 +60,14 @@ FOLDED: dict[Signature, tuple[int, str]] = {
     ("/", "interval", "double precision"): (1326, "interval"),
 }
 
+#: Functions of constants only, computed likewise: tools write days and moments with them.
+FOLDED_FUNCTIONS: dict[Signature, tuple[int, str]] = {
+    ("to_date", "text", "text"): (1780, "date"),
+    ("to_timestamp", "text", "text"): (1778, TIMESTAMPTZ),
+    ("to_timestamp", "double precision"): (1158, TIMESTAMPTZ),
+    ("make_date", "integer", "integer", "integer"): (3846, "date"),
+}
+
 
 @cache
 def functions() -> dict[Signature, tuple[int, str]]:
@@ -88,6 +96,7 @@ def allowed_oids() -> frozenset[int]:
     return frozenset(
         {oid for oid, _ in operators().values()}
         | {oid for oid, _ in FOLDED.values()}
+        | {oid for oid, _ in FOLDED_FUNCTIONS.values()}
         | {oid for oid, _ in functions().values()}
         | set(casts().values())
         | oids.INPUT_OUTPUT

@@ -48,6 +48,7 @@ begin
            (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller())
       from dp.ledger_place() as i;
     perform dp.touch_catalogue(declarations => false);
+    perform dp.show_exposed_again();
     -- a dump has no views that refuse: they belong to the extension
     perform dp.show_refusing(array(select d.relation from dp.declarations() as d where d.kind = 'protected'));
 end

@@ -5,11 +5,11 @@
 -- Internal: the columns of a relation as a refusing view has them, in their order: names, and types of PostgreSQL's
 -- own, others as text.
 create or replace function dp.shown_columns(relation oid)
-returns table (name name, type_name text)
+returns table (attnum int2, name name, type_name text)
 language sql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    select a.attname, case when a.atttypid < 16384 then format_type(a.atttypid, a.atttypmod)
+    select a.attnum, a.attname, case when a.atttypid < 16384 then format_type(a.atttypid, a.atttypmod)
                            when t.typtype = 'd' and t.typbasetype < 16384 then format_type(t.typbasetype, t.typtypmod)
                            else 'text' end
       from pg_attribute as a join pg_type as t on t.oid = a.atttypid
@@ -62,7 +62,7 @@ declare
     chosen name;
 begin
     for found_relation in
-        select u.oid, n.nspname, c.relname, s.name, s.synthetic, c.oid is not null
+        select u.oid, n.nspname, c.relname, s.name, s.synthetic, s.columns is not null as exposed, c.oid is not null
                  and coalesce((select d.kind from dp.standing(u.oid) as d) = 'protected', false) as protected,
                case when s.name is not null then to_regclass(format('dpv.%I', s.name)) end as view,
                (select string_agg(format('%I %s', f.name, f.type_name), ',') from dp.shown_columns(c.oid) as f) as columns,
@@ -80,7 +80,7 @@ begin
             continue;
         end if;
         continue when found_relation.view is not null
-                  and (found_relation.synthetic is not null
+                  and (found_relation.synthetic is not null or found_relation.exposed
                        or found_relation.columns is not distinct from
                           (select string_agg(format('%I %s', f.name, f.type_name), ',')
                              from dp.shown_columns(found_relation.view) as f));
@@ -97,7 +97,8 @@ begin
             -- of a view that somebody dropped
             delete from dp.shown_relation as s where s.name = chosen;
         end if;
-        execute format('create view dpv.%I as select %s from dp.refuse_rows(%L::name)', chosen,
+        -- OFFSET: what is asked about its columns, all NULL, must not be found false without reading it
+        execute format('create view dpv.%I as select %s from dp.refuse_rows(%L::name) offset 0', chosen,
                        coalesce(found_relation.list, ''), chosen);
         execute format('grant select on dpv.%I to dp_analyst, dp_owner', chosen);
         execute format('comment on view dpv.%I is %L', chosen,
@@ -142,6 +143,9 @@ as $$
 declare
     copies text;
     named constant text := relation::regclass::text;
+    exposed constant text := (select format('dpv.%I', s.name) from dp.shown_relation as s
+                               where s.relation = instead_of_rows.relation and s.columns is not null
+                                 and has_table_privilege(dp.caller(), to_regclass(format('dpv.%I', s.name)), 'select'));
 begin
     if not (pg_has_role(dp.caller(), 'dp_analyst', 'usage') or dp.caller_administers())
        or (select s.kind from dp.standing(relation) as s) is distinct from 'protected' then
@@ -158,7 +162,7 @@ begin
       left join dp.shown_relation as v on v.synthetic = k.copy and v.relation is null
      where has_table_privilege(dp.caller(), k.copy, 'select')
        and has_schema_privilege(dp.caller(), c.relnamespace, 'usage');
-    return format('Numbers: SELECT dp_count(*) FROM %s. ', named)
+    return coalesce('Numbers: SELECT count(*) FROM ' || exposed || '. ', format('Numbers: SELECT dp_count(*) FROM %s. ', named))
         || case when copies is not null then format('Synthetic rows, which cost nothing: SELECT * FROM %s.', copies)
            else (
                -- with what its rows refer to

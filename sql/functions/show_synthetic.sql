@@ -162,6 +162,12 @@ begin
             hint = 'SELECT id, target, state, reads FROM dp.syntheses;';
     end if;
     perform dp.show_refusing(array[relation::oid]);
+    if exists (select from dp.shown_relation as s where s.relation = show_synthetic.relation and s.columns is not null) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('%s is exposed: its view answers questions', relation),
+            hint = format('Synthetic rows have a view of their own; SELECT dp.unexpose(%L); ends the exposure.', relation);
+    end if;
     select s.name into chosen from dp.shown_relation as s where s.relation = show_synthetic.relation;
     if not found then
         raise exception using

@@ -47,6 +47,24 @@ compat_ask_no_permission(Query *query, RangeTblEntry *rte)
 #endif
 }
 
+/* The same for a relation that is not read either, but whose reader must be allowed to read all of it. */
+static inline void
+compat_ask_to_read(Query *query, RangeTblEntry *rte)
+{
+	Bitmapset  *whole_row = bms_make_singleton(0 - FirstLowInvalidHeapAttributeNumber);
+#if PG_VERSION_NUM >= 160000
+	RTEPermissionInfo *asked;
+
+	rte->perminfoindex = 0;
+	asked = addRTEPermissionInfo(&query->rteperminfos, rte);
+#else
+	RangeTblEntry *asked = rte;
+#endif
+	asked->requiredPerms = ACL_SELECT;
+	asked->selectedCols = whole_row;
+	asked->checkAsUser = InvalidOid;
+}
+
 /* What a planned statement asks permission for; from 16 on in a list of its own. */
 static inline List *
 compat_permissions(PlannedStmt *statement)

@@ -14,6 +14,7 @@
 
 #define DPSQL_EXTENSION "dpsql"
 #define DPSQL_SCHEMA "dp"
+#define DPSQL_VIEW_SCHEMA "dpv"
 
 /* SQLSTATE class PD, as in dpsql/errors.py */
 #define ERRCODE_DPSQL_NO_BUDGET MAKE_SQLSTATE('P', 'D', '0', '0', '2')
@@ -38,6 +39,26 @@ extern Oid	member_function(const char *name, int nargs, const Oid *types);
 extern void intercept_init(void);
 extern void stored_init(void);
 extern void executed_init(void);
+
+/* exposed.c: the columns of a relation that a view of the schema dpv shows, in the view's order */
+typedef struct
+{
+	Oid			view;
+	Oid			relation;		/* InvalidOid: the view is no exposed one, or has a problem */
+	const char *const *problem; /* message, detail and hint, where its columns changed */
+	AttrNumber *columns;
+	int			count;
+} Exposed;
+extern bool is_dpv_view(Oid relation);
+extern const Exposed *exposed_by(List **known, RangeTblEntry *rte);
+extern Query *exposed_selection(const Exposed *exposed);
+
+/* counterparts.c: private aggregates in the place of PostgreSQL's own */
+extern Oid	private_counterpart(Oid aggregate);
+extern bool make_private_aggregate(Aggref *aggregate);
+
+/* translate.c: ordinary SQL over exposed views becomes private questions */
+extern void translate_exposed(ParseState *pstate, Node *statement);
 
 /* denied.c: hints for who wants rows of protected relations */
 extern void denied_init(void);

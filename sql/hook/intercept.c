@@ -23,23 +23,30 @@ static post_parse_analyze_hook_type previous_hook = NULL;
 static bool visit(Node *node, void *context);
 
 static void
+visit_statement(Node *statement, ParseState *pstate)
+{
+	translate_exposed(pstate, statement);
+	visit(statement, pstate);
+}
+
+static void
 visit_utility(Node *statement, ParseState *pstate)
 {
 	switch (nodeTag(statement))
 	{
 		case T_ExplainStmt:
-			visit(((ExplainStmt *) statement)->query, pstate);
+			visit_statement(((ExplainStmt *) statement)->query, pstate);
 			break;
 		case T_DeclareCursorStmt:
-			visit(((DeclareCursorStmt *) statement)->query, pstate);
+			visit_statement(((DeclareCursorStmt *) statement)->query, pstate);
 			break;
 		case T_CreateTableAsStmt:
 			{
 				CreateTableAsStmt *create = (CreateTableAsStmt *) statement;
 
-				visit(create->query, pstate);
+				visit_statement(create->query, pstate);
 				/* a materialized view keeps a second copy: its definition */
-				visit((Node *) create->into->viewQuery, pstate);
+				visit_statement((Node *) create->into->viewQuery, pstate);
 			}
 			break;
 		default:
@@ -108,7 +115,7 @@ intercept(ParseState *pstate, Query *query, JumbleState *jstate)
 {
 	if (previous_hook)
 		previous_hook(pstate, query, jstate);
-	visit((Node *) query, pstate);
+	visit_statement((Node *) query, pstate);
 }
 
 void

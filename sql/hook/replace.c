@@ -226,7 +226,8 @@ has_row_security(Oid relation)
  * The relations stay in the range table without being read.  So a prepared
  * statement is analysed again after they changed, and a view depends on them.
  * One with row-level security is left out: the rewriter would expand policies
- * that may fail, before dp.run can refuse the relation.
+ * that may fail, before dp.run can refuse the relation.  Privileges for
+ * relations do not count, but those for views that translate.c took out of FROM do.
  */
 static void
 remember_relations(Query *result, List *relations)
@@ -246,7 +247,10 @@ remember_relations(Query *result, List *relations)
 		rte->relkind = original->relkind;
 		rte->rellockmode = AccessShareLock;
 		rte->eref = copyObject(original->eref);
-		compat_ask_no_permission(result, rte);
+		if (original->relkind == RELKIND_VIEW && !original->inFromCl)
+			compat_ask_to_read(result, rte);
+		else
+			compat_ask_no_permission(result, rte);
 		result->rtable = lappend(result->rtable, rte);
 	}
 }

@@ -210,6 +210,7 @@ grant execute on function
     dp.refuse_rows(name)
 to dp_analyst, dp_owner;
 grant execute on function dp.show_synthetic(regclass, name), dp.hide_synthetic(regclass) to dp_owner;
+grant execute on function dp.expose(regclass, name[], text, name[]), dp.unexpose(regclass) to dp_owner;
 grant insert, select on dp.synthesis to dp_executor;
 grant execute on function dp.synthetic_tables(name) to dp_executor;
 -- CHECK constraints are tried on what a copy can hold

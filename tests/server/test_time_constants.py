@@ -51,6 +51,11 @@ FILTERS = [
     "now() - placed_at < interval '1 year'",
     "placed_at - timestamptz '2026-03-29 01:30' < interval '36 hours'",
     "placed_at > now() - null::interval",
+    "placed_at >= to_timestamp('2026-03-29 01:30:00.000000', 'YYYY-MM-DD HH24:MI:SS.US')",
+    "placed_at < to_timestamp(1774751400.5)",
+    "day >= to_date('2026-03-28', 'YYYY-MM-DD') - 30",
+    "day < make_date(2026, 3, 28)",
+    "local < to_timestamp('2026-03-28', 'YYYY-MM-DD')",
 ]
 
 
@@ -105,6 +110,12 @@ def test_the_list_names_the_servers_own_operators(silent: Any) -> None:
             " and oprleft = %s::regtype and oprright = %s::regtype",
             (operator, left, right),
         ).fetchall() == [(oid, result)]
+    for (name, *arguments), (oid, result) in functions.FOLDED_FUNCTIONS.items():
+        assert silent.execute(
+            "select p.oid, p.prorettype::regtype::text from pg_proc as p where p.proname = %s"
+            " and p.pronamespace = 'pg_catalog'::regnamespace and oidvectortypes(p.proargtypes) = %s",
+            (name, ", ".join(arguments)),
+        ).fetchall() == [(oid, result)]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +125,8 @@ def test_the_list_names_the_servers_own_operators(silent: Any) -> None:
         ("placed_at - interval '1 day' > now()", "PD013", "Move it to the other side"),
         ("placed_at > now() - id * interval '1 day'", "PD013", "The documentation lists"),
         ("placed_at > now() - interval '1 day' / 0", "PD014", None),
+        ("day > to_date('2026-13-01', 'YYYY-MM-DD')", "PD014", None),
+        ("day > to_date(id::text, 'YYYY')", "PD013", "The documentation lists"),
         ("placed_at > timestamptz '294276-12-31' + interval '1 year'", "PD014", None),
     ],
 )

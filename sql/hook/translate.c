@@ -1,0 +1,464 @@
+/*
+ * translate.c
+ *		Ordinary SQL over the exposed views of the schema dpv becomes a private
+ *		question.
+ *
+ * docs/views.md says what is translated.  An exposed view is replaced by a
+ * derived table that selects the exposed columns of the relation, as
+ * PostgreSQL's rewriter would replace a view: nothing else of the relation has
+ * a name in the question.  Aggregates become their private counterparts.  The
+ * rest is the path of every question.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/transam.h"
+#include "catalog/pg_aggregate.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "parser/parse_node.h"
+#include "rewrite/rewriteHandler.h"
+#include "rewrite/rewriteManip.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+#include "utils/rel.h"
+
+#include "dpsql.h"
+
+/* A query and those around it, outwards. */
+typedef struct Level
+{
+	Query	   *query;
+	struct Level *outer;
+} Level;
+
+/* A view that somebody made over exposed ones. */
+typedef struct
+{
+	Oid			view;
+	Query	   *definition;		/* NULL: no rows of exposed views pass through it */
+} Passing;
+
+typedef struct
+{
+	ParseState *pstate;			/* for error positions */
+	List	  **known;			/* exposed views that were looked up so far */
+	List	  **passing;		/* Passing */
+	Level	   *level;			/* of what is looked at */
+	int			depth;			/* queries between it and the one that is translated */
+	bool		found;			/* an aggregate of that one */
+	bool		copied;			/* what is looked at was copied out of a WITH query */
+} Translation;
+
+static bool reads_exposed(Translation *translation, Query *query, Level *outer);
+
+/* Does it combine rows, so that it can be answered? */
+static bool
+combines_rows(Query *query)
+{
+	return query->hasAggs || query->groupClause != NIL || query->groupingSets != NIL ||
+		query->havingQual != NULL ||
+		(query->distinctClause != NIL && !query->hasDistinctOn && !query->hasWindowFuncs &&
+		 query->setOperations == NULL);
+}
+
+/* The WITH query that an entry reads, and the query that defines it; NULL while it is defined by itself. */
+static CommonTableExpr *
+with_query(RangeTblEntry *rte, Level *level, Level **owner)
+{
+	ListCell   *cell;
+
+	if (rte->self_reference)
+		return NULL;
+	for (Index up = rte->ctelevelsup; up > 0 && level; up--)
+		level = level->outer;
+	*owner = level;
+	foreach(cell, level ? level->query->cteList : NIL)
+	{
+		CommonTableExpr *cte = lfirst_node(CommonTableExpr, cell);
+
+		if (strcmp(cte->ctename, rte->ctename) == 0)
+			return IsA(cte->ctequery, Query) && !cte->cterecursive ? cte : NULL;
+	}
+	return NULL;
+}
+
+/* The definition of a view of anybody's through which rows of exposed views come uncombined, or NULL. */
+static Query *
+passing_view(Translation *translation, RangeTblEntry *rte)
+{
+	Passing    *passing;
+	ListCell   *cell;
+	Relation	relation;
+	Query	   *definition;
+
+	if (rte->rtekind != RTE_RELATION || rte->relkind != RELKIND_VIEW || !rte->inFromCl ||
+		rte->relid < FirstNormalObjectId || is_dpv_view(rte->relid))
+		return NULL;
+	foreach(cell, *translation->passing)
+	{
+		passing = (Passing *) lfirst(cell);
+		if (passing->view == rte->relid)
+			return passing->definition;
+	}
+	passing = palloc0(sizeof(Passing));
+	passing->view = rte->relid;
+	/* known from here on, so that a view over itself ends */
+	*translation->passing = lappend(*translation->passing, passing);
+	relation = table_open(rte->relid, AccessShareLock);
+	definition = get_view_query(relation);
+	if (!combines_rows(definition) && reads_exposed(translation, definition, NULL))
+		passing->definition = copyObject(definition);
+	table_close(relation, NoLock);
+	return passing->definition;
+}
+
+/* Do rows of an exposed view come through to this query uncombined? */
+static bool
+entry_reads_exposed(Translation *translation, RangeTblEntry *rte, Level *level)
+{
+	CommonTableExpr *cte;
+	Level	   *owner;
+
+	switch (rte->rtekind)
+	{
+		case RTE_RELATION:
+			return exposed_by(translation->known, rte) || passing_view(translation, rte);
+		case RTE_SUBQUERY:
+			return !combines_rows(rte->subquery) && reads_exposed(translation, rte->subquery, level);
+		case RTE_CTE:
+			cte = with_query(rte, level, &owner);
+			return cte && !combines_rows((Query *) cte->ctequery) &&
+				reads_exposed(translation, (Query *) cte->ctequery, owner);
+		default:
+			return false;
+	}
+}
+
+static bool
+reads_exposed(Translation *translation, Query *query, Level *outer)
+{
+	Level		level = {query, outer};
+	ListCell   *cell;
+
+	check_stack_depth();
+	if (query->commandType != CMD_SELECT)
+		return false;
+	foreach(cell, query->rtable)
+	{
+		if (entry_reads_exposed(translation, lfirst_node(RangeTblEntry, cell), &level))
+			return true;
+	}
+	return false;
+}
+
+/* The value of an expression over constants alone, or NULL. */
+static Const *
+constant_value(Node *expression)
+{
+	Node	   *value;
+
+	if (expression == NULL || contain_var_clause(expression) ||
+		contain_mutable_functions(expression) || contain_subplans(expression))
+		return NULL;
+	value = eval_const_expressions(NULL, copyObject(expression));
+	return IsA(value, Const) ? (Const *) value : NULL;
+}
+
+/*
+ * LIMIT 0, WHERE false, WHERE 1 <> 1: tools ask so for columns and types.  As
+ * no row is read, the view itself serves them, for nothing.
+ */
+static bool
+is_probe(Query *query)
+{
+	Const	   *limit = constant_value(query->limitCount);
+	ListCell   *cell;
+
+	if (limit && !limit->constisnull && DatumGetInt64(limit->constvalue) == 0)
+		return true;
+	foreach(cell, make_ands_implicit((Expr *) query->jointree->quals))
+	{
+		Const	   *condition = constant_value(lfirst(cell));
+
+		if (condition && (condition->constisnull || !DatumGetBool(condition->constvalue)))
+			return true;
+	}
+	return false;
+}
+
+static void
+refuse_aggregate(Translation *translation, Aggref *aggregate)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+			 errmsg("the aggregate %s has no private counterpart", format_procedure(aggregate->aggfnoid)),
+			 errdetail("Views of protected relations are answered with noise."),
+			 errhint("Use count, sum, avg, variance or stddev; of numbers, dates and timestamps also min, max"
+					 " and percentile_cont(0.5) WITHIN GROUP (ORDER BY x)."),
+			 parser_errposition(translation->pstate, aggregate->location)));
+}
+
+/* Aggregates of the query that is translated become private ones, in place. */
+static bool
+make_aggregates_private(Node *node, void *context)
+{
+	Translation *translation = (Translation *) context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		translation->depth++;
+		query_tree_walker((Query *) node, make_aggregates_private, context, 0);
+		translation->depth--;
+		return false;
+	}
+	if (IsA(node, Aggref) && ((Aggref *) node)->agglevelsup == translation->depth)
+	{
+		Aggref	   *aggregate = (Aggref *) node;
+
+		if (!is_private_aggregate(aggregate->aggfnoid) && !make_private_aggregate(aggregate))
+			refuse_aggregate(translation, aggregate);
+		translation->found = true;
+	}
+	return expression_tree_walker(node, make_aggregates_private, context);
+}
+
+/*
+ * A query that only groups asks which groups there are.  It becomes the
+ * question for their counts, which it does not show: HAVING dp_count(*) IS NOT NULL.
+ */
+static void
+count_groups(Query *query)
+{
+	Aggref	   *count = makeNode(Aggref);
+	NullTest   *counted = makeNode(NullTest);
+
+	count->aggfnoid = private_counterpart(F_COUNT_);
+	count->aggtype = INT8OID;
+	count->aggstar = true;
+	count->aggkind = AGGKIND_NORMAL;
+	count->aggno = count->aggtransno = -1;
+	count->location = -1;
+	counted->arg = (Expr *) count;
+	counted->nulltesttype = IS_NOT_NULL;
+	counted->location = -1;
+	query->havingQual = make_and_qual(query->havingQual, (Node *) counted);
+	query->hasAggs = true;
+}
+
+/* Put a query in the place of what an entry read. */
+static void
+become_subquery(RangeTblEntry *rte, Query *subquery)
+{
+	RangeTblEntry *result = makeNode(RangeTblEntry);
+
+	result->rtekind = RTE_SUBQUERY;
+	result->subquery = subquery;
+	result->alias = rte->alias ? rte->alias : makeAlias(rte->eref->aliasname, NIL);
+	result->eref = rte->eref;
+	result->lateral = false;
+	result->inFromCl = rte->inFromCl;
+	*rte = *result;
+}
+
+/* An outer WITH query means nothing in a question that stands alone: take a copy along. */
+static void
+take_with_query_along(RangeTblEntry *rte, Translation *translation)
+{
+	Level	   *owner;
+	CommonTableExpr *cte = with_query(rte, translation->level, &owner);
+	Query	   *copy;
+	ListCell   *cell;
+	ListCell   *name;
+
+	if (cte == NULL || rte->ctelevelsup <= translation->depth ||
+		((Query *) cte->ctequery)->commandType != CMD_SELECT)
+		return;
+	copy = copyObject((Query *) cte->ctequery);
+	IncrementVarSublevelsUp((Node *) copy, rte->ctelevelsup, 1);
+	name = list_head(cte->ctecolnames);
+	foreach(cell, copy->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		if (entry->resjunk || name == NULL)
+			continue;
+		entry->resname = pstrdup(strVal(lfirst(name)));
+		name = lnext(cte->ctecolnames, name);
+	}
+	if (!translation->copied)
+		cte->cterefcount--;
+	become_subquery(rte, copy);
+}
+
+/* Give the columns of a query the names that a view has for them. */
+static Query *
+named_as(Oid view, Query *query)
+{
+	ListCell   *cell;
+
+	foreach(cell, query->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		if (!entry->resjunk)
+			entry->resname = get_attname(view, entry->resno, false);
+	}
+	return query;
+}
+
+/* What stands for an entry that reads a view, or NULL. */
+static Query *
+query_of_view(Translation *translation, RangeTblEntry *rte)
+{
+	const Exposed *exposed = exposed_by(translation->known, rte);
+	Query	   *definition;
+
+	if (exposed)
+		return exposed_selection(exposed);
+	definition = passing_view(translation, rte);
+	return definition ? named_as(rte->relid, copyObject(definition)) : NULL;
+}
+
+/* Views and outer WITH queries that a query reads, and those of its sub-queries. */
+static bool
+substitute(Node *node, void *context)
+{
+	Translation *translation = (Translation *) context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		Query	   *query = (Query *) node;
+		Level		level = {query, translation->level};
+		List	   *views = NIL;
+		ListCell   *cell;
+
+		translation->level = &level;
+		foreach(cell, query->rtable)
+		{
+			RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+			Query	   *instead;
+
+			if (rte->rtekind == RTE_CTE)
+			{
+				bool		copied = translation->copied;
+
+				take_with_query_along(rte, translation);
+				if (rte->rtekind == RTE_SUBQUERY)
+				{
+					translation->copied = true;
+					translation->depth++;
+					substitute((Node *) rte->subquery, context);
+					translation->depth--;
+					translation->copied = copied;
+				}
+			}
+			else if ((instead = query_of_view(translation, rte)) != NULL)
+			{
+				RangeTblEntry *view = makeNode(RangeTblEntry);
+
+				*view = *rte;
+				view->inFromCl = false;
+				views = lappend(views, view);
+				become_subquery(rte, instead);
+			}
+		}
+		translation->depth++;
+		query_tree_walker(query, substitute, context, 0);
+		translation->depth--;
+		/* unread, so that the reader needs the privilege, and plans and views depend on it */
+		query->rtable = list_concat(query->rtable, views);
+		translation->level = level.outer;
+		return false;
+	}
+	return expression_tree_walker(node, substitute, context);
+}
+
+static void
+make_private(Translation *translation, Query *query)
+{
+	Translation inside = {translation->pstate, translation->known, translation->passing,
+		translation->level, 0, false, false};
+
+	if (!query->hasAggs && query->groupClause == NIL && query->distinctClause != NIL)
+	{
+		query->groupClause = query->distinctClause;
+		query->distinctClause = NIL;
+	}
+	query_tree_walker(query, make_aggregates_private, &inside, 0);
+	if (!inside.found)
+		count_groups(query);
+	substitute((Node *) query, &inside);
+}
+
+static bool
+translate(Node *node, void *context)
+{
+	Translation *translation = (Translation *) context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		Query	   *query = (Query *) node;
+		Level		level = {query, translation->level};
+
+		if (query->commandType == CMD_UTILITY)
+			return false;
+		if (combines_rows(query) && reads_exposed(translation, query, translation->level) && !is_probe(query))
+		{
+			make_private(translation, query);
+			return false;
+		}
+		translation->level = &level;
+		query_tree_walker(query, translate, context, 0);
+		translation->level = level.outer;
+		return false;
+	}
+	return expression_tree_walker(node, translate, context);
+}
+
+/* Is there an exposed view anywhere? */
+static bool
+mentions_exposed(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, RangeTblEntry))
+		return exposed_by(((Translation *) context)->known, (RangeTblEntry *) node) ||
+			passing_view((Translation *) context, (RangeTblEntry *) node);
+	if (IsA(node, Query))
+	{
+		if (((Query *) node)->commandType == CMD_UTILITY)
+			return false;
+		return query_tree_walker((Query *) node, mentions_exposed, context,
+								 QTW_EXAMINE_RTES_BEFORE);
+	}
+	return expression_tree_walker(node, mentions_exposed, context);
+}
+
+/*
+ * Make private questions, in place, of the queries in a statement that combine
+ * rows of exposed views: the innermost ones, so that what is around them works
+ * on noised answers.  What combines nothing reads the view, which refuses.
+ */
+void
+translate_exposed(ParseState *pstate, Node *statement)
+{
+	List	   *known = NIL;
+	List	   *passing = NIL;
+	Translation translation = {pstate, &known, &passing, NULL, 0, false, false};
+
+	if (mentions_exposed(statement, &translation))
+		translate(statement, &translation);
+}
