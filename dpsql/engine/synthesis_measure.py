@@ -100,7 +100,7 @@ class Measuring(Readings):
         Attributes are learnt of at most ``d_max`` rows of each unit; how many rows there are
         follows from the whole histogram, of parents that units have with all their children.
         """
-        from dpsql.synthesis.degree_law import noise_of_children, number_of_children, reaches
+        from dpsql.synthesis.degree_law import exceed, number_of_children, reaches
 
         table = self.task.measured.tables[part.place]
         counted = counted_rows(table, self.services.database.tick)
@@ -112,16 +112,18 @@ class Measuring(Readings):
                 continue
             if link.histogram is None or self._reference(link).unique:
                 continue
-            sigma = float(variance_for(part.counted.rows, self._rho(part))) ** 0.5
-            sigma += noise_of_children(link.histogram, link.starts, link.sigma)
             drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
             alone = degrees.bound == 1
             if alone:
                 self.degrees[part.place] = drawn
             rows = part.counted.cut
-            if alone and not reaches(link.histogram, link.starts, link.sigma, rows):
-                continue
-            number = number_of_children(counted, sigma, drawn, rows, alone=alone)
+            law = link.histogram, link.starts, link.sigma
+            if alone:
+                more = reaches(*law, rows)
+            else:
+                noise = float(variance_for(part.counted.rows, self._rho(part))) ** 0.5
+                more = exceed(*law, counted, noise)
+            number = number_of_children(counted, drawn, rows, alone=alone, more=more)
             most = max(most or 0, number)
         return most if most is not None and most > round(counted) else None
 

@@ -113,9 +113,10 @@ def _last(histogram: Floats, sigma: float) -> int:
         return histogram.size - 1
     last = -1
     for start in range(histogram.size):
-        some = histogram[start : start + _TOGETHER]
-        if some.sum() > _FAR * sigma * math.sqrt(some.size):
-            last = start + int(np.flatnonzero(some > some.max() / _TOGETHER)[-1])
+        for some in (histogram[start : start + n] for n in range(1, _TOGETHER + 1)):
+            # what stands out together is somewhere from the first of them on
+            if some.sum() > _FAR * sigma * math.sqrt(some.size):
+                last = start
     return last
 
 
@@ -201,7 +202,7 @@ def within(
 
 
 def number_of_children(
-    counted: float, sigma: float, degrees: Integers, rows: int, *, alone: bool
+    counted: float, degrees: Integers, rows: int, *, alone: bool, more: bool
 ) -> int:
     """Tell how many children parents of such degrees have.
 
@@ -209,26 +210,40 @@ def number_of_children(
     ----------
     counted : float
         Children of which at most ``rows`` of each privacy unit count; noisy.
-    sigma : float
-        By how much that and the sum of the degrees may be off.
     degrees : array of int64
         Drawn from the whole histogram.
     rows : int
         ``d_max`` of the children.
     alone : bool
         Whether every unit is one parent: then what was not counted is what parents have beyond
-        ``rows``.  Else all degrees are summed, and believed where that is clearly more.
+        ``rows``.  Else all degrees are summed.
+    more : bool
+        Whether there are clearly more than were counted: `reaches` of units that are one parent
+        each, else `exceed`.
     """
+    if not more:
+        return max(0, round(counted))
     if alone:
         return max(0, round(counted)) + int(np.maximum(degrees - rows, 0).sum())
-    total = int(degrees.sum())
-    if total > counted * 1.1 and total - counted > 4 * sigma:
-        return total
-    return max(0, round(counted))
+    return int(degrees.sum())
 
 
-def noise_of_children(histogram: Floats, starts: tuple[int, ...], sigma: float) -> float:
-    """Return by how much a noisy histogram may misstate how many children there are."""
-    kept = settled(histogram, sigma, starts)
-    end = int(np.flatnonzero(kept)[-1]) + 1 if kept.any() else 0
-    return sigma * float(np.linalg.norm(np.array(starts[:end], dtype=np.float64)))
+def exceed(
+    histogram: Floats, starts: tuple[int, ...], sigma: float, counted: float, noise: float
+) -> bool:
+    """Tell whether parents clearly have more children than were counted, by more than a tenth.
+
+    Parents up to some bin have at least as many children as if all degrees were their bins' least;
+    one such sum that stands out of its own noise is enough, whatever bins beyond hold.
+
+    Parameters
+    ----------
+    histogram, starts, sigma
+        As in `draw_degrees`.
+    counted, noise : float
+        Noisy, and its standard deviation.
+    """
+    low = np.array(starts, dtype=np.float64)
+    least = np.cumsum(low * histogram)
+    off = np.sqrt(np.cumsum((low * sigma) ** 2) + noise**2)
+    return bool(np.any((least > 1.1 * counted) & (least - counted > _FAR * off)))

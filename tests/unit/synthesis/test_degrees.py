@@ -13,6 +13,7 @@ from dpsql.synthesis.degree_law import (
     LAYOUTS,
     draw_degrees,
     edges,
+    exceed,
     fitting_edges,
     number_of_children,
     reaches,
@@ -154,11 +155,35 @@ def test_few_parents_have_coarse_bins():
 
 def test_rows_beyond_the_bound_are_added_where_units_are_parents():
     degrees = np.array([1, 2, 30])
-    assert number_of_children(13.2, 1.0, degrees, 10, alone=True) == 13 + 20
-    assert number_of_children(13.2, 1.0, degrees, 10, alone=False) == 33
-    assert number_of_children(32.8, 1.0, degrees, 10, alone=False) == 33
-    assert number_of_children(20.0, 9.0, degrees, 10, alone=False) == 20
-    assert number_of_children(-5.0, 9.0, degrees[:0], 10, alone=True) == 0
+    assert number_of_children(13.2, degrees, 10, alone=True, more=True) == 13 + 20
+    assert number_of_children(13.2, degrees, 10, alone=True, more=False) == 13
+    assert number_of_children(13.2, degrees, 10, alone=False, more=True) == 33
+    assert number_of_children(20.0, degrees, 10, alone=False, more=False) == 20
+    assert number_of_children(-5.0, degrees[:0], 10, alone=True, more=True) == 0
+
+
+def test_noise_alone_makes_no_children():
+    """Parents with few children each, and noise that is a quarter of all of them."""
+    for truth in ({1: 1600, 4: 400}, {4: 600}):
+        starts = (1, *(4**n for n in range(1, 10)))
+        rng = np.random.default_rng(20261123)
+        exact = np.array([truth.get(start, 0) for start in starts], dtype=float)
+        children = sum(degree * number for degree, number in truth.items())
+        for _ in range(2000):
+            noisy = exact + rng.normal(0, 64, exact.size)
+            assert not reaches(noisy, starts, 64.0, 4)
+            assert not exceed(noisy, starts, 64.0, float(children), 30.0)
+
+
+def test_many_children_of_few_parents_are_seen():
+    starts = (1, 2, 4, 8, 16, 32, 64, 128)
+    rng = np.random.default_rng(20261123)
+    exact = np.array([5000, 2500, 1200, 600, 300, 150, 80, 40], dtype=float)
+    for _ in range(200):
+        noisy = exact + rng.normal(0, 4, exact.size)
+        assert reaches(noisy, starts, 4.0, 64)
+        assert exceed(noisy, starts, 4.0, 30_000.0, 100.0)
+        assert not exceed(noisy, starts, 4.0, 41_000.0, 100.0)
 
 
 def test_only_parents_that_stand_out_beyond_the_bound_add_rows():
