@@ -42,9 +42,10 @@ class Measuring(Readings):
         for place, planned in enumerate(task.plan.tables):
             if planned.table.public:
                 continue
-            self._table(tables[place])
             own = [links[place, k] for k in range(len(planned.references))]
             self._degrees_of(found, own, before=True)
+            self._stratify(found, tables[place], own)
+            self._table(tables[place])
             measured.tables[place].drawn = self._drawn(found, tables[place], own)
             add_table(found, place, measured.tables[place])
             self._degrees_of(found, own, before=False)
@@ -94,6 +95,33 @@ class Measuring(Readings):
                 if profile is not None:
                     self._profile(profile, link)
 
+    def _stratify(self, found: Assembly, part: TablePart, links: Sequence[MeasuredLink]) -> None:
+        """Choose how many rows of a unit count, and tell apart those of units that have more.
+
+        Where units are parents, whose degrees are known, and rows belong to one unit each: else a
+        unit could move rows of others to another stratum.
+        """
+        from dpsql.synthesis.strata import METHODS, best_strata
+        from dpsql.synthesis.table_rows import several
+
+        table = self.task.measured.tables[part.place]
+        if not part.alone or not several(table.sizes):
+            return
+        for link in links:
+            degrees = self._part(link, DegreePart)
+            if degrees is None or not degrees.whole or degrees.bound != 1:
+                continue
+            if link.histogram is None or self._reference(link).unique:
+                continue
+            drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
+            parted = table.method in METHODS
+            cut, rho = part.counted.cut, self._rho(part)
+            chosen = best_strata(drawn, cut, rho, table.asked, parted=parted)
+            table.rows = chosen.rows
+            if chosen.starts:
+                table.strata, table.weights = chosen.starts, chosen.weights
+            return
+
     def _drawn(self, found: Assembly, part: TablePart, links: Sequence[MeasuredLink]) -> int | None:
         """Return how many rows a table has by its parents' degrees, if any are beyond ``d_max``.
 
@@ -111,13 +139,13 @@ class Measuring(Readings):
                 continue
             if link.histogram is None or self._reference(link).unique:
                 continue
-            sigma = float(variance_for(part.counted.rows, self._rho(part))) ** 0.5
+            sigma = float(variance_for(table.rows, table.rho)) ** 0.5
             sigma += noise_of_children(link.histogram, link.starts, link.sigma)
             drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
             alone = degrees.bound == 1
             if alone:
                 self.degrees[part.place] = drawn
-            rows = part.counted.cut
+            rows = table.rows if part.alone else part.counted.cut
             if alone and not reaches(link.histogram, link.starts, link.sigma, rows):
                 continue
             number = number_of_children(counted, sigma, drawn, rows, alone=alone)
