@@ -51,8 +51,10 @@ class Measuring(Readings):
             self._degrees_of(found, own, before=False)
             for link in own:
                 self._link(found, link)
-        for shown, share in zip(measured.parts, self.budget.shares, strict=True):
+        for part, shown, share in zip(task.parts, measured.parts, self.budget.shares, strict=True):
             shown |= {"share": float(share), "rho": float(task.rho * share)}
+            if isinstance(part, TablePart):
+                shown["bound"] = measured.tables[part.place].rows
         return measured
 
     def _part(self, link: MeasuredLink, kind: type[DegreePart | LinkPart | ProfilePart]) -> Any:
