@@ -7,10 +7,12 @@ loaded when it is missing and copied once by ``CALL dp.synthesize``.  ``tvd_*`` 
 marginals of declared attributes and bins, of half the L1 distance between the shares of the cells;
 *cross* joins a table to what its foreign keys refer to;
 ``independent_*`` are those of the same synthetic rows with the links of each key permuted
-at random, so that degrees stay as they are.  ``reached`` counts the cross pairs whose distance is
-at most half of the independent one, where that is above 0.1.  ``degrees`` is the distance of
-the shares of parents that have 0, 1, ... children.  ``peak_mb`` is the backend's ``VmHWM``, shared
-buffers included.  Prints a table and, last, one JSON line.
+at random, so that degrees stay as they are.  ``floor_*`` are those of the best links for such rows
+and degrees, with the copy's sums and what both ends of the original have in common, ``unrelated_*``
+those of the original's sums with nothing in common.  ``reached`` counts the cross pairs whose
+distance is at most half of the independent one, where that is above 0.1.  ``degrees`` is the
+distance of the shares of parents that have 0, 1, ... children.  ``peak_mb`` is the backend's
+``VmHWM``, shared buffers included.  Prints a table and, last, one JSON line.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import re
 import time
 from dataclasses import dataclass, replace
@@ -35,6 +38,7 @@ from dpsql.engine.synthesis_bins import edges
 
 Connection = psycopg.Connection[Any]
 Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Row = dict[str, Any]
 COPY = "synthetic"
 
@@ -172,6 +176,7 @@ def compared(connection: Connection, data: Data, *, pairs: bool = False) -> Row:
     ]
     across = [pair for link in links for pair in link["pairs"]]
     wider = [value for link in links for value in link["three"]]
+    bounds = [value for link in links for value in link["bounds"]]
     far = [pair for pair in across if pair[3] > 0.1]
     return {
         "tables": len(data.relations),
@@ -183,6 +188,8 @@ def compared(connection: Connection, data: Data, *, pairs: bool = False) -> Row:
         "tvd_cross_2way": _mean([pair[2] for pair in across]),
         "tvd_cross_3way": _mean(wider),
         "independent_cross_2way": _mean([pair[3] for pair in across]),
+        "floor_cross_2way": _mean([found[0] for found in bounds]),
+        "unrelated_cross_2way": _mean([found[1] for found in bounds]),
         "reached": f"{sum(pair[2] <= pair[3] / 2 for pair in far)} of {len(far)}",
         "orphans": sum(link["orphans"] for link in links),
         "links": [
@@ -223,7 +230,7 @@ def _across(
         return result | {("parent", c): v[at[rows]] for c, v in found[parent].codes.items()}
 
     real, copy, mixed = columns(true, one), columns(made, other), columns(made, alone)
-    two, three = [], []
+    two, three, bounds = [], [], []
     for k in (2, 3):
         for chosen in itertools.combinations(sizes, k):
             ends = [(end, column) for end, column, _ in chosen]
@@ -236,6 +243,7 @@ def _across(
                 continue
             plain = distance([real[e] for e in ends], [mixed[e] for e in ends], shape)
             two.append((ends[0][1], ends[1][1], found, plain))
+            bounds.append(limits(*(_table(rows, ends[0], ends[1], shape) for rows in (real, copy))))
             if pairs:
                 print(f"  {child}.{ends[0][1]} {parent}.{ends[1][1]} {found:.3f} {plain:.3f}")
     degrees = [
@@ -248,6 +256,7 @@ def _across(
         "key": f"{child}.{reference.column}",
         "pairs": two,
         "three": three,
+        "bounds": bounds,
         "orphans": orphans,
         "degrees": round(float(np.abs(shares[0] - shares[1]).sum() / 2), 4),
         "links": int((other >= 0).sum()),
@@ -265,6 +274,27 @@ def distance(one: list[Integers], other: list[Integers], sizes: list[int]) -> fl
         counts = np.bincount(code, minlength=int(np.prod(sizes)))
         shares.append(counts / max(counts.sum(), 1))
     return float(np.abs(shares[0] - shares[1]).sum() / 2)
+
+
+def limits(real: Floats, copy: Floats) -> tuple[float, float]:
+    """Return how far from a table are: its interactions with another one's sums; its sums alone."""
+    best = real + 1e-12
+    for _ in range(50):
+        for axis in (0, 1):
+            sums = best.sum(axis=axis, keepdims=True)
+            best *= copy.sum(axis=axis, keepdims=True) / np.maximum(sums, 1e-300)
+    apart = np.multiply.outer(real.sum(axis=1), real.sum(axis=0))
+    return float(np.abs(real - best).sum() / 2), float(np.abs(real - apart).sum() / 2)
+
+
+def _table(
+    rows: dict[tuple[str, str], Integers],
+    one: tuple[str, str],
+    other: tuple[str, str],
+    shape: list[int],
+) -> Floats:
+    counts = np.bincount(rows[one] * shape[1] + rows[other], minlength=math.prod(shape))
+    return np.asarray(counts.reshape(shape) / max(counts.sum(), 1))
 
 
 def _joined(reference: Reference, found: dict[str, Loaded]) -> tuple[Integers, int]:

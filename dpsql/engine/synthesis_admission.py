@@ -90,7 +90,9 @@ class Parts:
         """Admit the statement that counts a table."""
         columns = [((), k) for k in range(len(self.learnt[place]))]
         ask = Statement(self.plan, place, self.learnt, self.count).by(columns)
-        return TablePart(place, self.statements.counted(ask, place))
+        counted = self.statements.counted(ask, place)
+        alone = counted.query.unit is not None and self.statements.alone(place)
+        return TablePart(place, counted, alone)
 
     def link(self, place: int, k: int) -> list[Part]:
         """Admit what is asked of a reference; where nothing can be, links are random."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dpsql.engine.synthesize import Wish
 
 #: How shares of the budget and what is measured with them follow from noisy numbers.
-RULE = "unused shares go on; fewer rows of a unit; coarser levels"
+RULE = "unused shares go on; fewer rows of a unit; coarser levels; strata"
 #: Counts of single levels that are off by so many rows are worth a warning.
 _MUCH_NOISE = 200
 #: Rows that a table may be declared to have: they are generated in memory.

@@ -64,10 +64,16 @@ def add_table(found: Assembly, place: int, table: MeasuredTable) -> None:
             number = max(0, round(counted_rows(table, found.tick)))
         found.codes[place] = np.zeros((number, len(sizes)), dtype=np.int32)
         return
-    asked = [sizes[k] for k in table.order]
-    mechanism = table_mechanism(asked, table.method, table.rho, table.rows, found.tick)
-    rows = table_rows(mechanism, table.measured, table.wanted, found.seed + place, found.tick)
-    codes = np.empty_like(rows)
+    mechanism = table_mechanism(table.asked, table.method, table.rho, table.rows, found.tick)
+    rows = table_rows(
+        mechanism,
+        table.measured,
+        table.wanted,
+        found.seed + place,
+        found.tick,
+        strata=table.weights,
+    )
+    codes = np.empty((len(rows), len(sizes)), dtype=rows.dtype)
     for i, k in enumerate(table.order):
         codes[:, k] = rows[:, i]
     found.codes[place] = codes
@@ -79,8 +85,7 @@ def counted_rows(table: MeasuredTable, tick: Callable[[], None]) -> float:
 
     if not several(table.sizes):
         return float(table.measured[0].ravel()[0])
-    sizes = [table.sizes[k] for k in table.order]
-    mechanism = table_mechanism(sizes, table.method, table.rho, table.rows, tick)
+    mechanism = table_mechanism(table.asked, table.method, table.rho, table.rows, tick)
     return noisy_total(mechanism, table.measured)
 
 

@@ -42,16 +42,19 @@ class Measuring(Readings):
         for place, planned in enumerate(task.plan.tables):
             if planned.table.public:
                 continue
-            self._table(tables[place])
             own = [links[place, k] for k in range(len(planned.references))]
             self._degrees_of(found, own, before=True)
+            self._stratify(found, tables[place], own)
+            self._table(tables[place])
             measured.tables[place].drawn = self._drawn(found, tables[place], own)
             add_table(found, place, measured.tables[place])
             self._degrees_of(found, own, before=False)
             for link in own:
                 self._link(found, link)
-        for shown, share in zip(measured.parts, self.budget.shares, strict=True):
+        for part, shown, share in zip(task.parts, measured.parts, self.budget.shares, strict=True):
             shown |= {"share": float(share), "rho": float(task.rho * share)}
+            if isinstance(part, TablePart):
+                shown["bound"] = measured.tables[part.place].rows
         return measured
 
     def _part(self, link: MeasuredLink, kind: type[DegreePart | LinkPart | ProfilePart]) -> Any:
@@ -94,6 +97,33 @@ class Measuring(Readings):
                 if profile is not None:
                     self._profile(profile, link)
 
+    def _stratify(self, found: Assembly, part: TablePart, links: Sequence[MeasuredLink]) -> None:
+        """Choose how many rows of a unit count, and tell apart those of units that have more.
+
+        Where units are parents, whose degrees are known, and rows belong to one unit each: else a
+        unit could move rows of others to another stratum.
+        """
+        from dpsql.synthesis.strata import METHODS, best_strata
+        from dpsql.synthesis.table_rows import several
+
+        table = self.task.measured.tables[part.place]
+        if not part.alone or not several(table.sizes):
+            return
+        for link in links:
+            degrees = self._part(link, DegreePart)
+            if degrees is None or not degrees.whole or degrees.bound != 1:
+                continue
+            if link.histogram is None or self._reference(link).unique:
+                continue
+            drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
+            parted = table.method in METHODS
+            cut, rho = part.counted.cut, self._rho(part)
+            chosen = best_strata(drawn, cut, rho, table.asked, parted=parted)
+            table.rows = chosen.rows
+            if chosen.starts:
+                table.strata, table.weights = chosen.starts, chosen.weights
+            return
+
     def _drawn(self, found: Assembly, part: TablePart, links: Sequence[MeasuredLink]) -> int | None:
         """Return how many rows a table has by its parents' degrees, if any are beyond ``d_max``.
 
@@ -116,13 +146,12 @@ class Measuring(Readings):
             alone = degrees.bound == 1
             if alone:
                 self.degrees[part.place] = drawn
-            rows = part.counted.cut
+            rows = table.rows if part.alone else part.counted.cut
             law = link.histogram, link.starts, link.sigma
             if alone:
                 more = reaches(*law, rows)
             else:
-                noise = float(variance_for(part.counted.rows, self._rho(part))) ** 0.5
-                more = exceed(*law, counted, noise)
+                more = exceed(*law, counted, float(variance_for(table.rows, table.rho)) ** 0.5)
             number = number_of_children(counted, drawn, rows, alone=alone, more=more)
             most = max(most or 0, number)
         return most if most is not None and most > round(counted) else None

@@ -41,6 +41,10 @@ class MeasuredTable:
         Rows that were declared.
     drawn : int, optional
         Rows that the degrees of parents say, where that is more than what was counted.
+    strata : tuple of int
+        Where rows are told apart by how many their unit has: see `dpsql.synthesis.strata`.
+    weights : tuple of float
+        Of each stratum.
     """
 
     levels: tuple[Texts, ...]
@@ -52,6 +56,8 @@ class MeasuredTable:
     measured: list[Floats] = field(default_factory=list)
     number: int | None = None
     drawn: int | None = None
+    strata: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
 
     @property
     def wanted(self) -> int | None:
@@ -62,6 +68,13 @@ class MeasuredTable:
     def sizes(self) -> tuple[int, ...]:
         """Levels of each column."""
         return tuple(map(len, self.levels))
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """Levels of each attribute of the mechanism; the last one is the stratum, if any is."""
+        sizes = self.sizes
+        own = tuple(sizes[k] for k in self.order)
+        return (*own, len(self.weights)) if self.strata else own
 
 
 @dataclass(slots=True)

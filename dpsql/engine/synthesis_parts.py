@@ -55,10 +55,14 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """The rows of one table: by what is learnt of them, or only how many there are."""
+    """The rows of one table: by what is learnt of them, or only how many there are.
+
+    ``alone``: rows belong to one unit each.
+    """
 
     place: int
     counted: Counted
+    alone: bool = False
     share: Fraction = Fraction(0)
 
     @property

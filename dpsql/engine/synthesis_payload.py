@@ -59,6 +59,8 @@ def _table_text(table: MeasuredTable, arrays: _Arrays) -> dict[str, Any]:
         "measured": [arrays.put(m) for m in table.measured],
         "number": table.number,
         "drawn": table.drawn,
+        "strata": table.strata,
+        "weights": table.weights,
     }
 
 
@@ -131,6 +133,8 @@ def _table(raw: dict[str, Any], arrays: Mapping[int, Any]) -> MeasuredTable:
         [arrays[n] for n in raw["measured"]],
         raw["number"],
         raw.get("drawn"),
+        tuple(raw.get("strata", ())),
+        tuple(raw.get("weights", ())),
     )
 
 

@@ -82,7 +82,8 @@ class Readings:
         table = self.task.measured.tables[part.place]
         counted = part.counted
         database = self.services.database
-        counts = tabulate(counted.query, counted.levels, counted.cut, database)
+        cut = table.rows if part.alone else counted.cut
+        counts = tabulate(counted.query, counted.levels, cut, database, strata=table.strata)
         rho = table.rho = self._rho(part)
         if not several(table.sizes):
             gaussian, _ = supply(self.services)
@@ -90,8 +91,8 @@ class Readings:
             noisy = int(counts.marginal(())) + int(gaussian(variance, 1)[0])
             table.measured = [np.array([float(noisy)])]
         else:
-            sizes = [table.sizes[k] for k in table.order]
-            mechanism = table_mechanism(sizes, table.method, table.rho, table.rows, database.tick)
+            asked = table.asked
+            mechanism = table_mechanism(asked, table.method, table.rho, table.rows, database.tick)
             mechanism.tick = database.tick
             table.measured = measure_table(mechanism, counts, self.services, _Quiet())  # type: ignore[arg-type]
         self._paid(part)

@@ -144,8 +144,7 @@ class _Report:
 
         if not several(table.sizes):
             return None
-        sizes = [table.sizes[k] for k in table.order]
-        return table_mechanism(sizes, table.method, table.rho, table.rows, self.tick)
+        return table_mechanism(table.asked, table.method, table.rho, table.rows, self.tick)
 
     def keys(self, place: int) -> Iterator[Line]:
         """Count what violates keys and constraints."""
@@ -193,16 +192,21 @@ class _Report:
         asked: dict[Marginal, Callable[[], Counts]] = {}
         mechanism = self._mechanism(table)
         if mechanism is not None:
+            from dpsql.synthesis.strata import joined
             from dpsql.workload.axis import reconstruct_all
 
             residuals = mechanism.residuals(table.measured)
-            sizes = [table.sizes[k] for k in table.order]
+            stratum = 1 << len(table.order) if table.strata else 0
             for mask in sorted(residuals.values):
+                if mask & stratum:
+                    continue
                 where = [table.order[i] for i in attributes_of(mask)]
-                if 1 <= len(where) <= 3 and cells(sizes, mask) <= MOST_CELLS:
+                if 1 <= len(where) <= 3 and cells(table.asked, mask | stratum) <= MOST_CELLS:
 
-                    def noisy(mask: int = mask, where: Sequence[int] = where) -> Counts:
+                    def noisy(mask: int = mask | stratum, where: Sequence[int] = where) -> Counts:
                         values = next(reconstruct_all(residuals.values, [mask], residuals.bases))[1]
+                        if stratum:
+                            values = joined(values, table.weights)
                         return _cells(values, [_singles(table.levels[k]) for k in where])
 
                     asked[Marginal(place, tuple(((), k) for k in where))] = noisy

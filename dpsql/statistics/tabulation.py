@@ -21,7 +21,7 @@ from dpsql.ports import Database
 from dpsql.statistics.arrays import NotInArrays
 from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
-from dpsql.statistics.tabulation_sql import Levels, tabulation_sql
+from dpsql.statistics.tabulation_sql import Levels, stratum_levels, tabulation_sql
 
 Ints = NDArray[np.int64]
 
@@ -99,8 +99,8 @@ class Marginals:
 
     Parameters
     ----------
-    query, levels, rows, database, memory_limit
-        As of `tabulate`.
+    query, levels, rows, database, memory_limit, strata
+        As of `tabulate`, but the last of the levels are those of strata.
     numeric : bool
         What is counted in, as of `tabulation_sql`.
     """
@@ -114,9 +114,10 @@ class Marginals:
         memory_limit: int,
         *,
         numeric: bool,
+        strata: Sequence[int] = (),
     ) -> None:
         self._given = query, tuple(levels), rows, database, memory_limit
-        self._numeric = numeric
+        self._numeric, self._strata = numeric, strata
 
     def marginal(self, attributes: Sequence[int]) -> Ints:
         """See `Tabulation.marginal`.
@@ -162,7 +163,15 @@ class Marginals:
     ) -> dict[tuple[int, ...], Ints]:
         query, levels, rows, database, limit = self._given
         sql = tabulation_sql(
-            query, levels, sets, rows, limit, database, numeric=self._numeric, grouped=True
+            query,
+            levels,
+            sets,
+            rows,
+            limit,
+            database,
+            numeric=self._numeric,
+            grouped=True,
+            strata=self._strata,
         )
         packed = fetch(database, sql)
         found: dict[tuple[int, ...], Ints] = {
@@ -183,6 +192,7 @@ def tabulate(
     rows: int,
     database: Database,
     memory_limit: int = MEMORY_LIMIT,
+    strata: Sequence[int] = (),
 ) -> Tabulation | Marginals:
     """Count a block by all its keys.
 
@@ -200,7 +210,12 @@ def tabulate(
         Reads, by one statement in one snapshot; if that does not fit, by one for each marginal.
     memory_limit : int
         Bytes that what is read may take.
+    strata : sequence of int
+        If any, there is one more attribute, the last one: how many of these, which increase, the
+        unit's results are more than.
     """
+    if strata:
+        levels = [*levels, stratum_levels(query, strata)]
     sizes = [len(level.values) for level in levels]
     words = _words(sizes)
 
@@ -210,11 +225,15 @@ def tabulate(
     packed_limit = memory_limit * packed_row // (packed_row + max(packed_row, decoded_row))
 
     def read(*, numeric: bool) -> Tabulation | Marginals:
-        sql = tabulation_sql(query, levels, words, rows, packed_limit, database, numeric=numeric)
+        sql = tabulation_sql(
+            query, levels, words, rows, packed_limit, database, numeric=numeric, strata=strata
+        )
         try:
             packed = fetch(database, sql)
         except NotInArrays:
-            return Marginals(query, levels, rows, database, memory_limit, numeric=numeric)
+            return Marginals(
+                query, levels, rows, database, memory_limit, numeric=numeric, strata=strata
+            )
         return _decoded(packed, words, sizes, database)
 
     try:

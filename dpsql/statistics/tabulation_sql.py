@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from dpsql.errors import InternalError
 from dpsql.model import JoinQuery, Key
 from dpsql.ports import Database
 from dpsql.query.contribution_sql import per_unit
@@ -72,6 +73,7 @@ def tabulation_sql(
     *,
     numeric: bool = False,
     grouped: bool = False,
+    strata: Sequence[int] = (),
 ) -> str:
     """Write the statement that packs codes and counts.
 
@@ -80,6 +82,9 @@ def tabulation_sql(
     The text of a value is looked up in a constant object of JSON, which is total: it gives NULL
     for a value outside the levels.  A unit can have more results than ``bigint`` holds, of which at
     most ``rows`` count: with ``numeric`` they are counted in that, else it is error 22003.
+
+    With ``strata`` there is one more attribute, the last one of ``levels``: how many of these
+    numbers the unit has more results than.
     """
     over_units = query.unit is not None
     counted = per_unit(query) if over_units else query
@@ -88,6 +93,8 @@ def tabulation_sql(
     writer = answering(plan, numeric=numeric)
     attributes = tuple(dict.fromkeys(counted.groups))
     answer = f"SELECT * FROM ({writer.answer(attributes)}) AS w"
+    if strata:
+        answer, query = _stratified(answer, query, strata)
     if over_units:
         answer = bounded(answer, query, rows)
     codes = []
@@ -117,6 +124,27 @@ def tabulation_sql(
         f"{writer.head()}SELECT dp.pack({memory_limit}::bigint, {', '.join([*columns, 'c.n'])})"
         f" FROM {found}"
     )
+
+
+def stratum_levels(query: JoinQuery, strata: Sequence[int]) -> Levels:
+    """Return the levels of what `tabulation_sql` puts beside those of a query's keys."""
+    values = tuple((str(n),) for n in range(len(strata) + 1))
+    return Levels((len(query.groups),), values)
+
+
+def _stratified(answer: str, query: JoinQuery, strata: Sequence[int]) -> tuple[str, JoinQuery]:
+    """Give every result one more key: how many of some numbers its unit's results exceed.
+
+    It is a function of the unit's own results, so that what is kept of the unit still is, and a
+    unit more or less changes the counts by its own (PRIVACY.md section 5).
+    """
+    if query.unit is None:
+        raise InternalError("rows without a unit have no strata")
+    key = max((*query.groups, query.unit)) + 1
+    whole = f"sum(w.n) OVER (PARTITION BY w.a{query.unit})"
+    code = " + ".join(f"(({whole}) > {int(start)})::integer" for start in strata)
+    answer = f"SELECT * FROM (SELECT w.*, {code} AS a{key} FROM ({answer}) AS w) AS w"
+    return answer, replace(query, groups=(*query.groups, key))
 
 
 def level_code(level: Levels, query: JoinQuery) -> str:

@@ -7,6 +7,7 @@ together and takes the sums from them.  Post-processing of public values (PRIVAC
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,8 +19,9 @@ from dpsql.workload.postprocess import project_simplex
 from dpsql.workload.residual_bases import Integers
 
 _ROUNDS = 100
-#: As how many times its expected size noise is taken out: of noise alone hardly anything is left.
-_DOUBT = 1.25
+#: By how many standard deviations of the noise a singular value must be beyond the largest that
+#: noise has on average: of tables of noise alone at most one in two hundred has any.
+_DOUBT = 1.0
 #: By how much less a table varies once noise is taken out: fits go on until they are as near.
 _CERTAIN = 25
 #: The share of a marginal that is spread as if the ends had nothing in common: no cell is empty.
@@ -85,14 +87,40 @@ def fitted(table: Floats, rows: Floats | None, columns: Floats, variance: float 
 def _quiet(table: Floats, variance: float) -> Floats:
     """Take out what noise explains: draw a table towards what its sums say of it, by so much.
 
-    James and Stein's estimator: a table that is mostly noise says that the ends have nothing in
-    common, which is what is known then.
+    Sums are drawn towards each other's product by singular values: what two ends have in common is
+    mostly a few patterns, each far above noise that is spread over all of them, and those that
+    noise alone can have say nothing (`shrunk`).  A table that is mostly noise says that the ends
+    have nothing in common, which is what is known then.
     """
     total = max(float(table.sum()), 1.0)
     rows, columns = (project_simplex(table.sum(axis=axis), total) for axis in (1, 0))
     plain = np.multiply.outer(rows, columns) / total
-    apart = table - plain
-    square = float((apart**2).sum())
-    free = (table.shape[0] - 1) * (table.shape[1] - 1)
-    kept = max(0.0, 1.0 - _DOUBT * variance * free / square) if square > 0 else 0.0
-    return project_simplex(plain + kept * apart, total).reshape(table.shape)
+    kept = shrunk(table - plain, variance)
+    return project_simplex(plain + kept, total).reshape(table.shape)
+
+
+def shrunk(apart: Floats, variance: float) -> Floats:
+    """Take noise out of a matrix whose sums are about 0, by singular values.
+
+    The shrinkage of least expected squared error (Gavish and Donoho 2017, "Optimal shrinkage of
+    singular values", section 3.1) for noise of known variance, beyond an edge that noise alone
+    hardly passes.
+
+    Parameters
+    ----------
+    apart : array, shape (k1, k2)
+    variance : float
+        Of the noise in each entry.
+    """
+    if min(apart.shape) < 2:
+        return np.zeros_like(apart)
+    centred = apart - apart.mean(axis=0) - apart.mean(axis=1)[:, None] + apart.mean()
+    if variance <= 0:
+        return np.asarray(centred)
+    one, values, other = np.linalg.svd(centred, full_matrices=False)
+    k1, k2 = ((n - 1) * variance for n in apart.shape)
+    square = values**2
+    inside = np.maximum((square - k1 - k2) ** 2 - 4 * k1 * k2, 0.0)
+    edge = math.sqrt(k1) + math.sqrt(k2) + _DOUBT * math.sqrt(variance)
+    left = np.where(values > edge, np.sqrt(inside) / np.maximum(values, 1e-300), 0.0)
+    return np.asarray((one * left) @ other)

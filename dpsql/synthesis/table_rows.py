@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.errors import InvalidParameter
+from dpsql.synthesis.strata import weighed
 from dpsql.workload.candidates import make
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
@@ -116,6 +117,8 @@ def table_rows(
     number: int | None,
     seed: int,
     tick: Callable[[], None] = lambda: None,
+    *,
+    strata: Sequence[float] = (),
 ) -> Integers:
     """Sample rows from what was measured.
 
@@ -131,13 +134,15 @@ def table_rows(
         Equal seeds give equal rows.
     tick : callable
         May raise to cancel.
+    strata : sequence of float
+        Weights of the levels of the last attribute: see `dpsql.synthesis.strata`.
 
     Returns
     -------
     array of int32, shape (rows, attributes)
         Levels, in random order.
     """
-    rows = _sampled(mechanism, measured, number, seed, tick)
+    rows = _sampled(mechanism, measured, number, seed, tick, strata)
     order = np.random.default_rng([seed, 1]).permutation(len(rows))
     tick()
     return np.asarray(rows.astype(np.int32)[order])
@@ -149,6 +154,7 @@ def _sampled(
     number: int | None,
     seed: int,
     tick: Callable[[], None],
+    strata: Sequence[float],
 ) -> Integers:
     """Fit a distribution to what was measured, and spread rows over it."""
     if isinstance(mechanism, MstMechanism):
@@ -159,6 +165,8 @@ def _sampled(
         wanted = max(0, round(graphical.total) if number is None else number)
         return sample_model(graphical, wanted, seed, tick)
     model = fit_mixture(residuals, seed=seed, tick=tick)
+    if strata:
+        model = weighed(model, strata)
     wanted = max(0, round(model.total) if number is None else number)
     return sample_rows(replace(model, total=float(wanted)), seed=seed, tick=tick)
 

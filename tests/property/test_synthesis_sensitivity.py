@@ -43,6 +43,8 @@ BEST = coarsening.best_across
 #: Parents that bins of degrees are made for: any number, the same for neighbours.
 PARENTS = 10**6
 UNITS = range(1, 6)
+#: Rows are told apart by whether their unit has more than so many.
+STRATA = (1, 2)
 #: Orders of this unit are referred to by others, who do not belong to it.
 REFERRED = 5
 TABLES = ("u", "o", "l", "n", "d", "e")
@@ -177,6 +179,9 @@ class Case:
             for part in task.parts:
                 name = f"{type(part).__name__} {task.plan.tables[part.place].table.name}"
                 if isinstance(part, TablePart):
+                    if part.alone:
+                        table = given.measured.tables[part.place]
+                        table.strata, table.weights = STRATA, (1.0,) * (len(STRATA) + 1)
                     measuring._table(part)
                     exact = given.measured.tables[part.place].measured
                 else:
@@ -216,7 +221,8 @@ class Case:
         return link.profile
 
     def _all(self, part: TablePart | LinkPart, counts: Any) -> Any:
-        return counts.marginal(range(len(part.counted.axes)))
+        strata = isinstance(part, TablePart) and part.alone
+        return counts.marginal(range(len(part.counted.axes) + strata))
 
     def without(self, condition: str, whose: str) -> dict[str, tuple[Any, Fraction]]:
         """Return the vectors of a neighbour."""
@@ -346,9 +352,21 @@ def _parents_not_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(degrees, "_first_parents", lambda answer, query, bound: right(answer, query, 99))
 
 
+def _strata_of_all_units(patch: pytest.MonkeyPatch) -> None:
+    right = tabulation_sql._stratified
+
+    def mutant(answer: str, query: Any, strata: Any) -> Any:
+        _, stratified = right(answer, query, strata)
+        code = f"((sum(w.n) OVER ()) % 3)::integer AS a{stratified.groups[-1]}"
+        return f"SELECT * FROM (SELECT w.*, {code} FROM ({answer}) AS w) AS w", stratified
+
+    patch.setattr(tabulation_sql, "_stratified", mutant)
+
+
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     _one_change_a_link: "links",
     _rows_not_cut: "TablePart",
+    _strata_of_all_units: "TablePart",
     _parents_not_cut: "whole",
     _parents_of_attributes_not_cut: "ProfilePart",
     _attributes_cost_nothing: "ProfilePart",

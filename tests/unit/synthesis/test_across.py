@@ -18,7 +18,7 @@ from dpsql.synthesis.coarsening import (
     merged,
 )
 from dpsql.synthesis.profile import Profile, deal, groups_of
-from dpsql.synthesis.raking import fitted
+from dpsql.synthesis.raking import fitted, shrunk
 from dpsql.synthesis.records import cross_shape
 
 
@@ -112,6 +112,30 @@ def test_a_table_without_noise_comes_back_and_noise_alone_says_nothing():
     drowned = fitted(table, rows, columns, 1e9)
     np.testing.assert_allclose(drowned, np.outer(rows, columns) / 2000, atol=1)
     assert not fitted(table, rows * 0, columns).any()
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 8), (3, 5), (8, 8), (20, 30)])
+def test_noise_alone_hardly_ever_says_that_ends_have_something_in_common(shape):
+    rng = np.random.default_rng(shape)  # not random: the same tables each time
+    told = sum(bool(shrunk(rng.normal(0, 30, shape), 900.0).any()) for _ in range(2000))
+    assert told <= 10
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0, 3.0, 10.0])
+def test_taking_noise_out_is_nearer_than_leaving_it_or_saying_nothing(strength):
+    rng = np.random.default_rng(7)  # not random
+    lost = kept = 0.0
+    truth = rng.normal(size=(8, 1)) @ rng.normal(size=(1, 6))
+    truth -= truth.mean(axis=0)
+    truth -= truth.mean(axis=1)[:, None]
+    truth *= strength / np.abs(truth).max()
+    for _ in range(300):
+        noise = rng.normal(size=truth.shape)
+        lost += float(((shrunk(truth + noise, 1.0) - truth) ** 2).sum())
+        kept += float((noise**2).sum())
+    assert lost <= 0.6 * kept
+    assert lost <= 1.1 * 300 * float((truth**2).sum()) + 0.01 * kept
+    np.testing.assert_allclose(shrunk(truth, 0.0), truth, atol=1e-9)
 
 
 def _rows(seed):
