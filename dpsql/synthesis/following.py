@@ -14,7 +14,7 @@ from dpsql.synthesis.keys import NoKey
 from dpsql.synthesis.relinking import Matching, matching
 from dpsql.synthesis.satisfying import Links
 from dpsql.synthesis.schema import Planned, Unique
-from dpsql.synthesis.values import Numbers, Source, followed, is_missing
+from dpsql.synthesis.values import MISSING, Numbers, Source, followed, is_missing
 from dpsql.workload.residual_bases import Integers
 
 
@@ -198,7 +198,8 @@ class Following:
             reference = self._planned.references[r]
             if name in reference.key.columns and name not in self._shared[r]:
                 if reference.parent == self._place:
-                    return self.parents[r][rows]
+                    own = self.parents[r][rows]
+                    return np.where(own < 0, MISSING, own)
                 return self.columns([r])[name].at(rows)
         raise KeyError(name)
 
