@@ -260,6 +260,23 @@ def test_rows_without_a_parent_of_their_own_table_fill_no_bound(nullable: bool) 
     assert written(found[0])["up"] == [*alone, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.parametrize("slots", [True, False])
+def test_rows_without_a_parent_in_their_own_table_repeat_none(slots: bool) -> None:
+    uses = {"id": Use.KEY, "up": Use.REFERENCE} | ({"slot": Use.KEY} if slots else {})
+    key = ("up", "slot") if slots else ("up",)
+    staff = table(0, uses, [("id",), key], [(("up",), 0, ("id",), True)])
+    columns = tuple(
+        replace(c, span=(1, 2) if c.name == "slot" else None) for c in staff.table.columns
+    )
+    staff = replace(staff, table=replace(staff.table, columns=columns))
+    up = np.concatenate([np.full(30, -1), np.arange(10)])
+    rows = Generated(40, np.zeros((40, 0), int), (), (up,))
+    found = assembled(Plan((staff,)), [rows])
+    check(Plan((staff,)), found)
+    assert found[0].rows == 40, found[0].notes
+    assert written(found[0])["up"].count(None) == 30
+
+
 def test_rows_that_repeat_none_are_as_they_were_generated() -> None:
     plan = Plan((table(0, {"id": Use.KEY, "a": Use.ATTRIBUTE}, [("id",), ("a",)]),))
     codes = np.array([[3], [1], [3], [0]])
