@@ -78,11 +78,14 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
       and not a.attisdropped and format_type(a.atttypid, a.atttypmod) = d.type_name
     where d.relation = c.oid) as domains,
   case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
-from pg_class c join pg_namespace n on n.oid = c.relnamespace
-cross join dp.standing(c.oid) p
+from (select k.oid from pg_class k join pg_namespace m on m.oid = k.relnamespace
+       where m.nspname = $1 and k.relname = $2 offset 0) as named
+join pg_class c on c.oid = named.oid
+join pg_namespace n on n.oid = c.relnamespace
+cross join dp.standing(named.oid) p
 cross join lateral (select {_CHECKED} as checked offset 0) as rows
 left join dp.reading_problem(c.oid) reading on p.kind <> 'view'
-where n.nspname = $1 and c.relname = $2 and p.kind is not null
+where p.kind is not null
 """
 
 # A cast that somebody made from or to a type or its array, which PostgreSQL would run.  Not one

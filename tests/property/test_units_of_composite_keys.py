@@ -201,12 +201,18 @@ def seen(session: Any) -> list[tuple[int, bool, Any]]:
 
 
 def same(mine: tuple[int, bool, Any], theirs: tuple[int, bool, Any]) -> bool:
-    """Compare what units contribute, where the parent is not read and where it is."""
-    if mine[1:] == theirs[1:] or mine[2][0] != [1]:
+    """Compare what units contribute, where the parent is not read and where it is.
+
+    Different values of a child's column that names the unit are units there: each counts once, or
+    once in each group, where the parent's name leaves any number; none may need more.
+    """
+    if mine[1:] == theirs[1:] or len(mine[2]) != 3:
         return mine[1:] == theirs[1:]
-    # different values of the child's column are units there, which count once
-    first, *others = theirs[2][1]
-    return mine[2][1:] == [[first, 0], theirs[2][2]] and not any(others)
+    few, units, groups = mine[2]
+    many, more, others = theirs[2]
+    kept = more[: len(few)]
+    tighter = few == many[: len(few)] and mine[1] == theirs[1]
+    return tighter and units == [*kept, 0] and not any(more[len(few) :]) and groups == others
 
 
 def test_what_units_contribute_is_the_same_without_parents_that_hand_them_on(server: Any) -> None:

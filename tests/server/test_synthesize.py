@@ -191,8 +191,11 @@ def test_without_mbi_nothing_is_charged_and_it_is_said_what_to_install(
         (CALL.replace("'syn'", "'pg_catalog'").replace("{more}", ""), 'parameter "target"'),
         (CALL.replace(", d_max => '{\"visit\": 4}'{more}", ""), "any number of rows in"),
         (CALL.replace('"visit": 4', '"visit": 1e5000').replace("{more}", ""), "whole numbers"),
-        ("begin; " + CALL.replace("{more}", ""), "invalid transaction termination"),
-        ("begin read only; " + CALL.replace("{more}", ""), "invalid transaction termination"),
+        ("begin; " + CALL.replace("{more}", ""), "in a transaction block or in a function"),
+        (
+            "begin read only; " + CALL.replace("{more}", ""),
+            "in a transaction block or in a function",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_it_is_paid(shop: Any, statement: str, told: str) -> None:
