@@ -191,6 +191,8 @@ class Assembly:
                 types = np.zeros(number, dtype=np.int64)
                 types[linked] = backend.other.of
                 parents = without_cycles(parents, backend.one.of, types, rng)
+        if own and reference.nullable:  # a row that begins a tree refers to none, not to itself
+            parents[parents == np.arange(number)] = -1
         self.parents[place, k] = parents
 
     def _linked(self, given: Link, rng: np.random.Generator) -> Integers:
