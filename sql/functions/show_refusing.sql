@@ -114,9 +114,12 @@ comment on function dp.show_refusing(oid[]) is 'internal: views for protected re
 -- Security definer on purpose: reads the catalogue.
 create or replace function dp.synthetic_copies(relation oid)
 returns table (synthesis bigint, target name, copy oid)
-language sql stable parallel unsafe security definer
+language plpgsql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
+begin
+    return query
     select s.id, s.target, c.oid
       from dp.synthesis as s
      cross join (select i.token from dp.ledger_incarnation as i) as here
@@ -129,7 +132,8 @@ as $$
      where s.state = 'done' and c.relkind = 'r' and r.rolname = s.role_name
        and (c.oid = t.relation or s.incarnation <> here.token)
        and case when s.incarnation = here.token then p.oid else to_regclass(p.name) end = synthetic_copies.relation
-     order by s.id desc
+     order by s.id desc;
+end
 $$;
 comment on function dp.synthetic_copies(oid) is 'internal: finished synthetic copies of a relation';
 
@@ -139,6 +143,7 @@ create or replace function dp.instead_of_rows(relation oid)
 returns text
 language plpgsql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
     copies text;

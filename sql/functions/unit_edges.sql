@@ -80,6 +80,8 @@ returns table (
     columns name[], parent oid, parent_columns name[], alike boolean, loose text, excluded boolean, problem text)
 language plpgsql stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     members constant oid[] := dp.statistics_members(relation);

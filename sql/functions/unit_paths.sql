@@ -5,6 +5,8 @@ create or replace function dp.unit_paths(relation oid)
 returns table (root integer, hops jsonb, unit_column name, loose text[], excluded boolean, problem text)
 language plpgsql stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     most constant integer := 32;
