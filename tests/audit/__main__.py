@@ -13,30 +13,14 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 from dpsql.client.build import prepare as build
 from dpsql.client.layout import Layout
-from tests.audit.bounds import Bound, lower_bound
-from tests.audit.cases import MOST_STATEMENTS, Audited, every, vectors
-from tests.conftest import Server, start_server
+from tests.audit.cases import MOST_STATEMENTS, every
+from tests.audit.measuring import measure
+from tests.conftest import start_server
 
 ALARM = 1e-6
 DRAWS = 3000
-
-
-def measure(server: Server, audited: Audited, patch: str, statements: int) -> Bound:
-    """Draw on fresh neighbours and bound epsilon."""
-    sides = []
-    for with_more in (True, False):
-        database = server.create_database()
-        try:
-            audited.prepare(database, with_more)
-            sides.append(audited.draw(database, patch, statements))
-        finally:
-            server.drop_database(database)
-    first, second = vectors(*sides)
-    return lower_bound(first, second, audited.delta, ALARM, np.random.default_rng(1))
 
 
 def say(line: str) -> None:
@@ -62,8 +46,8 @@ def main() -> int:
                 continue
             begun = time.monotonic()
             statements = min(round(options.draws * audited.share / audited.copies), MOST_STATEMENTS)
-            code = measure(server, audited, "", statements)
-            mutant = measure(server, audited, audited.mutant, audited.mutant_statements)
+            code = measure(server, audited, "", statements, ALARM)
+            mutant = measure(server, audited, audited.mutant, audited.mutant_statements, ALARM)
             verdict = ""
             if code.epsilon > audited.claim:
                 verdict += "  THE CLAIM IS REFUTED"

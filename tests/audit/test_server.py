@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.audit.bounds import lower_bound
-from tests.audit.cases import Audited, every, vectors
+from tests.audit.cases import every
+from tests.audit.measuring import measure
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
@@ -29,23 +28,10 @@ def test_all_names_are_different() -> None:
     assert len(CASES) == len(every())
 
 
-def measured(server: Any, audited: Audited, patch: str, statements: int) -> float:
-    sides = []
-    for with_more in (True, False):
-        database = server.create_database()
-        audited.prepare(database, with_more)
-        sides.append(audited.draw(database, patch, statements))
-        server.drop_database(database)
-        assert len({str(values) for values in sides[-1]}) > 1 or patch, "all draws are the same"
-    first, second = vectors(*sides)
-    assert len(first) == len(second) == statements * audited.copies
-    rng = np.random.default_rng(1)
-    return lower_bound(first, second, audited.delta, ALARM, rng).epsilon
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_claim_that_holds_is_not_refuted_and_its_mutant_is(server: Any, name: str) -> None:
     audited = CASES[name]
     statements = 300 // audited.copies
-    assert measured(server, audited, "", 60 // audited.copies) <= audited.claim
-    assert measured(server, audited, audited.mutant, statements) > audited.claim
+    assert measure(server, audited, "", 60 // audited.copies, ALARM).epsilon <= audited.claim
+    mutant = measure(server, audited, audited.mutant, statements, ALARM)
+    assert mutant.epsilon > audited.claim

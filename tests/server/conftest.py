@@ -11,6 +11,7 @@ import pytest
 from tests.server.collecting import Collector
 from tests.server.refusals import EXTRA, rewrite_tables
 from tests.server.sketching import NETWORK, PROTECT, looking
+from tests.server.unit_shop import SET_UP
 
 SHOP = """
 create table public.region (r_id int primary key, r_name text not null);
@@ -51,6 +52,21 @@ def declare(database: Any) -> Any:
         for statement in DECLARE.strip().split("\n"):
             connection.execute(statement)
     return database
+
+
+@pytest.fixture
+def unit_shop(database: Any) -> Any:
+    """Customers as privacy units, with orders and items."""
+    database.sql(SET_UP)
+    return database
+
+
+@pytest.fixture
+def unit_asker(unit_shop: Any) -> Iterator[Any]:
+    """Alice, who asks about them with little noise."""
+    with unit_shop.connect("alice") as connection:
+        connection.execute("set dp.epsilon = 50")
+        yield connection
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from dpsql.query import disjoint
 from dpsql.query.pipeline import analyse
 from tests.server.analyser_catalog import LiveCatalog
-from tests.server.test_units import SET_UP
+from tests.server.unit_shop import SET_UP
 
 SCHEMA = """
 create table public.t (id int primary key, x int, n numeric, s text, v varchar(3), b boolean,

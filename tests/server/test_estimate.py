@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.test_units import SET_UP
+from tests.server.unit_shop import SET_UP
 
 COUNT = "select dp_count(*) from client"
 SELF_JOIN = "select dp_count(*) from client a join client b on a.c_region = b.c_region"

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from scipy.stats import binom
 
-from tests.server.test_units import SET_UP
+from tests.server.unit_shop import SET_UP
 
 COUNT = "select dp_count(*) as n from client"
 JOIN = "select dp_count(*) as n from client a join client b on a.c_region = b.c_region"
