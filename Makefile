@@ -9,7 +9,9 @@ endif
 
 PYTHON := .dpsql/venv/bin/python
 DPSQL := $(PYTHON) -m dpsql.client.cli
-PYTEST := $(PYTHON) -m pytest --durations=15 $(PYTEST_ARGUMENTS)
+# Each worker has a server of its own; a file's tests stay together.
+WORKERS ?= 2
+PYTEST := $(PYTHON) -m pytest --durations=15 -n $(WORKERS) --dist loadfile $(PYTEST_ARGUMENTS)
 DB ?= postgres
 ROLE := $(if $(filter command line,$(origin USER)),$(USER),postgres)
 # At least so many server tests must pass: raise it with the suite.
@@ -49,7 +51,7 @@ dsn: ## Print a connection string; make -s dsn [DB=tpch] [USER=alice]
 demo: venv ## From nothing to an analyst's session; make demo [SF=1] (TPC-H scale factor)
 	@$(DPSQL) demo $(if $(SF),--sf $(SF))
 
-test: extras lint ## Lint and every test
+test: extras lint build ## Lint and every test
 	$(PYTEST) --server-floor $(SERVER_FLOOR) tests
 
 lint: venv ## ruff, mypy, import-linter
@@ -68,7 +70,7 @@ unit: extras ## Tests without a server
 stat: extras ## Statistical tests
 	$(PYTEST) -m stat tests
 
-server-test: extras ## Tests on a throw-away server
+server-test: extras build ## Tests on a throw-away server
 	$(PYTEST) -m 'server' --server-floor $(SERVER_FLOOR) tests
 
 hunt: extras ## Property tests with other, more examples than make test, which repeats its own

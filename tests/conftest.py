@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import shutil
@@ -81,7 +82,11 @@ class ServerTests:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(ServerTests(config.getoption("--server-floor")), "server-tests")
+    if not hasattr(
+        config, "workerinput"
+    ):  # the reports of all workers come together in one process
+        floor = config.getoption("--server-floor")
+        config.pluginmanager.register(ServerTests(floor), "server-tests")
 
 
 @dataclass(slots=True)
@@ -196,7 +201,11 @@ def installation() -> None:
     from dpsql.client.build import prepare
     from dpsql.client.layout import Layout
 
-    prepare(Layout.discover())
+    layout = Layout.discover()
+    # one worker builds, the others wait and find it done
+    with (layout.home / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prepare(layout)
 
 
 @pytest.fixture(scope="session")
