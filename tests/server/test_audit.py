@@ -30,7 +30,7 @@ create table public.purchase (p_client int);
 insert into public.client select 2, 'a' from generate_series(1, 1);
 insert into public.purchase select 1 from generate_series(1, 12);
 create table public.deed (who int, what int);
-insert into public.deed select 1, i from generate_series(1, 300) i;
+insert into public.deed select 1, i from generate_series(1, 1500) i;
 create table public.link (n int);
 alter table public.client owner to owner1;
 alter table public.purchase owner to owner1;
