@@ -193,7 +193,8 @@ def main() -> int:
     parser.add_argument("--list-updates", action="store_true", help="print names of such scripts")
     arguments = parser.parse_args()
     if arguments.list_updates:
-        print(*(f"dpsql--{old}--{arguments.version}.sql" for old in steps()))
+        names = (f"dpsql--{old}--{arguments.version}.sql\n" for old in steps())
+        sys.stdout.writelines(names)
         return 0
     if not arguments.output:
         parser.error("--output must be given")

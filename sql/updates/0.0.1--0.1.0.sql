@@ -1,4 +1,5 @@
--- What tables of 0.0.1 lack; functions, views and privileges follow by themselves.
+-- What tables of 0.0.1 lack.  Functions, views and privileges follow by themselves, but for functions whose results
+-- have another type now: nothing replaces these.
 
 alter table dp.shown_relation
     add column columns name[],
@@ -38,4 +39,7 @@ select pg_catalog.pg_extension_config_dump(
     'dp.lockdown_change', 'where relation is null or relation::oid in (select c.oid from pg_catalog.pg_class as c)');
 select pg_catalog.pg_extension_config_dump('dp.lockdown_change_id_seq', '');
 
+drop function dp.shown_columns(oid);
+drop function dp.show_synthesis_tables(bigint);
+drop function dp.synthesis_moved(bigint,text,integer,text[]);
 #!code

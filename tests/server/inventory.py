@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_ACL = "(select array_agg(a::text order by a::text collate \"C\") from unnest({0}) a)"
+_ACL = '(select array_agg(a::text order by a::text collate "C") from unnest({0}) a)'
 
 # Objects of the extension, but the views of dpv, which it makes for what a database protects.
 _MEMBERS = """
@@ -94,14 +94,19 @@ _PARTS = {
 
 def inventory(database: Any) -> dict[str, str | None]:
     """Return what each object of the extension is."""
+    with database.connect(autocommit=False) as connection:
+        return inventory_in(connection)
+
+
+def inventory_in(connection: Any) -> dict[str, str | None]:
+    """Return what each object of the extension is for a transaction that runs."""
     found: dict[str, str | None] = {}
-    with database.connect() as connection:
-        connection.execute("set search_path = pg_catalog")
-        for part, query in _PARTS.items():
-            for name, value in connection.execute(_MEMBERS + query):
-                key = f"{part} {name}"
-                assert key not in found, key
-                found[key] = value
+    connection.execute("set local search_path = pg_catalog")
+    for part, query in _PARTS.items():
+        for name, value in connection.execute(_MEMBERS + query):
+            key = f"{part} {name}"
+            assert key not in found, key
+            found[key] = value
     return found
 
 
