@@ -7,6 +7,10 @@ PL/Python body becomes the lines of ``plpython/boot.in``, the line ``#!settings`
 settings of ``plpython/settings.in`` that every answering function pins.  ``--header`` writes
 ``plpython/preload.in`` as the C header of the library that imports the package at server start.
 
+An update script leads from an older version straight to this one: what the steps of ``sql/updates``
+do to tables, in their order, around the same functions and views as an installation has, which are
+replaced; functions and views that this version has no longer are dropped (sql/updates/README.md).
+
 The build refuses a PL/Python file whose body has more than six lines or no marker, that pins no
 ``search_path``, or that names a handler which ``dpsql/server/handlers.py`` does not define.
 """
@@ -22,6 +26,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = '\\echo Use "CREATE EXTENSION dpsql CASCADE" to load this file. \\quit\n'
+UPDATE_GUARD = '\\echo Use "ALTER EXTENSION dpsql UPDATE" to load this file. \\quit\n'
+CHECK = "00-guard.sql"
+CODE_MARK = "#!code"
 GRANTS = "99-grants.sql"
 BODY_LINES = 6
 
@@ -35,16 +42,45 @@ class BuildError(Exception):
     """A source that must not be installed."""
 
 
-def sources() -> list[Path]:
-    """Return the parts in the order in which they run."""
-    schema = sorted((ROOT / "sql/schema").glob("*.sql"))
+def code() -> list[Path]:
+    """Return functions and views, which an update runs again, in their order."""
     return [
-        *(path for path in schema if path.name != GRANTS),
         *sorted((ROOT / "sql/functions").glob("*.sql")),
         *sorted((ROOT / "plpython").glob("*.sql")),
         *sorted((ROOT / "sql/views").glob("*.sql")),
+    ]
+
+
+def sources() -> list[Path]:
+    """Return the parts of an installation in the order in which they run."""
+    schema = sorted((ROOT / "sql/schema").glob("*.sql"))
+    return [
+        *(path for path in schema if path.name != GRANTS),
+        *code(),
         *(path for path in schema if path.name == GRANTS),
     ]
+
+
+def steps() -> dict[str, tuple[str, Path]]:
+    """Return what each older version is led to by a step of ``sql/updates``, and the step."""
+    found: dict[str, tuple[str, Path]] = {}
+    for path in sorted((ROOT / "sql/updates").glob("*.sql")):
+        old, separator, new = path.stem.partition("--")
+        if not separator or not old or not new or old in found:
+            raise BuildError(f"{path}: a step is named <old>--<new>.sql, one for each old version")
+        found[old] = (new, path)
+    return found
+
+
+def way(old: str, version: str) -> list[Path]:
+    """Return the steps from an older version to this one."""
+    known, taken = steps(), []
+    while old != version:
+        if old not in known or known[old][1] in taken:
+            raise BuildError(f"sql/updates leads from {old} nowhere, not to {version}")
+        old, path = known[old]
+        taken.append(path)
+    return taken
 
 
 def handlers() -> set[str]:
@@ -89,40 +125,89 @@ def header(paths: list[str]) -> str:
     return "#define DPSQL_PYTHON_IMPORTS \\\n" + " \\\n".join(lines) + "\n"
 
 
-def build(version: str, paths: list[str]) -> str:
-    """Return the whole install script."""
+def require_version(version: str) -> None:
+    """Refuse to build where control file and package name different versions."""
     written = re.search(r'__version__ = "([^"]+)"', (ROOT / "dpsql/_version.py").read_text())
     if written is None or written.group(1) != version:
         raise BuildError(f"sql/dpsql.control says {version}, dpsql/_version.py does not")
+
+
+def assemble(paths: list[Path], version: str, places: list[str]) -> list[str]:
+    """Return sources as a script has them, markers replaced."""
     known = handlers()
-    prelude = boot(version, paths)
+    prelude = boot(version, places)
     settings = (ROOT / "plpython/settings.in").read_text().rstrip("\n")
-    parts = [GUARD]
-    for path in sources():
+    parts = []
+    for path in paths:
         text = path.read_text()
         if path.parent.name == "plpython":
             text = re.sub(r"^#!settings$", lambda _: settings, text, flags=re.M)
             check_plpython(path.relative_to(ROOT), text, known)
             text = re.sub(r"^#!boot$", lambda _: prelude, text, flags=re.M)
-        text = _OR_REPLACE.sub("create", text)
         parts.append(f"-- {path.relative_to(ROOT)}\n{text.rstrip()}\n")
-    return "\n".join(parts)
+    return parts
+
+
+def build(version: str, paths: list[str]) -> str:
+    """Return the whole install script."""
+    require_version(version)
+    parts = assemble(sources(), version, paths)
+    return "\n".join([GUARD, *(_OR_REPLACE.sub("create", part) for part in parts)])
+
+
+def build_update(old: str, version: str, paths: list[str]) -> str:
+    """Return the script that makes this version of an older one."""
+    require_version(version)
+    before, after = [], []
+    for path in way(old, version):
+        first, mark, second = path.read_text().partition(f"\n{CODE_MARK}\n")
+        if not mark or CODE_MARK in second:
+            raise BuildError(f"{path}: the line {CODE_MARK} must be there once")
+        before.append(f"-- {path.relative_to(ROOT)}\n{first.rstrip()}\n")
+        after.append(f"-- {path.relative_to(ROOT)}, afterwards\n{second.rstrip()}\n")
+    replaced = ROOT / "sql/updates/replaced"
+    opening, closing = ((replaced / f"{name}.in").read_text() for name in ("before", "after"))
+    return "\n".join(
+        [
+            UPDATE_GUARD,
+            *assemble([ROOT / "sql/schema" / CHECK], version, paths),
+            opening.replace("@VERSION@", version),
+            *before,
+            *assemble(code(), version, paths),
+            closing,
+            *after,
+            *assemble([ROOT / "sql/schema" / GRANTS], version, paths),
+        ]
+    )
 
 
 def main() -> int:
     """Write the script that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", required=True)
-    parser.add_argument("--package-dir", required=True, help="folder that holds the package")
-    parser.add_argument("--site-packages", required=True, help="folder of its dependencies")
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--package-dir", help="folder that holds the package")
+    parser.add_argument("--site-packages", help="folder of its dependencies")
+    parser.add_argument("--output", type=Path)
     parser.add_argument("--header", action="store_true", help="write the library's header instead")
+    parser.add_argument("--update-from", metavar="OLD", help="write the script that updates OLD")
+    parser.add_argument("--list-updates", action="store_true", help="print names of such scripts")
     arguments = parser.parse_args()
+    if arguments.list_updates:
+        names = (f"dpsql--{old}--{arguments.version}.sql\n" for old in steps())
+        sys.stdout.writelines(names)
+        return 0
+    if not arguments.output:
+        parser.error("--output must be given")
     if not arguments.package_dir or not arguments.site_packages:
         sys.exit("build_script: PACKAGE_DIR and SITE_PACKAGES must be set")
     paths = [arguments.package_dir, arguments.site_packages]
     try:
-        text = header(paths) if arguments.header else build(arguments.version, paths)
+        if arguments.header:
+            text = header(paths)
+        elif arguments.update_from:
+            text = build_update(arguments.update_from, arguments.version, paths)
+        else:
+            text = build(arguments.version, paths)
     except BuildError as error:
         sys.exit(f"build_script: {error}")
     arguments.output.write_text(text)

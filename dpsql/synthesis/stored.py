@@ -34,7 +34,8 @@ def plan_text(plan: Plan) -> str:
 def plan_of(text: str) -> Plan:
     """Read a plan that `plan_text` wrote."""
     raw = json.loads(text)
-    notes = tuple(Note(**note) for note in raw.get("notes", ()))
+    # 0.0.1 wrote notes as texts
+    notes = tuple(Note(n) if isinstance(n, str) else Note(**n) for n in raw.get("notes", ()))
     return Plan(tuple(_planned(table) for table in raw["tables"]), notes)
 
 

@@ -4,17 +4,25 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "access/transam.h"
 #include "catalog/dependency.h"
+#include "catalog/indexing.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 #include "dpsql.h"
+
+PG_FUNCTION_INFO_V1(dpsql_library_version);
 
 static bool
 is_member(Oid function)
@@ -67,6 +75,61 @@ is_interval_end(Oid function)
 	return is_member_called(function, PROKIND_FUNCTION, "dp_interval_");
 }
 
+/* dp.library_version(): what the server holds in memory, whatever the files say by now. */
+Datum
+dpsql_library_version(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(DPSQL_VERSION));
+}
+
+/* The version of the SQL objects in this database, or NULL. */
+static char *
+installed_version(void)
+{
+	Relation	extensions = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	char	   *version = NULL;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum(DPSQL_EXTENSION));
+	scan = systable_beginscan(extensions, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		Datum		datum = heap_getattr(tuple, Anum_pg_extension_extversion,
+										 RelationGetDescr(extensions), &isnull);
+
+		if (!isnull)
+			version = TextDatumGetCString(datum);
+	}
+	systable_endscan(scan);
+	table_close(extensions, AccessShareLock);
+	return version;
+}
+
+/*
+ * SQL objects of another version may mean something else by the same names, so
+ * nothing is answered with them.  Looked up every time: another session may
+ * run ALTER EXTENSION at any moment.
+ */
+static void
+require_same_version(void)
+{
+	char	   *version = installed_version();
+
+	if (version == NULL || strcmp(version, DPSQL_VERSION) == 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_VERSION),
+			 errmsg("the extension dpsql in this database and the library of the server are of different versions"),
+			 errdetail("The extension is of version %s, the library of version %s.",
+					   version, DPSQL_VERSION),
+			 errhint("A superuser must run ALTER EXTENSION dpsql UPDATE in this database, and restart the server if that changes nothing.")));
+}
+
 /* A function of the extension in its own schema, whatever search_path says. */
 Oid
 member_function(const char *name, int nargs, const Oid *types)
@@ -75,6 +138,7 @@ member_function(const char *name, int nargs, const Oid *types)
 	oidvector  *signature = buildoidvector(types, nargs);
 	Oid			function = InvalidOid;
 
+	require_same_version();
 	if (OidIsValid(schema))
 		function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid,
 								   CStringGetDatum(name),

@@ -101,7 +101,8 @@ def test_boot_lines_ask_for_a_new_session_when_versions_differ(build):
     with pytest.raises(PlpyError) as caught:
         exec(code, {"plpy": plpy, "GD": {"dpsql": SimpleNamespace(__version__="0.9")}})
     assert caught.value.sqlstate == "PD030"
-    assert caught.value.hint == "Start a new session."
+    assert caught.value.hint.startswith("Start a new session;")
+    assert "ALTER EXTENSION dpsql UPDATE" in caught.value.hint
     assert "1.0" in caught.value.detail
     assert "0.9" in caught.value.detail
 
@@ -129,6 +130,78 @@ def test_boot_lines_replace_a_package_of_another_folder(build, tmp_path, monkeyp
         for name in [n for n in sys.modules if n.partition(".")[0] == "dpsql"]:
             del sys.modules[name]
         sys.modules.update(kept)
+
+
+def test_boot_lines_say_that_the_package_is_missing(build, tmp_path, monkeypatch):
+    class PlpyError(Exception):
+        pass
+
+    package = tmp_path / "dpsql"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    kept = {n: m for n, m in sys.modules.items() if n.partition(".")[0] == "dpsql"}
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    try:
+        for name in kept:
+            del sys.modules[name]
+        with pytest.raises(PlpyError) as caught:
+            exec(
+                build.boot("1.0", [str(tmp_path)]),
+                {"plpy": SimpleNamespace(Error=PlpyError), "GD": {}},
+            )
+    finally:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "dpsql"]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+    assert caught.value.sqlstate == "PD030"
+    assert "1.0" in caught.value.detail
+    assert str(tmp_path) not in str(vars(caught.value)) + str(caught.value)
+    assert "ALTER EXTENSION dpsql UPDATE" in caught.value.hint
+
+
+@pytest.fixture
+def updates(tree):
+    """Two steps, from 0.1 over 0.2 to 1.0."""
+    (tree / "sql/updates/replaced").mkdir(parents=True)
+    for name in ("before", "after"):
+        shown = (ROOT / f"sql/updates/replaced/{name}.in").read_text()
+        (tree / f"sql/updates/replaced/{name}.in").write_text(f"-- {name}\n{shown}")
+    (tree / "sql/schema/00-guard.sql").write_text("do 'guard';\n")
+    (tree / "sql/updates/0.1--0.2.sql").write_text("alter first;\n#!code\nfill first;\n")
+    (tree / "sql/updates/0.2--1.0.sql").write_text("alter second;\n#!code\nfill second;\n")
+    return tree
+
+
+def test_an_update_leads_straight_to_the_present_version(build, updates):
+    text = build.build_update("0.1", "1.0", ["/p"])
+    order = ("\\echo", "'guard'", "-- before", "alter first", "alter second", "function dp.g",
+             "function dp.f", "VIEW dp.v", "-- after", "fill first", "fill second", "grant usage")  # fmt: skip
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "create or replace function dp.f" in text.lower()
+    assert "create schema" not in text
+    assert "'/p'" in text
+    assert "@" not in text.replace("@@", "")
+    assert "alter first" not in build.build_update("0.2", "1.0", ["/p"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("0.3--0.1.sql", "#!code\n", "leads from 0.3 nowhere"),
+        ("0.3.sql", "\n#!code\n", "is named"),
+        ("0.3--1.0.sql", "alter third;\n", "must be there once"),
+        ("0.3--1.0.sql", "\n#!code\n\n#!code\n", "must be there once"),
+    ],
+)
+def test_steps_that_lead_nowhere_are_refused(build, updates, name, text, message):
+    (updates / "sql/updates" / name).write_text(text)
+    (updates / "sql/updates/0.2--1.0.sql").write_text("\n#!code\n")
+    if "nowhere" in message:
+        (updates / "sql/updates/0.1--0.2.sql").write_text("\n#!code\n")
+        (updates / "sql/updates/0.2--1.0.sql").rename(updates / "sql/updates/0.2--0.3.sql")
+    with pytest.raises(build.BuildError, match=message):
+        build.build_update("0.3", "1.0", ["/p"])
 
 
 def test_the_header_is_one_c_string_whatever_the_path(build, tmp_path):

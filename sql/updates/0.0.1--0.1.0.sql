@@ -1,0 +1,45 @@
+-- What tables of 0.0.1 lack.  Functions, views and privileges follow by themselves, but for functions whose results
+-- have another type now: nothing replaces these.
+
+alter table dp.shown_relation
+    add column columns name[],
+    add column attnums int2[],
+    add column readers name[];
+alter table dp.shown_relation add check ((columns is null) = (attnums is null));
+alter table dp.shown_relation
+    add check (columns is null or (relation is not null and synthetic is null and cardinality(columns) = cardinality(attnums)));
+select pg_catalog.pg_extension_config_dump(
+    'dp.shown_relation',
+    'where (synthetic::oid in (select c.oid from pg_catalog.pg_class as c) or columns is not null)'
+    ' and (relation is null or relation::oid in (select c.oid from pg_catalog.pg_class as c))');
+
+create table dp.lockdown_change (
+    id bigint generated always as identity primary key,
+    measure text not null,
+    -- TABLE, FUNCTION, SCHEMA, SEQUENCE, or DATABASE, which is always the one that the row is in
+    kind text not null,
+    object text,
+    -- instead of its name, where it is a relation: another one may have the name by now
+    relation regclass,
+    -- NULL: the whole object
+    column_name name,
+    -- NULL: PUBLIC
+    grantee name,
+    privilege text not null,
+    grantable boolean not null,
+    -- whether the privilege was taken away; else it was given
+    taken boolean not null,
+    changed_by name not null,
+    changed_at timestamptz not null default pg_catalog.clock_timestamp(),
+    check ((object is null) <> (relation is null))
+);
+comment on table dp.lockdown_change is 'privileges that dp.lockdown took and gave';
+
+select pg_catalog.pg_extension_config_dump(
+    'dp.lockdown_change', 'where relation is null or relation::oid in (select c.oid from pg_catalog.pg_class as c)');
+select pg_catalog.pg_extension_config_dump('dp.lockdown_change_id_seq', '');
+
+drop function dp.shown_columns(oid);
+drop function dp.show_synthesis_tables(bigint);
+drop function dp.synthesis_moved(bigint,text,integer,text[]);
+#!code
