@@ -31,10 +31,10 @@ packages: ## Install the Debian packages that are missing
 	@scripts/bootstrap.sh packages
 
 venv: packages
-	@scripts/bootstrap.sh venv demo test lint
+	@scripts/bootstrap.sh venv demo test lint report
 
 extras: venv ## Install what only some servers have: mbi, for postprocess => 'pgm' and aim_pgm
-	@scripts/bootstrap.sh venv demo test lint pgm
+	@scripts/bootstrap.sh venv demo test lint report pgm
 
 build: venv ## Build extension and hook into the private PostgreSQL tree
 	@$(DPSQL) build
@@ -84,7 +84,7 @@ check: test stat hunt ## Everything but benchmarks and PostgreSQL's own suite
 bench: ## make bench NAME=joins runs bench/joins.py on the private cluster
 	@test -f 'bench/$(NAME).py' || { echo 'make bench NAME=one of: $(notdir $(basename $(shell grep -l __main__ bench/*.py)))'; exit 2; }
 	@$(MAKE) --no-print-directory up
-	@scripts/bootstrap.sh venv demo test lint bench pgm
+	@scripts/bootstrap.sh venv demo test lint report bench pgm
 	@$(PYTHON) -m bench.$(NAME) $(BENCH_ARGUMENTS)
 
 core-suite: build ## PostgreSQL's own regression suite with the library loaded (slow)

@@ -113,6 +113,28 @@ def install_into_server(
     report("then, in each database: CREATE EXTENSION dpsql CASCADE")
 
 
+def create_extension_in(dsn: str) -> str:
+    """Create the extension in the database of ``dsn`` unless it is there; return what was done.
+
+    Raises
+    ------
+    SetupError
+        If the server has not loaded the library, without which nothing would be answered.
+    """
+    with _connect(dsn) as connection:
+        loaded = connection.execute("show shared_preload_libraries").fetchone()
+        if LIBRARY not in _split(loaded[0] if loaded else ""):
+            raise SetupError(
+                "the server has not loaded dpsql\nrestart it, or repeat this with --restart"
+            )
+        there = connection.execute("select from pg_extension where extname = 'dpsql'").fetchone()
+        if there is None:
+            connection.execute("create extension dpsql cascade")
+        return (
+            f"{'created' if there is None else 'found'} the extension in {connection.info.dbname}"
+        )
+
+
 def _connect(dsn: str) -> Connection:
     """Connect; as root, where the server trusts OS users only, as the OS user of the role's name.
 

@@ -36,6 +36,7 @@ _PG_init(void)
 		denied_init();
 		mask_init();
 		progress_init();
+		refusals_init();
 		preload_init();
 	}
 }

@@ -73,6 +73,9 @@ extern void changes_pause(void);
 extern void progress_init(void);
 extern void progress_add_rounds(int64 more);
 
+/* refusals.c: how many statements were refused */
+extern void refusals_init(void);
+
 /* preload.c: Python in the postmaster */
 extern bool preload_python;		/* setting */
 extern void preload_init(void);

@@ -12,7 +12,8 @@ grant usage on schema dp to public;
 grant usage on schema dpv to dp_analyst, dp_owner;
 
 -- Views show each role its own part.  The functions that they call run as the reader.
-grant select on dp.relations, dp.domains, dp.budgets, dp.ledger to dp_analyst, dp_owner;
+grant select on dp.relations, dp.domains, dp.budgets, dp.ledger, dp.refusals to dp_analyst, dp_owner;
+grant execute on function dp.refused_statements(), dp.refusals_since(), dp.burn(interval) to dp_analyst, dp_owner;
 -- Whoever has no budget sees that, in a view without rows.
 grant select on dp.budgets to public;
 -- The catalogue of PostgreSQL has all of this, too.

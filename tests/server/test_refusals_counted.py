@@ -1,0 +1,201 @@
+"""dp.refusals counts what was refused, keeps no text of it, and survives a restart."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server.waiting import wait_until
+
+SETUP = """
+create table person (id integer primary key, name text);
+insert into person values (1, 'x');
+select dp.protect('person'), dp.grant_budget('alice', 3), dp.grant_budget('bob', 3);
+"""
+SECRET = "constant_from_outside"
+COUNTED = (
+    "select role, sqlstate, sum(refused)::integer from dp.refusals group by 1, 2 order by 1, 2"
+)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def own(make_server: Any) -> Iterator[Any]:
+    """Make a server to stop and start, and a database of it."""
+    server = make_server()
+    database = server.create_database()
+    yield server, database
+    database.close()
+
+
+def refuse(database: Any, text: str, user: str) -> str:
+    with pytest.raises(psycopg.Error) as caught:
+        database.sql(text, user=user)
+    return caught.value.sqlstate or ""
+
+
+def since(database: Any) -> Any:
+    try:
+        return database.sql("select dp.refusals_since()")[0][0]
+    except psycopg.OperationalError:
+        return None
+
+
+def test_refusals_are_counted_by_role_and_reason(database: Any) -> None:
+    database.sql(SETUP)
+    unknown = f"select dp_count(*) from person where my_function('{SECRET}')"
+    banned = f"select dp_count(*) from person where name = quote_ident('{SECRET}')"
+    for _ in range(3):
+        assert refuse(database, banned, "alice") == "PD013"
+    assert refuse(database, f"set dp.epsilon = 10000; {banned}", "alice").startswith("PD")
+    assert refuse(database, "select dp_count(*) from pg_class", "bob") == "PD012"
+    # not ours
+    assert refuse(database, unknown, "bob") == "42883"
+    database.sql("select dp_count(*) from person", user="bob")
+
+    mine = {s: n for _, s, n in database.sql(COUNTED, user="alice")}
+    assert mine["PD013"] >= 3
+    assert sum(mine.values()) == 4
+    assert database.sql(COUNTED, user="bob") == [("bob", "PD012", 1)]
+    admin = database.connect()
+    admin.execute("grant dp_owner to owner1")
+    try:
+        assert {r for r, _, _ in database.sql(COUNTED, user="owner1")} == {"alice", "bob"}
+    finally:
+        admin.execute("revoke dp_owner from owner1")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        database.sql(COUNTED, user="mallory")
+    for hidden in ("dp.refusal_counts()",):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            database.sql(f"select * from {hidden}", user="alice")
+
+
+def test_another_role_asks_another_is_counted(database: Any) -> None:
+    """Whoever asks is counted: the SET ROLE target, also where the transaction is lost with it."""
+    database.sql(SETUP)
+    with pytest.raises(psycopg.Error):
+        database.sql("begin; set local role bob; select dp_count(*) from pg_class")
+    assert database.sql(COUNTED, user="bob") == [("bob", "PD012", 1)]
+    # what a block caught reached no client
+    database.sql(
+        "do $$ begin perform dp_count(*) from pg_class; exception when others then null; end $$",
+        user="bob",
+    )
+    assert database.sql(COUNTED, user="bob") == [("bob", "PD012", 1)]
+    # the ledger refuses on its own connection; the asker is counted, once
+    database.sql("select dp.grant_budget('bob', 0.001)")
+    assert refuse(database, "select dp_count(*) from person where id > 7", "bob") == "PD001"
+    assert database.sql(COUNTED) == [("bob", "PD001", 1), ("bob", "PD012", 1)]
+
+
+def test_other_databases_are_not_shown(server: Any, database: Any) -> None:
+    database.sql(SETUP)
+    other = server.create_database()
+    try:
+        refuse(database, "select dp_count(*) from pg_class", "alice")
+        assert other.sql(COUNTED) == []
+    finally:
+        server.drop_database(other)
+
+
+def test_no_text_is_kept(own: Any) -> None:
+    """Neither in the counters nor in the file that outlives a restart; a crash says that it lost them."""
+    server, database = own
+    database.sql(SETUP)
+    refuse(
+        database, f"select dp_count(*) from person where name = quote_ident('{SECRET}')", "alice"
+    )
+    first = since(database)
+    assert database.sql(COUNTED) == [("alice", "PD013", 1)]
+    server.cluster.stop()
+    kept = server.cluster.data / "pg_stat/dpsql_refusals.stat"
+    assert SECRET.encode() not in kept.read_bytes()
+    server.cluster.launch()
+    assert not kept.exists()
+    assert database.sql(COUNTED) == [("alice", "PD013", 1)]
+    assert since(database) == first
+    server.cluster.stop("immediate")
+    server.cluster.launch()
+    assert database.sql(COUNTED) == [("alice", "PD013", 1)]
+    # a crash: all backends end, and shared memory is made anew
+    os.kill(database.connect().info.backend_pid, signal.SIGKILL)
+    wait_until(lambda: since(database) not in (None, first))
+    assert database.sql(COUNTED) == []
+    assert since(database) > first
+    # a file that is not whole counts from now on
+    server.cluster.stop()
+    kept.write_bytes(b"nonsense")
+    server.cluster.launch()
+    assert database.sql(COUNTED) == []
+    refuse(database, "select dp_count(*) from pg_class", "alice")
+    assert database.sql(COUNTED) == [("alice", "PD012", 1)]
+    # where the log hides errors nothing is counted, and it says so
+    assert database.sql("set log_min_messages = fatal; select dp.refusals_since()") == [(None,)]
+
+
+def test_full_places_forget_the_oldest_and_say_so(own: Any) -> None:
+    """All places are taken, by years of refusals: the oldest in reach goes, and "since" moves."""
+    server, database = own
+    kept = server.cluster.data / "pg_stat/dpsql_refusals.stat"
+    ((oid, alice),) = database.sql(
+        "select d.oid::bigint, r.oid::bigint from pg_database d, pg_roles r"
+        " where d.datname = current_database() and r.rolname = 'alice'"
+    )
+    server.cluster.stop()
+    written = kept.read_bytes()
+    head, rows = written[:4] + bytes(8), len(written[12:]) // 24
+    assert rows == 16384
+    state = sum(((ord(c) - ord("0")) & 0x3F) << (6 * i) for i, c in enumerate("PD010"))
+    full = b"".join(struct.pack("=IIiiq", oid, alice, state, hour, 2) for hour in range(rows))
+    kept.write_bytes(head + full)
+    server.cluster.launch()
+    assert database.sql("select count(*), sum(refused) from dp.refusals") == [(rows, 2 * rows)]
+    refuse(database, "select dp_count(*) from pg_class", "alice")
+    assert ("alice", "PD002", 1) in database.sql(COUNTED)
+    assert database.sql("select count(*), sum(refused) from dp.refusals") == [
+        (rows, 2 * (rows - 1) + 1)
+    ]
+    hours = "select generate_series(0, 16383)"
+    left = (
+        "select extract(epoch from hour - '2000-01-01 00:00+00')::integer / 3600 from dp.refusals"
+    )
+    ((gone,),) = database.sql(f"{hours} except {left}")
+    assert database.sql(
+        "select extract(epoch from dp.refusals_since() - '2000-01-01 00:00+00')::integer / 3600"
+    ) == [(gone + 1,)]
+
+
+def test_every_sqlstate_has_a_reason() -> None:
+    told = set(re.findall(r"\('(PD\d{3})'", (ROOT / "sql/functions/refusals.sql").read_text()))
+    raised = set(re.findall(r'sqlstate = "(PD\d{3})"', (ROOT / "dpsql/errors.py").read_text()))
+    raised |= {
+        "".join(ast.literal_eval(f"[{letters}]"))
+        for letters in re.findall(
+            r"ERRCODE_DPSQL_\w+ MAKE_SQLSTATE\(([^)]*)\)", (ROOT / "sql/hook/dpsql.h").read_text()
+        )
+    }
+    assert raised - {"PD000"} == told
+
+
+def test_refusals_stay_fast(database: Any) -> None:
+    """The count costs no time that could be seen."""
+    database.sql(SETUP)
+    connection = database.connect("alice")
+    times = []
+    for _ in range(300):
+        begin = time.perf_counter()
+        with pytest.raises(psycopg.Error):
+            connection.execute("select dp_count(*) from pg_class")
+        times.append(time.perf_counter() - begin)
+    times.sort()
+    assert times[150] < 0.02  # the median: other processes of the machine decide the tail
