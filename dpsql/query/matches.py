@@ -305,7 +305,14 @@ def _only_matches(
     named = [pair for e in equated for pair in e.columns()]
     if len(set(named)) != len(named) or any(c.columns() & set(named) for c in within):
         return False
-    return all(
-        is_not_true(m.condition, inside) or any(is_null(e, inside) for e in m.needed)
-        for m in measures
-    )
+    return all(_adds_nothing(m, inside) for m in measures)
+
+
+def _adds_nothing(measure: Measure, inside: Collection[int]) -> bool:
+    if is_not_true(measure.condition, inside):
+        return True
+    if measure.value is None:
+        return measure.distinct is not None and is_null(measure.distinct, inside)
+    e = measure.value.expression
+    zero = e.kind == "coalesce" and len(e.args) == 2 and e.args[1].data == "0"
+    return is_null(e.args[0] if zero else e, inside)

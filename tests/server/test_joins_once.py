@@ -33,13 +33,13 @@ insert into mark select 1 + i * 7 % 290, 'w' || i % 3 from generate_series(1, 29
 grant dp_owner to owner1;
 alter table land owner to owner1; alter table customer owner to owner1; alter table buy owner to owner1; alter table mark owner to owner1;
 set role owner1;
-select dp.declare_public('land'), dp.protect('customer'), dp.protect('buy'), dp.protect('mark');
+select dp.declare_public('land'), dp.protect('customer', delta => 1), dp.protect('buy', delta => 1), dp.protect('mark', delta => 1);
 select dp.set_domain('customer', 'c_kind', array['a', 'b']);
 select dp.set_domain('buy', 'b_amount', array[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 select dp.set_domain('mark', 'm_what', array['w0', 'w1', 'w2']);
 select dp.expose('customer'), dp.expose('buy'), dp.expose('mark');
 reset role;
-select dp.grant_budget('postgres', epsilon => 100000, delta => 1e-4);
+select dp.grant_budget('postgres', epsilon => 100000, delta => 1);
 """
 
 ANSWERED = [
@@ -174,7 +174,6 @@ def test_the_rest_is_refused_before_anything_is_spent(
     [
         ("from {b} where b_customer in (select c_id from {c} where c_kind = 'a')",
          "from {b} join {c} on b_customer = c_id where c_kind = 'a'"),
-        ("from {b} as b left join {c} as c on c_id = b_gift", "from {b}"),
         ("from {c} as c left join land on l_id = c_land", "from {c} as c join land on l_id = c_land"),
     ],
 )  # fmt: skip
@@ -188,19 +187,20 @@ def test_it_is_one_question_with_the_inner_join(joined: Any, written: str, meant
     assert joined.sql("select count(*) from dp.ledger") == before
 
 
+LINKS = {"b": [("c", "{0}.b_customer = {1}.c_id"), ("c", "{0}.b_gift = {1}.c_id"), ("m", "{1}.m_buy = {0}.b_id")],
+         "c": [("l", "{0}.c_land = {1}.l_id"), ("l", "{0}.c_born = {1}.l_id"), ("b", "{1}.b_customer = {0}.c_id")],
+         "m": [("b", "{0}.m_buy = {1}.b_id")], "l": []}  # fmt: skip
+CONDITIONS = {"b": ["{}.b_amount > 4", "{}.b_note = 'n1'", "{}.b_note is null", "{}.b_id is not null"],
+              "c": ["{}.c_kind = 'a'", "{}.c_born is null", "not {}.c_kind = 'a'", "{}.c_id is null",
+                    "coalesce({}.c_kind, 'a') = 'a'"],
+              "m": ["{}.m_what = 'w1'", "{}.m_what is not null"],
+              "l": ["{}.l_part = 1", "{}.l_part is distinct from 0", "{}.l_code is null"]}  # fmt: skip
+COUNTED = {"b": "b_id", "c": "c_id", "m": "m_buy", "l": "l_id"}
+KEYS = {"b": "b_amount", "c": "c_kind", "m": "m_what", "l": "l_name"}
+
+
 class Writer:
     """Writes chains of joins over the relations, with conditions that read any of them."""
-
-    LINKS = {"b": [("c", "{0}.b_customer = {1}.c_id"), ("c", "{0}.b_gift = {1}.c_id"), ("m", "{1}.m_buy = {0}.b_id")],
-             "c": [("l", "{0}.c_land = {1}.l_id"), ("l", "{0}.c_born = {1}.l_id"), ("b", "{1}.b_customer = {0}.c_id")],
-             "m": [("b", "{0}.m_buy = {1}.b_id")], "l": []}  # fmt: skip
-    CONDITIONS = {"b": ["{}.b_amount > 4", "{}.b_note = 'n1'", "{}.b_note is null", "{}.b_id is not null"],
-                  "c": ["{}.c_kind = 'a'", "{}.c_born is null", "not {}.c_kind = 'a'", "{}.c_id is null",
-                        "coalesce({}.c_kind, 'a') = 'a'"],
-                  "m": ["{}.m_what = 'w1'", "{}.m_what is not null"],
-                  "l": ["{}.l_part = 1", "{}.l_part is distinct from 0", "{}.l_code is null"]}  # fmt: skip
-    COUNTED = {"b": "b_id", "c": "c_id", "m": "m_buy", "l": "l_id"}
-    KEYS = {"b": "b_amount", "c": "c_kind", "m": "m_what", "l": "l_name"}
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -211,18 +211,18 @@ class Writer:
         text = f"{names[members[0]]} as t0"
         for _ in range(self.random.randint(1, 3)):
             at = self.random.randrange(len(members))
-            if not self.LINKS[members[at]]:
+            if not LINKS[members[at]]:
                 continue
-            other, link = self.random.choice(self.LINKS[members[at]])
+            other, link = self.random.choice(LINKS[members[at]])
             alias = f"t{len(members)}"
             on = link.format(f"t{at}", alias)
             if self.random.random() < 0.2:
-                on += " and " + self.random.choice(self.CONDITIONS[other]).format(alias)
+                on += " and " + self.random.choice(CONDITIONS[other]).format(alias)
             kind = self.random.choice(["left join", "left join", "join", "right join"])
             text = f"{text} {kind} {names[other]} as {alias} on {on}"
             members.append(other)
         conditions = [
-            self.random.choice(self.CONDITIONS[kind]).format(f"t{i}")
+            self.random.choice(CONDITIONS[kind]).format(f"t{i}")
             for i, kind in enumerate(members)
             if self.random.random() < 0.35
         ]
@@ -237,9 +237,9 @@ class Writer:
             else ""
         )
         at = self.random.randrange(len(members))
-        count = self.random.choice(["count(*)", f"count(t{at}.{self.COUNTED[members[at]]})"])
+        count = self.random.choice(["count(*)", f"count(t{at}.{COUNTED[members[at]]})"])
         at = self.random.randrange(len(members))
-        key = f"t{at}.{self.KEYS[members[at]]}"
+        key = f"t{at}.{KEYS[members[at]]}"
         if self.random.random() < 0.5:
             return f"select {count} from {text}{where}"
         return f"select {key}, {count} from {text}{where} group by 1"
