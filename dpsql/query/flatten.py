@@ -173,7 +173,7 @@ class Flattener:
         exists = node.kind == "exists"
         once = exists and query.limit is not None and query.limit.kind == "const"
         limited = query.limit is not None and not (once and query.limit.value not in (None, "0"))
-        if query.grouped or query.having or query.offset or limited:
+        if not query.sources or query.grouped or query.having or query.offset or limited:
             refusals.refuse(node.kind, node.position)
         inner = self._sources(query, ctes, scope)
         targets = [
