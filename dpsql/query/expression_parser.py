@@ -141,6 +141,30 @@ class ExpressionParser:
             construct = f"not_{construct}"
         self.refuse(construct, position)
 
+    def sub_query(self) -> object:
+        """Read a sub-query of a condition; without one there is none to read."""
+        self.refuse_here()
+
+    def _exists(self) -> Node:
+        start = self.position
+        if self.in_output or self._negated:
+            self._refuse_query("exists")
+        self.advance()
+        self.expect_punct("(")
+        query = self.sub_query()
+        self.expect_punct(")")
+        return Node("exists", start, query)
+
+    def _in_query(self, left: Node) -> Node:
+        start = self.position
+        if self.in_output or self._negated:
+            self._refuse_query("in_query")
+        self.advance()
+        self.expect_punct("(")
+        query = self.sub_query()
+        self.expect_punct(")")
+        return Node("in_query", start, query, (left,))
+
     # -- expressions ----------------------------------------------------------
 
     def expression(self) -> Node:
@@ -224,8 +248,10 @@ class ExpressionParser:
                 return self._case()
             if word == "ARRAY":
                 return self._array()
-            if word in ("EXISTS", "SELECT", "WITH"):
-                self._refuse_query("exists" if word == "EXISTS" else "scalar")
+            if word == "EXISTS":
+                return self._exists()
+            if word in ("SELECT", "WITH"):
+                self._refuse_query("scalar")
             if word == "ROW" and called:
                 self.refuse("row_value")
             if word in _SQL_VALUES:
@@ -429,7 +455,7 @@ class ExpressionParser:
                 self.expect(keyword)
             return Node("call", start, ("", "timezone"), (self.expression(), left))
         if word == "IN":
-            self._refuse_query("in_query")
+            return self._in_query(left)
         if word == "OPERATOR":
             refusals.refuse("expression", start, "The operator is not one of pg_catalog.")
         if self.is_punct(","):

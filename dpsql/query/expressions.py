@@ -8,6 +8,7 @@ not found is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from dpsql.query import date_functions, functions, refusals, totality
 from dpsql.query.aggregates import NAMES
@@ -78,6 +79,14 @@ class Builder:
         if type_ is None:
             raise functions.not_allowed(str(node.value), node.position)
         return constant(type_, self.catalog.evaluate(f"SELECT ({node.value})::text"))
+
+    # -- sub-queries, which `flatten` joins where they are conditions of a whole query
+
+    def _exists(self, node: Node) -> NoReturn:
+        refusals.refuse("exists", node.position)
+
+    def _in_query(self, node: Node) -> NoReturn:
+        refusals.refuse("in_query", node.position)
 
     # -- logic ----------------------------------------------------------------
 

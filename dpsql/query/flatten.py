@@ -6,18 +6,23 @@ definition of an inner join without aggregation, so the block has exactly the ro
 multiplicities, of the original: ``(SELECT f(a) FROM R WHERE p) x JOIN S`` has one row per
 pair of a row of R with p and a row of S.  A WITH query that is used twice is read twice
 (a self-join); one that is not used has no influence on a result without side effects.
+
+Outer joins and sub-queries of WHERE are flattened where `dpsql.query.matches` shows that they are
+inner joins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from dpsql.errors import FunctionNotAllowed, InternalError, UndeclaredRelation, UnsupportedConstruct
-from dpsql.query import refusals, types
+from dpsql.query import matches, refusals, types
 from dpsql.query.catalog import Catalog
 from dpsql.query.expressions import Builder
-from dpsql.query.ir import Expr, column, conjuncts, literal
+from dpsql.query.ir import Expr, column, conjuncts, constant, literal
+from dpsql.query.matches import Outer, Outers
 from dpsql.query.parse import parse
 from dpsql.query.screen import screen
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, With
@@ -43,9 +48,10 @@ Columns = list[tuple[str, Expr]]
 
 
 class Scope:
-    """Names that expressions of one SELECT can see."""
+    """Names that expressions of one SELECT can see; ``parent`` is that of the query around."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: Scope | None = None) -> None:
+        self.parent = parent
         self.aliases: dict[str, dict[str, Expr]] = {}
         self.merged: dict[str, Expr] = {}
         self.everything: list[tuple[str, Expr]] = []
@@ -54,11 +60,23 @@ class Scope:
         """Make a FROM item visible."""
         self.aliases[alias] = dict(columns)
 
+    def take(self, other: Scope) -> None:
+        """Make all names of another scope visible."""
+        self.aliases.update(other.aliases)
+        self.merged.update(other.merged)
+
+    def replace(self, change: Callable[[Columns], Columns]) -> None:
+        """Change the columns behind the names."""
+        self.aliases = {a: dict(change([*c.items()])) for a, c in self.aliases.items()}
+        self.merged = dict(change([*self.merged.items()]))
+
     def lookup(self, node: Node) -> Expr:
         """Resolve a column reference."""
         parts = node.value if isinstance(node.value, tuple) else ()
         if len(parts) == 2:
             columns = self.aliases.get(parts[0])
+            if columns is None and self.parent is not None:
+                return self.parent.lookup(node)
             if columns is None:
                 raise UnsupportedConstruct(
                     "references to an outer query are not supported",
@@ -99,22 +117,28 @@ def _how_to_declare(schema: str, shown: str) -> str:
 
 
 class Flattener:
-    """Collects one block from a tree of FROM items."""
+    """Collects one block from a tree of FROM items.
 
-    def __init__(self, catalog: Catalog) -> None:
+    With ``outers``, outer joins may be left pending, for `dpsql.query.matches.decide`.
+    """
+
+    def __init__(self, catalog: Catalog, outers: Outers | None = None) -> None:
         self.catalog = catalog
         self.block = Block()
+        self.outers = outers
         self._views: list[tuple[str, str]] = []
 
     def top(self, query: Select) -> Scope:
         """Flatten FROM and WHERE of the outermost query and return its names."""
         return self._sources(query, {})
 
-    def _sources(self, query: Select, outer: Mapping[str, _Cte]) -> Scope:
+    def _sources(
+        self, query: Select, outer: Mapping[str, _Cte], parent: Scope | None = None
+    ) -> Scope:
         ctes = dict(outer)
         for cte in query.ctes:
             ctes[cte.name] = _Cte(cte, dict(ctes))
-        scope = Scope()
+        scope = Scope(parent)
         if not query.sources:
             raise UnsupportedConstruct(
                 "a query without FROM is not supported",
@@ -124,12 +148,47 @@ class Flattener:
         for item in query.sources:
             self._item(item, ctes, scope)
         if query.where is not None:
-            self._condition(query.where, scope)
+            self._condition(query.where, scope, ctes)
         return scope
 
-    def _condition(self, node: Node, scope: Scope) -> None:
-        built = Builder(self.catalog, scope.lookup).build(node)
-        self.block.conjuncts.extend(conjuncts(built))
+    def _condition(self, node: Node, scope: Scope, ctes: Mapping[str, _Cte]) -> None:
+        """Add what must be true of a row."""
+        if node.kind == "and":
+            for part in node.args:
+                self._condition(part, scope, ctes)
+        elif node.kind in ("exists", "in_query"):
+            self._member(node, scope, ctes)
+        else:
+            built = Builder(self.catalog, scope.lookup).build(node)
+            self.block.conjuncts.extend(conjuncts(built))
+
+    def _member(self, node: Node, scope: Scope, ctes: Mapping[str, _Cte]) -> None:
+        """Join the sub-query of EXISTS or IN, which has at most one row for each row outside.
+
+        That it removes duplicates or sorts means nothing to either.
+        """
+        query = cast("Select", node.value)
+        block = self.block
+        outside, known = len(block.relations), len(block.conjuncts)
+        exists = node.kind == "exists"
+        once = exists and query.limit is not None and query.limit.kind == "const"
+        limited = query.limit is not None and not (once and query.limit.value not in (None, "0"))
+        if not query.sources or query.grouped or query.having or query.offset or limited:
+            refusals.refuse(node.kind, node.position)
+        inner = self._sources(query, ctes, scope)
+        targets = [
+            Builder(self.catalog, inner.lookup).build(t.expression)
+            for t in query.targets
+            if not exists or t.expression.kind not in ("name", "const")
+        ]
+        if not exists:
+            builder = Builder(self.catalog, scope.lookup)
+            (found,) = targets
+            sides = _common(builder.build(node.args[0]), found, builder, node.position)
+            block.conjuncts.append(builder.operator("=", sides, node.position))
+        inside = range(outside, len(block.relations))
+        if not matches.at_most_one(block.relations, inside, block.conjuncts[known:]):
+            refusals.refuse(node.kind, node.position)
 
     def _derived(self, query: Select, ctes: Mapping[str, _Cte]) -> Columns:
         """Flatten a sub-query; its output columns as expressions."""
@@ -226,30 +285,104 @@ class Flattener:
 
     def _join(self, item: Join, ctes: Mapping[str, _Cte], scope: Scope) -> Columns:
         # names below an aliased join are visible inside it only
-        inner = Scope() if item.alias else scope
-        left = self._item(item.left, ctes, inner)
-        right = self._item(item.right, ctes, inner)
-        builder = Builder(self.catalog, inner.lookup)
-        if item.on is not None:
-            self.block.conjuncts.extend(conjuncts(builder.build(item.on)))
-        columns = [*left, *right]
-        if item.using:
-            merged: Columns = []
+        inner = Scope(scope.parent) if item.alias else scope
+        if item.outer:
+            columns = self._outer_join(item, ctes, inner)
+        else:
+            left = self._item(item.left, ctes, inner)
+            right = self._item(item.right, ctes, inner)
+            if item.on is not None:
+                self._condition(item.on, inner, ctes)
+            self.block.conjuncts.extend(self._using(item, left, right, inner))
             for name in item.using:
-                first = _named(left, name, item.position)
-                second = _named(right, name, item.position)
-                inner.merged[name] = _merged(first, second)
-                merged.append((name, inner.merged[name]))
-                sides = _common(first, second, builder, item.position)
-                self.block.conjuncts.append(builder.operator("=", sides, item.position))
-            rest = [c for c in columns if c[0] not in item.using]
-            columns = [*merged, *rest]
-            if item.using_alias:
-                inner.add(item.using_alias, merged)
+                both = _named(left, name, item.position), _named(right, name, item.position)
+                inner.merged[name] = _merged(*both)
+            columns = _shown(item, left, right, inner)
         if item.alias:
             columns = _rename(columns, item.columns)
             scope.add(item.alias, columns)
         return columns
+
+    def _using(self, item: Join, left: Columns, right: Columns, scope: Scope) -> list[Expr]:
+        """Return the equalities that USING stands for."""
+        builder = Builder(self.catalog, scope.lookup)
+        found = []
+        for name in item.using:
+            both = _named(left, name, item.position), _named(right, name, item.position)
+            sides = _common(*both, builder, item.position)
+            found.append(builder.operator("=", sides, item.position))
+        return found
+
+    def _outer_join(self, item: Join, ctes: Mapping[str, _Cte], scope: Scope) -> Columns:
+        """Read an outer join, as an inner one where it is one by what FROM says."""
+        outers = self.outers or Outers()
+        number = outers.met
+        outers.met += 1
+        block = self.block
+        mine = Scope(scope.parent), Scope(scope.parent)
+        columns: list[Columns] = []
+        inside: list[int] = []
+        conditions: list[Expr] = []
+        decided = outers.decided.get(number)
+        for side, own in zip((item.left, item.right), mine, strict=True):
+            optional = (side is item.right) == (item.outer == "LEFT")
+            if optional and decided is False:
+                # nothing of it is read: its columns are there by name only
+                self.block = Block()
+                columns.append(self._item(side, ctes, own))
+                self.block = block
+                continue
+            first, known, pending = len(block.relations), len(block.conjuncts), len(outers.pending)
+            columns.append(self._item(side, ctes, own))
+            if optional:
+                inside = [*range(first, len(block.relations))]
+                conditions = block.conjuncts[known:]
+                del block.conjuncts[known:]
+                if len(outers.pending) > pending:
+                    refusals.refuse("outer_join", item.position)
+        left, right = columns
+        both = Scope(scope.parent)
+        for own in mine:
+            both.take(own)
+        if decided is not False:
+            if item.on is not None:
+                built = Builder(self.catalog, both.lookup).build(item.on)
+                conditions.extend(conjuncts(built))
+            conditions.extend(self._using(item, left, right, both))
+        where = mine[item.outer == "LEFT"]
+        if decided is False:
+            where.replace(_nothing)
+            right, left = (
+                (_nothing(right), left) if item.outer == "LEFT" else (right, _nothing(left))
+            )
+        elif decided or matches.always_one(block.relations, inside, conditions, outers.unsure()):
+            block.conjuncts.extend(conditions)
+        elif self.outers is None or self._views:
+            refusals.refuse("outer_join", item.position)
+        else:
+            outers.pending.append(
+                Outer(number, frozenset(inside), tuple(conditions), item.position)
+            )
+
+            def extended(shown: Columns) -> Columns:
+                found = matches.extended(shown, block.relations, inside)
+                if found is None:
+                    refusals.refuse("outer_join", item.position)
+                return found
+
+            where.replace(extended)
+            right, left = (
+                (extended(right), left) if item.outer == "LEFT" else (right, extended(left))
+            )
+        for own in mine:
+            scope.take(own)
+        kept, lost = (left, right) if item.outer == "LEFT" else (right, left)
+        for name in item.using:
+            first_, second = _named(kept, name, item.position), _named(lost, name, item.position)
+            if first_.type != second.type:
+                refusals.refuse("outer_join", item.position)
+            scope.merged[name] = first_
+        return _shown(item, left, right, scope)
 
 
 @dataclass
@@ -273,6 +406,21 @@ def _named(columns: Columns, name: str, position: int) -> Expr:
     if len(found) != 1:
         raise InternalError("a USING column is not known", position=position)
     return found[0]
+
+
+def _nothing(columns: Columns) -> Columns:
+    return [(name, constant(e.type, None)) for name, e in columns]
+
+
+def _shown(item: Join, left: Columns, right: Columns, scope: Scope) -> Columns:
+    """Return the columns of a join, those of USING first."""
+    columns = [*left, *right]
+    if item.using:
+        merged = [(name, scope.merged[name]) for name in item.using]
+        columns = [*merged, *(c for c in columns if c[0] not in item.using)]
+        if item.using_alias:
+            scope.add(item.using_alias, merged)
+    return columns
 
 
 def _merged(left: Expr, right: Expr) -> Expr:

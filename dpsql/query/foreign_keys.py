@@ -98,14 +98,14 @@ def _redundant(graph: Graph, target: int) -> tuple[int, ForeignKey] | None:
             pairs = list(zip(key.columns, key.target_columns, strict=True))
             if all(
                 column in _plain(joined[referenced], source)
-                and _compared_alike(graph.relations[source], column, relation, referenced)
+                and compared_alike(graph.relations[source], column, relation, referenced)
                 for column, referenced in pairs
             ):
                 return source, key
     return None
 
 
-def _compared_alike(child: Relation, column: str, parent: Relation, key: str) -> bool:
+def compared_alike(child: Relation, column: str, parent: Relation, key: str) -> bool:
     """Whether the join compares two columns as the foreign key does.
 
     A text refers to a ``char(n)`` whatever its blanks are, but is joined to it with them.

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dpsql.query.ir import Expr, render
+from dpsql.query.ir import Expr, constant, render
+from dpsql.query.types import INTEGERS
 
+_BITS = dict(zip(INTEGERS, (16, 32, 64), strict=True))
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def normalise(e: Expr) -> Expr:
-    """Order commutative operands; constants go to the right, ``>`` becomes ``<`` elsewhere."""
+    """Order commutative operands; constants go to the right, ``>`` becomes ``<`` elsewhere.
+
+    An integer that is compared has the type of what it is compared with, if that holds it: drivers
+    send numbers in the smallest type.
+    """
     if not e.args:
         return e
     args = tuple(normalise(a) for a in e.args)
@@ -18,11 +24,26 @@ def normalise(e: Expr) -> Expr:
             flat.extend(a.args if a.kind == e.kind else (a,))
         args = tuple(sorted(dict.fromkeys(flat), key=render))
         return args[0] if len(args) == 1 else Expr(e.kind, e.type, args)
+    if e.kind == "in" or (e.kind == "op" and e.data in _FLIPPED and len(args) == 2):
+        args = _of_one_type(args)
     if e.kind == "op" and e.data in _FLIPPED and len(args) == 2 and _swap(str(e.data), args):
         return Expr("op", e.type, (args[1], args[0]), _FLIPPED[str(e.data)])
     if e.kind == "distinct" and _swap("=", args):
         args = (args[1], args[0])
     return Expr(e.kind, e.type, args, e.data)
+
+
+def _of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    (compared, *others) = sorted(args, key=lambda a: a.kind == "const")
+    if compared.type not in INTEGERS:
+        return args
+    half = 2 ** (_BITS[compared.type] - 1)
+    for a in others:
+        if a.kind != "const" or a.type not in INTEGERS or a.data is None:
+            return args
+        if not -half <= int(str(a.data)) < half:
+            return args
+    return tuple(a if a is compared else constant(compared.type, str(a.data)) for a in args)
 
 
 def _swap(operator: str, args: tuple[Expr, ...]) -> bool:

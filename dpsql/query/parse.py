@@ -11,6 +11,8 @@ knows no construct that it would have to guess at.  (A general SQL parser normal
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dpsql.errors import InternalError, SyntaxInvalid, UnsupportedConstruct
 from dpsql.query import refusals
 from dpsql.query.expression_parser import ExpressionParser
@@ -108,6 +110,10 @@ class Parser(ExpressionParser):
             start, targets, tuple(sources), where, tuple(group), grouped, having, order,
             distinct, limit, offset, ctes, sets,
         )  # fmt: skip
+
+    def sub_query(self) -> Select:
+        """Read the sub-query of EXISTS or IN."""
+        return self.statement()
 
     def before_set_operation(self, *, outermost: bool) -> None:  # noqa: ARG002
         """Refuse UNION and its like."""
@@ -233,10 +239,7 @@ class Parser(ExpressionParser):
             if isinstance(item, Join):
                 alias, columns = self._alias()
                 if alias:
-                    item = Join(
-                        item.position, item.left, item.right, item.on, item.using,
-                        item.using_alias, alias, columns,
-                    )  # fmt: skip
+                    item = replace(item, alias=alias, columns=columns)
             return item
         only = self.accept("ONLY")
         parts = [self.identifier()]
@@ -282,7 +285,7 @@ class Parser(ExpressionParser):
     def _joined(self, left: FromItem) -> FromItem:
         while True:
             start = self.position
-            if self.keyword in ("LEFT", "RIGHT", "FULL"):
+            if self.keyword == "FULL":
                 self.refuse("outer_join")
             if self.keyword == "NATURAL":
                 self.refuse("natural_join")
@@ -290,14 +293,15 @@ class Parser(ExpressionParser):
                 self.expect("JOIN")
                 left = Join(start, left, self._from_item())
                 continue
+            outer = self.advance().text.upper() if self.keyword in ("LEFT", "RIGHT") else ""
             self.accept("INNER")
             if not self.accept("JOIN"):
                 return left
             right = self._from_item()
             if self.accept("ON"):
-                left = Join(start, left, right, on=self.expression())
+                left = Join(start, left, right, on=self.expression(), outer=outer)
             else:
                 self.expect("USING")
                 using = self._column_list()
                 using_alias = self.identifier() if self.accept("AS") else ""
-                left = Join(start, left, right, using=using, using_alias=using_alias)
+                left = Join(start, left, right, using=using, using_alias=using_alias, outer=outer)

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpsql.errors import UnreadableRelation, UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
+from dpsql.query import refusals
 from dpsql.query.asked import Reads
 from dpsql.query.canonical import canonical
 from dpsql.query.catalog import Catalog
@@ -19,6 +20,7 @@ from dpsql.query.flatten import Flattener
 from dpsql.query.foreign_keys import remove_foreign_key_joins, remove_unit_joins
 from dpsql.query.graph import Graph, build, settle
 from dpsql.query.ir import TRUE, Expr, conjuncts
+from dpsql.query.matches import Outers, decide
 from dpsql.query.measures import Measure
 from dpsql.query.others import declared_others, mapped, require_not_compared
 from dpsql.query.output import Output, separate
@@ -101,13 +103,23 @@ def _analyse(
     analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool, ways: Sequence[UnitPath]
 ) -> tuple[Question, Reads | None]:
     query = parse(str(analysis["sql"]))
-    flattener = Flattener(catalog)
-    scope = flattener.top(query)
-    block = flattener.block
     columns = output_columns(analysis, catalog)
     names = aggregate_names(analysis, catalog)
-    output = separate(query, scope, catalog, columns, names, block.relations)
+
+    def read(outers: Outers) -> tuple[Flattener, Output]:
+        flattener = Flattener(catalog, outers)
+        scope = flattener.top(query)
+        relations = flattener.block.relations
+        return flattener, separate(query, scope, catalog, columns, names, relations)
+
+    outers = Outers()
+    flattener, output = read(outers)
     screen(analysis, catalog)
+    if outers.pending:
+        block = flattener.block
+        decide(outers, block.relations, block.conjuncts, output.keys, output.measures)
+        flattener, output = read(outers.again())
+    block = flattener.block
     compared = [*_compared(block.conjuncts, output)]
     require_not_compared(compared, block.relations)
     output.keys = [mapped(key, block.relations) for key in output.keys]
@@ -135,6 +147,8 @@ def _analyse(
         graphs.setdefault(emitted, graph)
         return emitted
 
+    if domains.group_domains is None and outers.needs_groups is not None:
+        refusals.refuse("outer_join", outers.needs_groups)
     emitted = [measured(measure) for measure in output.measures]
     selecting = None
     if domains.group_domains is None and any(r.private for r in block.relations):

@@ -50,8 +50,9 @@ _WITHOUT_MEMBER = (
 CONSTRUCTS: dict[str, tuple[str, str]] = {
     "outer_join": (
         "outer joins are not supported",
-        "Use an inner join, which leaves out what has no match: FROM a JOIN b ON b.a_id = a.id."
-        f" How much that is: {_WITHOUT_MATCH}",
+        "Use an inner join, which leaves out what has no match: FROM a JOIN b ON b.a_id = a.id,"
+        " or count matches only: dp_count(b.a_id) by keys of a whose values are declared."
+        f" How much has none: {_WITHOUT_MATCH}",
     ),
     "natural_join": ("this join form is not supported", "Use JOIN ... USING (column)."),
     "set_operation": (

@@ -32,6 +32,8 @@ class Node:
     case       whether there is an operand; operand, (when, then)*, else
     collate    the collation's name parts
     sqlvalue   ``CURRENT_DATE`` and the like
+    exists     the sub-query
+    in_query   the sub-query; what is looked for
     ========== =================================================
 
     A constant's type is in ``type``, empty for bare numbers, booleans and NULL.
@@ -80,7 +82,10 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """An inner or cross join; ``using_alias`` is the alias of JOIN ... USING (...) AS x."""
+    """A join; ``using_alias`` is the alias of JOIN ... USING (...) AS x.
+
+    ``outer`` is ``LEFT`` or ``RIGHT``, empty for inner and cross joins.
+    """
 
     position: int
     left: FromItem
@@ -90,6 +95,7 @@ class Join:
     using_alias: str = ""
     alias: str = ""
     columns: tuple[str, ...] = ()
+    outer: str = ""
 
 
 FromItem = Table | Derived | Join

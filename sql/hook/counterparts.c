@@ -5,6 +5,8 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "access/htup_details.h"
 #include "catalog/pg_aggregate.h"
 #include "catalog/pg_namespace.h"
@@ -100,4 +102,77 @@ make_private_aggregate(Aggref *aggregate)
 		return false;
 	aggregate->aggfnoid = counterpart;
 	return true;
+}
+
+/* An aggregate of PostgreSQL by its private one's name, or by its own; NULL for other words. */
+const char *
+ordinary_name(const char *word)
+{
+	const char *name = strncmp(word, "dp_", 3) == 0 ? word + 3 : word;
+
+	for (int i = 0; i < lengthof(answered); i++)
+	{
+		if (strcmp(name, answered[i]) == 0)
+			return answered[i];
+	}
+	return NULL;
+}
+
+/* Does a comma stand in the parentheses that open here?  Then a call gives bounds, too. */
+static bool
+has_bounds(const char *from)
+{
+	int			depth = 0;
+
+	if (*from != '(')
+		return false;
+	for (; *from; from++)
+	{
+		if (*from == '(')
+			depth++;
+		else if (*from == ')' && --depth == 0)
+			return false;
+		else if (*from == ',' && depth == 1)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What is said of private aggregates, for somebody who asked over exposed views:
+ * count(*) for dp_count(*).  A call of ours takes dp_count only, and so do calls
+ * with bounds.
+ */
+char *
+in_ordinary_words(const char *text)
+{
+	char	   *result = palloc(strlen(text) + 1);
+	char	   *to = result;
+	bool		inside = false;
+
+	for (const char *from = text; *from;)
+	{
+		const char *end = from;
+		const char *name;
+
+		while (isalnum((unsigned char) *end) || *end == '_')
+			end++;
+		if (end == from)
+		{
+			*to++ = *from++;
+			continue;
+		}
+		name = ordinary_name(pnstrdup(from, end - from));
+		inside = inside || (strncmp(from, "dp.", 3) == 0);
+		if (name && !inside && !has_bounds(end))
+			to = stpcpy(to, name);
+		else
+		{
+			memcpy(to, from, end - from);
+			to += end - from;
+		}
+		from = end;
+	}
+	*to = '\0';
+	return result;
 }

@@ -33,7 +33,6 @@
 #include "dpsql.h"
 
 #define PREFIX "dpsql: "
-#define SHOWN_BYTES 60
 
 PG_FUNCTION_INFO_V1(dpsql_door);
 PG_FUNCTION_INFO_V1(dpsql_door_rows);
@@ -181,51 +180,35 @@ is_refusal(int sqlstate)
 		sqlstate == ERRCODE_CRASH_SHUTDOWN;
 }
 
-/* The words of the analysed statement that an error points at. */
-static char *
-words_there(const char *text, int position)
-{
-	const char *from = text;
-	char	   *words;
-	char	   *to;
-	int			length;
-
-	for (int i = 1; i < position && *from; i++)
-		from += pg_mblen(from);
-	words = to = palloc(strlen(from) + 1);
-	for (; *from; from++)
-	{
-		bool		space = *from == ' ' || *from == '\n';
-
-		if (!space || (to > words && to[-1] != ' '))
-			*to++ = space ? ' ' : *from;
-	}
-	*to = '\0';
-	length = pg_mbcliplen(words, to - words, SHOWN_BYTES);
-	return psprintf("The analysed statement reads there: %.*s%s", length, words,
-					words[length] ? "..." : "");
-}
-
 /*
  * Raise it again as if it came from here.  The context that is left is that of
  * our caller, a PL/pgSQL function for instance.  A place that is not found in
- * the text that the caller wrote is told in words, never as a guessed number.
+ * the text that the caller wrote is told in words, never as a guessed number;
+ * where ordinary aggregates were asked for over exposed views, those words would
+ * not be the caller's.
  */
 static void
 raise_refusal(ErrorData *error, const char *source, int location, bool statement,
-			  bool conforming)
+			  bool conforming, bool ordinary)
 {
 	const char *message = error->message ? error->message : "missing error text";
 	const char *detail = error->detail;
+	const char *hint = error->hint;
 	int			position = 0;
 
 	if (strncmp(message, PREFIX, strlen(PREFIX)) == 0)
 		message += strlen(PREFIX);
+	if (ordinary)
+	{
+		message = in_ordinary_words(message);
+		detail = detail ? in_ordinary_words(detail) : NULL;
+		hint = hint ? in_ordinary_words(hint) : NULL;
+	}
 	if (is_ours(error->sqlerrcode) && error->internalquery && error->internalpos > 0)
 	{
 		position = find_in_source(error->internalquery, error->internalpos,
-								  source, location, conforming);
-		if (position == 0)
+								  source, location, conforming, ordinary);
+		if (position == 0 && !ordinary)
 		{
 			char	   *words = words_there(error->internalquery, error->internalpos);
 
@@ -236,7 +219,7 @@ raise_refusal(ErrorData *error, const char *source, int location, bool statement
 			(errcode(error->sqlerrcode),
 			 errmsg_internal("%s", message),
 			 detail ? errdetail_internal("%s", detail) : 0,
-			 error->hint ? errhint("%s", error->hint) : 0,
+			 hint ? errhint("%s", hint) : 0,
 			 position > 0 && statement ? errposition(position) : 0,
 			 position > 0 && !statement ? internalerrquery(source) : 0,
 			 position > 0 && !statement ? internalerrposition(position) : 0));
@@ -314,7 +297,8 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
-		raise_refusal(error, source, location, statement, caller.conforming);
+		raise_refusal(error, source, location, statement, caller.conforming,
+					  statement && asked_over_views(called->fn_expr));
 	}
 	PG_END_TRY();
 	return result;
@@ -438,7 +422,7 @@ dpsql_door_asking(PG_FUNCTION_ARGS)
 		error = CopyErrorData();
 		FlushErrorState();
 		error->internalquery = NULL;
-		raise_refusal(error, NULL, -1, false, true);
+		raise_refusal(error, NULL, -1, false, true, false);
 	}
 	PG_END_TRY();
 	return result;

@@ -56,9 +56,14 @@ extern Query *exposed_selection(const Exposed *exposed);
 /* counterparts.c: private aggregates in the place of PostgreSQL's own */
 extern Oid	private_counterpart(Oid aggregate);
 extern bool make_private_aggregate(Aggref *aggregate);
+extern const char *ordinary_name(const char *word);
+extern char *in_ordinary_words(const char *text);
 
 /* translate.c: ordinary SQL over exposed views becomes private questions */
 extern void translate_exposed(ParseState *pstate, Node *statement);
+
+/* prune.c: columns of sub-queries that nobody reads */
+extern void prune_unread(Query *query);
 
 /* denied.c: hints for who wants rows of protected relations */
 extern void denied_init(void);
@@ -100,6 +105,7 @@ extern void return_rows(struct ReturnSetInfo *caller, ArrayType *rows);
 
 /* replace.c */
 extern void replace_query(ParseState *pstate, Query *query, int location);
+extern bool asked_over_views(Node *call);
 
 /* deparse.c */
 extern int	pin_reading_settings(void);
@@ -111,7 +117,9 @@ extern Query *analyse_text(const char *text, const char *const *parameters, int 
 
 /* position.c: from the analysed statement to the one that a person wrote */
 extern int	find_in_source(const char *analysed, int position, const char *source, int location,
-						   bool conforming);
+						   bool conforming, bool ordinary);
+
+extern char *words_there(const char *text, int position);
 
 /* inventory_json.c: what an analysed query uses */
 extern char *inventory_json(Query *query, const char *sql);

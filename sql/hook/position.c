@@ -18,6 +18,8 @@
 
 #include "dpsql.h"
 
+#define SHOWN_BYTES 60
+
 typedef struct
 {
 	int			start;			/* byte */
@@ -179,8 +181,78 @@ occurrences(const Tokens *all, int first, int last, const char *text)
 	return count;
 }
 
+/* Call private aggregates by the names that they have over exposed views. */
+static void
+use_ordinary_names(Tokens *all)
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		const char *name = all->tokens[i].word ? ordinary_name(all->tokens[i].text) : NULL;
+
+		if (name)
+			all->tokens[i].text = pstrdup(name);
+	}
+}
+
+/* The token behind the parentheses that open at a token. */
 static int
-find(const char *analysed, int position, const char *source, int location, bool conforming)
+behind_parentheses(const Tokens *all, int i)
+{
+	int			depth = 0;
+
+	for (; i < all->count; i++)
+	{
+		if (is(all, i, "("))
+			depth++;
+		else if (is(all, i, ")") && --depth == 0)
+			return i + 1;
+	}
+	return all->count;
+}
+
+/* (SELECT columns FROM schema.relation [alias]): what stands for an exposed view. */
+static bool
+stands_for_view(const Tokens *all, int first, int last)
+{
+	int			i = first + 2;
+	int			name;
+
+	if (!is(all, first + 1, "select"))
+		return false;
+	while (i < last && !is(all, i, "from"))
+		i = is(all, i, "(") ? behind_parentheses(all, i) : i + 1;
+	name = last_part(all, i + 1);
+	if (!is(all, i, "from") || name == i + 1)
+		return false;
+	return name == last - 2 || (name == last - 3 && is_word(all, name + 1));
+}
+
+/* Nobody wrote these words: nothing is found by them. */
+static void
+pass_over_views(Tokens *all)
+{
+	for (int i = 0; i < all->count; i++)
+	{
+		int			end = is(all, i, "(") ? behind_parentheses(all, i) : i;
+
+		if (end > i && stands_for_view(all, i, end))
+		{
+			for (; i < end; i++)
+				all->tokens[i].text = "";
+		}
+	}
+}
+
+static bool
+is_aggregate(const char *word, bool ordinary)
+{
+	return strncmp(word, "dp_", 3) == 0 ||
+		(ordinary && (ordinary_name(word) || strncmp(word, "percentile_", 11) == 0));
+}
+
+static int
+find(const char *analysed, int position, const char *source, int location, bool conforming,
+	 bool ordinary)
 {
 	Tokens		there = scan(analysed, true);
 	Tokens		here = scan(source, conforming);
@@ -199,7 +271,15 @@ find(const char *analysed, int position, const char *source, int location, bool 
 	target = last_part(&there, target);
 	if (target >= there.count)
 		return 0;
+	if (ordinary)
+	{
+		use_ordinary_names(&there);
+		use_ordinary_names(&here);
+		pass_over_views(&there);
+	}
 	text = there.tokens[target].text;
+	if (text[0] == '\0')
+		return 0;
 
 	if (location >= 0)
 	{
@@ -207,7 +287,7 @@ find(const char *analysed, int position, const char *source, int location, bool 
 
 		/* is this the text in which the interception found the aggregate? */
 		if (aggregate >= here.count || here.tokens[aggregate].start != location ||
-			strncmp(here.tokens[last_part(&here, aggregate)].text, "dp_", 3) != 0)
+			!is_aggregate(here.tokens[last_part(&here, aggregate)].text, ordinary))
 			return 0;
 		query_around(&here, aggregate, &first, &last);
 	}
@@ -222,16 +302,43 @@ find(const char *analysed, int position, const char *source, int location, bool 
 	return 0;
 }
 
+/* The words of the analysed statement that an error points at. */
+char *
+words_there(const char *text, int position)
+{
+	const char *from = text;
+	char	   *words;
+	char	   *to;
+	int			length;
+
+	for (int i = 1; i < position && *from; i++)
+		from += pg_mblen(from);
+	words = to = palloc(strlen(from) + 1);
+	for (; *from; from++)
+	{
+		bool		space = *from == ' ' || *from == '\n';
+
+		if (!space || (to > words && to[-1] != ' '))
+			*to++ = space ? ' ' : *from;
+	}
+	*to = '\0';
+	length = pg_mbcliplen(words, to - words, SHOWN_BYTES);
+	return psprintf("The analysed statement reads there: %.*s%s", length, words,
+					words[length] ? "..." : "");
+}
+
 /*
  * Where the source says what the analysed statement says at a position (both
  * in characters from 1), or 0 if that cannot be told.
  *
  * location: of the private aggregate whose query was analysed, in bytes; -1 if
  * the source holds that query and nothing else.
+ *
+ * ordinary: PostgreSQL's aggregates over exposed views were asked for.
  */
 int
 find_in_source(const char *analysed, int position, const char *source, int location,
-			   bool conforming)
+			   bool conforming, bool ordinary)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile int result = 0;
@@ -241,7 +348,7 @@ find_in_source(const char *analysed, int position, const char *source, int locat
 	/* a text that was read under other settings need not be readable now */
 	PG_TRY();
 	{
-		result = find(analysed, position, source, location, conforming);
+		result = find(analysed, position, source, location, conforming, ordinary);
 	}
 	PG_CATCH();
 	{

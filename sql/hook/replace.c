@@ -28,6 +28,13 @@
 
 #define MAX_PARAMETERS_PER_CALL FUNC_MAX_ARGS
 
+/*
+ * dp.run has no use for a collation.  That of its call says whether the query
+ * was written over exposed views, which is all that a prepared statement or a
+ * stored view keeps of it.
+ */
+#define ASKED_OVER_VIEWS C_COLLATION_OID
+
 /* Number the parameters that occur from 1 on; collect them as they were. */
 static bool
 renumber_parameters(Node *node, void *context)
@@ -143,15 +150,16 @@ require_analyst(ParseState *pstate, Oid function, int location)
 
 /* The location lets an error of the answer point into the client's statement. */
 static RangeTblFunction *
-run_call(ParseState *pstate, const char *text, List *parameters, int location)
+run_call(ParseState *pstate, const char *text, List *parameters, bool over_views, int location)
 {
 	Oid			signature[] = {TEXTOID, TEXTARRAYOID};
 	Oid			function = member_function("run", 2, signature);
 	Const	   *query = makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1,
 								  CStringGetTextDatum(text), false, false);
 	FuncExpr   *call = makeFuncExpr(function, RECORDOID,
-									list_make2(query, parameters_call(parameters)),
-									InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+									list_make2(query, parameters_call(parameters)), InvalidOid,
+									over_views ? ASKED_OVER_VIEWS : DEFAULT_COLLATION_OID,
+									COERCE_EXPLICIT_CALL);
 	RangeTblFunction *result = makeNode(RangeTblFunction);
 
 	require_analyst(pstate, function, location);
@@ -161,6 +169,13 @@ run_call(ParseState *pstate, const char *text, List *parameters, int location)
 	call->location = location;
 	result->funcexpr = (Node *) call;
 	return result;
+}
+
+/* Is this a call of dp.run whose query was written over exposed views? */
+bool
+asked_over_views(Node *call)
+{
+	return call && IsA(call, FuncExpr) && ((FuncExpr *) call)->inputcollid == ASKED_OVER_VIEWS;
 }
 
 /* Describe one result column to the call and let the query return it. */
@@ -210,6 +225,26 @@ function_entry(RangeTblFunction *call)
 	return rte;
 }
 
+/* A view that translate.c took out of FROM. */
+static bool
+is_taken_view(RangeTblEntry *rte)
+{
+	return rte->relkind == RELKIND_VIEW && !rte->inFromCl;
+}
+
+static bool
+has_taken_view(List *relations)
+{
+	ListCell   *cell;
+
+	foreach(cell, relations)
+	{
+		if (is_taken_view(lfirst_node(RangeTblEntry, cell)))
+			return true;
+	}
+	return false;
+}
+
 static bool
 has_row_security(Oid relation)
 {
@@ -247,7 +282,7 @@ remember_relations(Query *result, List *relations)
 		rte->relkind = original->relkind;
 		rte->rellockmode = AccessShareLock;
 		rte->eref = copyObject(original->eref);
-		if (original->relkind == RELKIND_VIEW && !original->inFromCl)
+		if (is_taken_view(original))
 			compat_ask_to_read(result, rte);
 		else
 			compat_ask_no_permission(result, rte);
@@ -282,7 +317,7 @@ replace_query(ParseState *pstate, Query *query, int location)
 	check_hidden_operators(pstate, query, location);
 	renumber_parameters((Node *) asked, &parameters);
 	collect_relations((Node *) query, &relations);
-	call = run_call(pstate, deparse_query(asked), parameters,
+	call = run_call(pstate, deparse_query(asked), parameters, has_taken_view(relations),
 					pstate->p_sourcetext == debug_query_string ? location : -1);
 
 	foreach(cell, query->targetList)

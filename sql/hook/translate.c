@@ -399,6 +399,7 @@ make_private(Translation *translation, Query *query)
 	if (!inside.found)
 		count_groups(query);
 	substitute((Node *) query, &inside);
+	prune_unread(query);
 }
 
 static bool

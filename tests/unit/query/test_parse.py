@@ -7,7 +7,7 @@ import pytest
 from dpsql.errors import DpsqlError, SyntaxInvalid, UnsupportedConstruct
 from dpsql.query.lexer import tokenize
 from dpsql.query.parse import parse
-from dpsql.query.syntax import Join, Table
+from dpsql.query.syntax import Join, Select, Table
 
 
 def where(text: str) -> object:
@@ -70,10 +70,23 @@ def test_joins_and_aliases() -> None:
 
 
 def test_errors_point_at_the_construct() -> None:
-    sql = "SELECT public.dp_count(*) AS c1\n   FROM (public.a\n     LEFT JOIN b ON (true))"
+    sql = "SELECT public.dp_count(*) AS c1\n   FROM (public.a\n     FULL JOIN b ON (true))"
     with pytest.raises(UnsupportedConstruct) as caught:
         parse(sql)
-    assert sql[caught.value.position - 1 :].startswith("LEFT JOIN")  # type: ignore[operator]
+    assert sql[caught.value.position - 1 :].startswith("FULL JOIN")  # type: ignore[operator]
+
+
+def test_outer_joins_and_sub_queries_are_read() -> None:
+    sql = "SELECT 1 AS c1 FROM (a LEFT JOIN b USING (k)) WHERE ((a.x IN ( SELECT c.x FROM c)) AND (EXISTS ( SELECT FROM d)))"
+    query = parse(sql)
+    (join,) = query.sources
+    assert isinstance(join, Join)
+    assert (join.outer, join.using) == ("LEFT", ("k",))
+    assert sql[join.position - 1 :].startswith("LEFT")
+    assert query.where is not None
+    member, exists = query.where.args
+    assert (member.kind, exists.kind) == ("in_query", "exists")
+    assert [isinstance(n.value, Select) for n in (member, exists)] == [True, True]
 
 
 def test_every_token_is_consumed() -> None:
