@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-DATABASES = {"customers", "tpch", "facebook", "own"}
+DATABASES = {"customers", "tpch", "own"}
 ROLES = {"steward": "steward", "alice": "alice", "bob": "bob", "superuser": "postgres"}
 
 FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*([\w-]*)\s*$")
