@@ -81,7 +81,7 @@ check: test stat hunt ## Everything but benchmarks and PostgreSQL's own suite
 
 docs: venv ## The documentation as a site, in .dpsql/site/index.html; needs no network to be read
 	@scripts/bootstrap.sh venv demo test lint docs
-	$(PYTHON) -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build # not --quiet, which hides warnings from strict mode, too
 	@echo "dpsql: open $(CURDIR)/.dpsql/site/index.html"
 
 bench: ## make bench NAME=joins runs bench/joins.py on the private cluster
