@@ -21,7 +21,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
 .PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
-	bench audit core-suite cron-suite build clean
+	docs bench audit core-suite cron-suite build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -33,8 +33,8 @@ packages: ## Install the Debian packages that are missing
 venv: packages
 	@scripts/bootstrap.sh venv demo test lint report
 
-extras: venv ## Install what only some servers have: mbi, for postprocess => 'pgm' and aim_pgm
-	@scripts/bootstrap.sh venv demo test lint report pgm
+extras: venv ## Install what only some servers and the site need: mbi, for postprocess => 'pgm' and aim_pgm; mkdocs
+	@scripts/bootstrap.sh venv demo test lint report pgm docs
 
 build: venv ## Build extension and hook into the private PostgreSQL tree
 	@$(DPSQL) build
@@ -80,6 +80,11 @@ audit: extras ## Claimed and measured epsilon of every mechanism, and of its mut
 	$(PYTHON) -m tests.audit $(AUDIT_ARGUMENTS)
 
 check: test stat hunt ## Everything but benchmarks and PostgreSQL's own suite
+
+docs: venv ## The documentation as a site, in .dpsql/site/index.html; needs no network to be read
+	@scripts/bootstrap.sh venv demo test lint docs
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build # not --quiet, which hides warnings from strict mode, too
+	@echo "dpsql: open $(CURDIR)/.dpsql/site/index.html"
 
 bench: ## make bench NAME=joins runs bench/joins.py on the private cluster
 	@test -f 'bench/$(NAME).py' || { echo 'make bench NAME=one of: $(notdir $(basename $(shell grep -l __main__ bench/*.py)))'; exit 2; }
