@@ -106,6 +106,8 @@ class Parts:
         reference = self.plan.tables[place].references[k]
         if reference.parent == place:
             problem = self._unbounded(place, k)
+            if problem is None and self.plan.tables[place].shared(k):
+                problem = ", among those that agree in the columns of other keys"
             if problem is not None:
                 text = "refers to its own table: which row to is drawn at random"
                 self.notes.append(Note(f"{self._name(place, k)} {text}{problem}"))
@@ -134,8 +136,16 @@ class Parts:
         ]
         if not left or not right:
             return None
-        ask = Statement(self.plan, place, self.learnt, self.count).by([*left, *right])
-        counted = self.statements.counted(ask, place, k if parent == place else None)
+        while True:
+            ask = Statement(self.plan, place, self.learnt, self.count).by([*left, *right])
+            counted = self.statements.counted(ask, place, k if parent == place else None)
+            # public tables on both sides that share a column of the row have their levels together
+            both = {c for axis in counted.axes for c in _of_both_ends(axis.columns, k)}
+            if not both:
+                break
+            right = [c for c in right if c not in both]
+            if not right:
+                return None
         ends = [axis.columns[0][0][:1] == (k,) for axis in counted.axes]
         one = tuple(i for i, end in enumerate(ends) if end)
         other = tuple(i for i, end in enumerate(ends) if not end)
@@ -283,3 +293,9 @@ class Parts:
 
     def _random(self, place: int, k: int, what: str, error: NotAnswerable) -> None:
         self.notes.append(Note(f"{what} by {self._name(place, k)} is not learnt: {error.message}"))
+
+
+def _of_both_ends(columns: Sequence[tuple[Path, int]], k: int) -> list[tuple[Path, int]]:
+    """Return the child's columns among those of one axis where the parent has some of it, too."""
+    own = [c for c in columns if c[0][:1] != (k,)]
+    return own if len(own) < len(columns) else []

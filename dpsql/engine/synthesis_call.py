@@ -117,7 +117,7 @@ class Call:
 
     def _measured(self) -> Measured:
         """Write down all that is known before anything is measured; refuses what cannot be."""
-        from dpsql.synthesis.table_rows import several, table_mechanism
+        from dpsql.synthesis.table_rows import require_levels, several, table_mechanism
 
         tables = [MeasuredTable(()) for _ in self.plan.tables]
         for place, planned in enumerate(self.plan.tables):
@@ -129,6 +129,7 @@ class Call:
                 tables[part.place] = table = self._table(part)
                 if several(table.sizes):
                     sizes = [table.sizes[k] for k in table.order]
+                    require_levels(self.plan.tables[part.place].table.shown, sizes, table.method)
                     tick = self.services.database.tick
                     table_mechanism(sizes, table.method, table.rho, table.rows, tick)
         links = [

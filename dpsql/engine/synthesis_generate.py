@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def generate(
     plan: Plan, payload: bytes, seed: int, tick: Callable[[], None]
 ) -> list[Generated | None]:
-    """Generate the tables of a plan; None for public ones.
+    """Generate the tables of a plan; of public ones there are codes alone.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def is_followed(plan: Plan, measured: Measured, link: MeasuredLink) -> bool:
 def generated(
     plan: Plan, measured: Measured, seed: int, tick: Callable[[], None]
 ) -> list[Generated | None]:
-    """Generate all tables; None for public ones."""
+    """Generate all tables; of public ones there are codes alone, if anything is known of them."""
     found = assembly_of(plan, measured, seed, tick)
     links = {(link.place, link.reference): link for link in measured.links}
     for place, planned in enumerate(plan.tables):
@@ -198,10 +198,12 @@ def generated(
             add_link(found, plan, measured, links[place, k])
     result: list[Generated | None] = []
     for place, planned in enumerate(plan.tables):
-        if planned.table.public:
-            result.append(None)
-            continue
         number = len(planned.attributes)
+        if planned.table.public:
+            table = measured.tables[place]
+            codes = None if table.codes is None else table.codes[:, :number]
+            result.append(None if codes is None else Generated(len(codes), codes, table.levels))
+            continue
         result.append(
             Generated(
                 found.rows(place),

@@ -161,6 +161,8 @@ def small_references(plan: Plan, planned: Planned, services: Services) -> list[i
         parent = plan.tables[reference.parent].table
         if not parent.public or reference.nullable or len(reference.key.columns) > 1:
             continue
+        if planned.shared(k):  # another reference says which
+            continue
         if 0 < _number(parent, FEW_ROWS, services) <= FEW_ROWS:
             found.append(k)
     return found

@@ -15,6 +15,7 @@ from dpsql.engine.synthesis_bins import DEFAULT_BINS, attribute, of_public
 from dpsql.engine.synthesis_bounds import span_of
 from dpsql.errors import InvalidParameter, NotAnswerable, UndeclaredRelation, UnreadableRelation
 from dpsql.relation import Relation, show_name
+from dpsql.synthesis.plan_keys import says_itself
 from dpsql.synthesis.schema import Attribute, Column, ForeignKey, Table, Unique
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.own_problem(c.oid
     where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indpred is null
       and i.indexprs is null) as uniques,
   (select json_agg(json_build_array(k.conname, mine.columns, k.confrelid::int8, theirs.columns,
-            pn.nspname, p.relname, {_FOREIGN_KEY_PROBLEM}) order by k.conkey, k.conname)
+            pn.nspname, p.relname, {_FOREIGN_KEY_PROBLEM},
+            k.confmatchtype = 'f', k.confrelid <> all ($1)
+            and coalesce((select s.kind from dp.standing(k.confrelid) as s) = 'protected', false))
+            order by k.conkey, k.conname)
      from pg_constraint as k
      join pg_class as p on p.oid = k.confrelid
      join pg_namespace as pn on pn.oid = p.relnamespace
@@ -230,8 +234,8 @@ def _table(row: dict[str, Any], services: Services, bins: int) -> Table:
             for name, own, primary, distinct in row["uniques"]
         ),
         foreign_keys=tuple(
-            ForeignKey(name, tuple(mine), parent, tuple(theirs), show_name(schema, relation), why)
-            for name, mine, parent, theirs, schema, relation, why in row["foreign_keys"]
+            ForeignKey(name, tuple(mine), parent, tuple(theirs), show_name(schema, relation), *more)
+            for name, mine, parent, theirs, schema, relation, *more in row["foreign_keys"]
         ),
         checks=tuple(row["checks"]),
         public=not declared.private,
@@ -250,7 +254,12 @@ def _with_domains(table: Table, declared: Relation, services: Services, bins: in
     """Add what is learnt of columns: nothing of those that make up keys or lead to parents."""
     if table.public:
         return replace(table, domains=of_public(table, declared, services, bins))
-    linked = {c for key in table.foreign_keys if key.problem is None for c in key.columns}
+    linked = {
+        c
+        for key in table.foreign_keys
+        for c in key.columns
+        if key.problem is None and not says_itself(table, key, c)
+    }
     domains: list[Attribute] = []
     for column in declared.columns:
         if column.name not in linked and not table.column(column.name).generated:

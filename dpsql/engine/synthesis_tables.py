@@ -7,6 +7,7 @@ caller's own; what is left out is noted.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -90,8 +91,9 @@ def read_details(
     """Read how every table of a plan is made; returns notes of what is left out as well."""
     notes: list[str] = []
     found = []
+    taken = {p.table.name for p in plan.tables if not p.table.public}
     for planned in plan.tables:
-        reader = _Reader(plan, planned, target, remark, services, notes)
+        reader = _Reader(plan, planned, target, remark, services, notes, taken)
         found.append(reader.bases_only() if planned.table.public else reader.read())
     return found, notes
 
@@ -107,6 +109,7 @@ class _Reader:
         remark: str,
         services: Services,
         notes: list[str],
+        taken: set[str],
     ) -> None:
         self.plan = plan
         self.planned = planned
@@ -116,6 +119,7 @@ class _Reader:
         self.remark = remark
         self.services = services
         self.notes = notes
+        self.taken = taken
         self.details = TableDetails(self.name)
         self.rows = self._execute(COLUMNS)
 
@@ -178,6 +182,7 @@ class _Reader:
             line += f" COLLATE {collation}"
         if identity:
             line += f" GENERATED {'ALWAYS' if identity == 'a' else 'BY DEFAULT'} AS IDENTITY"
+            self.taken.add(_short(f"{self.table.name}_{name}", "_seq"))
             self._continue_counting(name)
         elif serial and base in ("int2", "int4", "int8"):
             self._sequence(name, base_type)
@@ -211,7 +216,8 @@ class _Reader:
     def _sequence(self, name: str, type_name: str) -> None:
         """Give a serial column a sequence of its own."""
         quoted = quote_identifier(name)
-        sequence = f"{self.target}.{quote_identifier(_short(f'{self.table.name}_{name}', '_seq'))}"
+        own = self._free(f"{self.table.name}_{name}", "_seq")
+        sequence = f"{self.target}.{quote_identifier(own)}"
         self.details.first += [
             f"CREATE SEQUENCE {sequence} AS {type_name} OWNED BY {self.name}.{quoted}",
             f"ALTER TABLE {self.name} ALTER {quoted} SET DEFAULT"
@@ -245,6 +251,7 @@ class _Reader:
                 self.details.checked[name] = json.loads(columns or "[]")
                 lines.append(f"CONSTRAINT {quoted} {definition.removesuffix(' NOT VALID')}")
             else:
+                quoted = quote_identifier(self._index(name))
                 self._last(f"ALTER TABLE {self.name} ADD CONSTRAINT {quoted} {definition}", name)
             if comment:
                 on = f"{quoted} ON {self.name}"
@@ -252,19 +259,34 @@ class _Reader:
         return lines
 
     def _indexes(self) -> None:
-        made = {unique.name for unique in self.table.uniques}
+        distinguished = {unique.name for unique in self.table.uniques}
         for oid, name, definition, head, place, distinct, expressions in self._execute(INDEXES):
             tail = definition.removeprefix(head).removeprefix("ONLY ")
             code = foreign_code("pg_class", oid, self.services)
             why = f"it needs {code}" if code else None
-            if distinct and (expressions or name not in made):
+            if distinct and (expressions or name not in distinguished):
                 why = "rows may not be different in its expressions"
             if why is None and not (definition.startswith(head) and tail.startswith(place)):
                 why = "its definition cannot be read"
             if why is not None:
                 self.notes.append(f"index {name} of {self.table.name} is left out: {why}")
                 continue
-            self._last(f"{head}{self.name} USING {tail.removeprefix(place)}", name)
+            made = f"CREATE {'UNIQUE ' if distinct else ''}INDEX {quote_identifier(self._index(name))}"
+            self._last(f"{made} ON {self.name} USING {tail.removeprefix(place)}", name)
+
+    def _index(self, name: str) -> str:
+        """Name an index as the original's is named, if nothing of another schema has the name."""
+        found = self._free(name)
+        if found != name:
+            self.notes.append(f"index {name} of {self.table.name} is called {found}")
+        return found
+
+    def _free(self, name: str, end: str = "") -> str:
+        """Choose a name that no table, index or sequence of the copy has yet, as PostgreSQL does."""
+        tried = (_short(name, f"{n or ''}{end}") for n in itertools.count())
+        found = next(name for name in tried if name not in self.taken)
+        self.taken.add(found)
+        return found
 
     def _last(self, statement: str, name: str) -> None:
         """Have a statement run at the end, unless rows repeat that its constraint tells apart."""

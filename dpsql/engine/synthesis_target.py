@@ -107,6 +107,7 @@ def require_target(target: str, plan: Plan, replace: bool, services: Services) -
             hint=f"Ask its owner for GRANT CREATE, USAGE ON SCHEMA {show_name(target)}.",
         )
     old = _old_tables(target, replace, services) if there else []
+    _require_names(plan)
     _require_public_parents(plan, services)
     require_types(plan, services)
     _require_keys(plan, services)
@@ -129,6 +130,21 @@ def _old_tables(target: str, replace: bool, services: Services) -> list[str]:
             else "Call it with replace => true, which drops what earlier syntheses made there.",
         )
     return [str(name) for name, kind, *_ in found if kind == "r"]
+
+
+def _require_names(plan: Plan) -> None:
+    """Refuse tables of several schemas that have one name."""
+    by_name: dict[str, list[str]] = {}
+    for planned in plan.tables:
+        if not planned.table.public:
+            by_name.setdefault(planned.table.name, []).append(planned.table.shown)
+    for name, shown in by_name.items():
+        if len(shown) > 1:
+            raise InvalidParameter(
+                f"several relations of the list have the name {show_name(name)}",
+                detail=f"They are {', '.join(shown)}, and their copies come into one schema.",
+                hint="Copy them into schemas of their own by several calls, or rename one.",
+            )
 
 
 def _require_public_parents(plan: Plan, services: Services) -> None:

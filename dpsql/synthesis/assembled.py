@@ -32,6 +32,8 @@ class Assembled:
         What was changed so that constraints hold.
     moved : array, optional
         For each row that was generated its place, -1: it was left out; None: all are in place.
+    codes : array, optional
+        The codes of its attributes.
     """
 
     rows: int
@@ -39,3 +41,4 @@ class Assembled:
     free: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     moved: Integers | None = None
+    codes: Integers | None = None

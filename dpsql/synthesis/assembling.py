@@ -45,7 +45,7 @@ def assemble(
     ----------
     plan : Plan
     generated : sequence of (Generated or None)
-        For each table of the plan; None for a public one.
+        For each table of the plan; of a public one codes alone, or None.
     listings : mapping
         For each public table (its place) the texts of columns that are referenced, row by row.
     bases : mapping
@@ -63,8 +63,10 @@ def assemble(
     done: list[Assembled] = []
     for place, (planned, given) in enumerate(zip(plan.tables, generated, strict=True)):
         tick()
-        if given is None:
-            done.append(_public(listings.get(place, {}), bases[place]))
+        if given is None or planned.table.public:
+            found = _public(listings.get(place, {}), bases[place])
+            found.codes = None if given is None or given.rows != found.rows else given.codes
+            done.append(found)
         else:
             own = _ordered_by(place, planned, checks.get(place))
             rows, places = (given, None) if own is None else parents_first(given, own)
@@ -91,8 +93,10 @@ def _public(listing: Mapping[str, Sequence[str | None]], bases: Mapping[str, Bas
     rows = len(next(iter(listing.values()), ()))
     columns = {}
     for name, texts in listing.items():
-        kind = Kind("listed", levels=tuple(texts), type_name=bases[name].type_name)
-        columns[name] = stored(kind, numbered(texts))
+        levels = {text: n for n, text in enumerate(dict.fromkeys(texts))}
+        kind = Kind("listed", levels=tuple(levels), type_name=bases[name].type_name)
+        places = numbered(tuple(levels))[[levels[text] for text in texts]]
+        columns[name] = stored(kind, places)
     return Assembled(rows, columns)
 
 
@@ -120,6 +124,8 @@ class _Table:
         for r in self.links.others:
             self.links.settle(r)
             tick()
+        for r in self.links.own:
+            self.links.plant(r, self._apart)
         self._distinct(tick)
         if checks is not None:
             self._satisfy(checks, tick)
@@ -133,7 +139,12 @@ class _Table:
         columns |= self.links.columns(self.links.own, columns)
         self._keys(columns)
         return Assembled(
-            int(self.alive.sum()), attributes | columns, self.attributes.free, self.notes, moved
+            int(self.alive.sum()),
+            attributes | columns,
+            self.attributes.free,
+            self.notes,
+            moved,
+            self.attributes.codes,
         )
 
     def _uniques(self) -> list[Unique]:
@@ -222,6 +233,12 @@ class _Table:
     def _numbers(self, name: str, rows: Integers) -> Numbers:
         drawn = self.attributes.drawn.get(name)
         return self.links.numbers(name, rows) if drawn is None else drawn[rows]
+
+    def _apart(self, name: str) -> Numbers:
+        """Return what tells values of a column apart, of made-up ones that they are different."""
+        rows = np.arange(self.alive.size)
+        known = name in self.attributes.drawn or self.planned.use(name) is Use.REFERENCE
+        return self._numbers(name, rows) if known else rows
 
     def _leave_out(self, rows: Integers, why: str) -> None:
         if rows.size:

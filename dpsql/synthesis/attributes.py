@@ -63,6 +63,11 @@ class Attributes:
             self._codes = self._codes.copy()
 
     @property
+    def codes(self) -> Integers:
+        """The codes of all rows that are there."""
+        return self._codes
+
+    @property
     def free(self) -> tuple[str, ...]:
         """Attributes whose values may be replaced by those of another row."""
         return tuple(a.column for a in self._attributes if a.column not in self.drawn)

@@ -96,22 +96,36 @@ def draw(of: Integers, sums: Integers, most: int, rng: np.random.Generator) -> I
     InvalidParameter
         If a type has more links than its rows can hold.
     """
-    counts = np.bincount(of, minlength=sums.size)
+    counts = _counts(of, sums, most)
+    order, starts = np.argsort(of, kind="stable"), np.cumsum(counts) - counts
+    pending = np.repeat(np.arange(sums.size), sums)
+    rows = order[starts[pending] + rng.integers(0, counts[pending])]
+    return _spread(np.bincount(rows, minlength=of.size), of, counts, most, rng)
+
+
+def _counts(of: Integers, sums: Integers, most: int) -> Integers:
+    """Count the rows of each type; refuses more links than they can hold."""
+    counts: Integers = np.bincount(of, minlength=sums.size)
     if np.any(sums > counts * most):
         raise InvalidParameter(f"a type has more links than its rows hold, at most {most} each")
-    order = np.argsort(of, kind="stable")
-    starts = np.cumsum(counts) - counts
-    degrees = np.zeros(of.size, dtype=np.int64)
-    pending = np.repeat(np.arange(sums.size), sums)
+    return counts
+
+
+def _spread(
+    degrees: Integers, of: Integers, counts: Integers, most: int, rng: np.random.Generator
+) -> Integers:
+    """Move what is beyond the largest degree to random rows of the same type."""
+    order, starts = np.argsort(of, kind="stable"), np.cumsum(counts) - counts
     for _ in range(_ROUNDS):
-        if not pending.size:
-            return degrees
-        rows = order[starts[pending] + rng.integers(0, counts[pending])]
-        degrees += np.bincount(rows, minlength=of.size)
         excess = np.maximum(degrees - most, 0)
-        degrees -= excess
+        if not excess.any():
+            return degrees
         pending = np.repeat(of, excess)
-    return _fill(degrees, of, np.bincount(pending, minlength=sums.size), most, rng)
+        rows = order[starts[pending] + rng.integers(0, counts[pending])]
+        degrees = degrees - excess + np.bincount(rows, minlength=of.size)
+    excess = np.maximum(degrees - most, 0)
+    left = np.bincount(np.repeat(of, excess), minlength=counts.size)
+    return _fill(degrees - excess, of, left, most, rng)
 
 
 def _fill(
@@ -154,9 +168,7 @@ def follow(
     InvalidParameter
         If a type has more links than its rows can hold.
     """
-    counts = np.bincount(of, minlength=sums.size)
-    if np.any(sums > counts * most):
-        raise InvalidParameter(f"a type has more links than its rows hold, at most {most} each")
+    counts = _counts(of, sums, most)
     if not of.size:
         return np.zeros(0, dtype=np.int64)
     shape = np.maximum(wanted, 0).astype(np.float64)
@@ -176,10 +188,7 @@ def follow(
     degrees = np.empty(of.size, dtype=np.int64)
     degrees[order] = np.diff(moved, prepend=0)
     degrees[order[begins[counts > 0]]] = moved[begins[counts > 0]]
-    excess = np.maximum(degrees - most, 0)
-    degrees -= excess
-    left = np.bincount(of, weights=excess, minlength=sums.size).astype(np.int64)
-    return _fill(degrees, of, left, most, rng) if left.any() else degrees
+    return _spread(degrees, of, counts, most, rng)
 
 
 def assign(degrees: Integers, expected: Floats, rng: np.random.Generator) -> Integers:

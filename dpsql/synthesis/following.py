@@ -9,9 +9,9 @@ import numpy as np
 from dpsql.synthesis.assembled import Assembled
 from dpsql.synthesis.distinctness import Mover
 from dpsql.synthesis.generated import Generated
-from dpsql.synthesis.hashing import Flags
+from dpsql.synthesis.hashing import Flags, Hashes, hashed
 from dpsql.synthesis.keys import NoKey
-from dpsql.synthesis.relinking import Matching, matching
+from dpsql.synthesis.relinking import Matching, matching, regrouped, telling, trees
 from dpsql.synthesis.satisfying import Links
 from dpsql.synthesis.schema import Planned, Unique
 from dpsql.synthesis.values import MISSING, Numbers, Source, followed, is_missing
@@ -59,12 +59,9 @@ class Following:
         self.own = [r for r in every if planned.references[r].parent == place]
         self.others = [r for r in every if r not in self.own]
         self._order = [*self.others, *self.own]
-        self._shared: dict[int, tuple[str, ...]] = {}
-        seen: set[str] = set()
-        for r in self._order:
-            columns = planned.references[r].key.columns
-            self._shared[r] = tuple(c for c in columns if c in seen)
-            seen.update(columns)
+        self._shared = {r: planned.shared(r) for r in every}
+        self._codes = np.asarray(given.codes).reshape(given.rows, len(given.levels))
+        self._able: dict[int, Integers] = {}
 
     def settle(self, r: int) -> None:
         """Give every row a parent that is there, agrees with other keys and has a key."""
@@ -102,12 +99,17 @@ class Following:
             wrong = (self.parents[r] >= 0) & ~np.isin(self.parents[r], able)
             self.parents[r][wrong] = -1
         missing = np.flatnonzero(self.parents[r] < 0)
-        if reference.nullable or not missing.size:
+        if not missing.size:
             return
-        if able.size:
-            self.parents[r][missing] = self._rng.choice(able, missing.size)
-        else:
+        if not able.size and (not reference.nullable or self._filled(r)):
             self._leave_out(missing, f"{reference.key.name} has no row to refer to")
+        elif not reference.nullable:
+            self.parents[r][missing] = self._rng.choice(able, missing.size)
+
+    def _filled(self, r: int) -> list[str]:
+        """Return the columns that have a value without a parent, which nothing else gives."""
+        key = self._planned.references[r].key
+        return [c for c in key.columns if c not in self._shared[r] and self._not_null(c)]
 
     def _with_keys(self, r: int) -> Integers:
         """Return the rows of the parent that have no NULL in what is referenced."""
@@ -118,16 +120,61 @@ class Following:
                 able &= ~is_missing(parent.columns[name].at(np.arange(parent.rows)))
         return np.flatnonzero(able)
 
+    def _open(self, r: int) -> Integers:
+        """Return the rows of the parent that have keys, and with which later references agree."""
+        able = self._with_keys(r)
+        own = {
+            c: p
+            for c, p in zip(
+                self._planned.references[r].key.columns,
+                self._planned.references[r].key.parent_columns,
+                strict=True,
+            )
+            if c not in self._shared[r]
+        }
+        for q in self.others[self.others.index(r) + 1 :]:
+            reference = self._planned.references[q]
+            of = dict(zip(reference.key.columns, reference.key.parent_columns, strict=True))
+            common = [c for c in self._shared[q] if c in own]
+            if not common or reference.nullable:
+                continue
+            mine = [self._parent(r).columns[own[c]] for c in common]
+            theirs = [self._parent(q).columns[of[c]] for c in common]
+            there = matching(mine, theirs, self._parent(q).rows, self._with_keys(q))
+            able = able[np.isin(there.mine(able), there.parents[there.order])]
+        return able
+
     def _agree(self, r: int) -> None:
-        """Choose parents that have the columns which other keys of the row have said already."""
-        if not self._shared[r]:
+        """Choose parents that have the columns which other keys of the row have said already.
+
+        And of which the keys that come later have some that agree.
+        """
+        able = self._able[r] = self._open(r)
+        if not self._shared[r] and able.size == self._parent(r).rows:
             return
         rows = np.flatnonzero(self.parents[r] >= 0)
+        wanted = self.parents[r][rows]
+        if not self._shared[r]:
+            if able.size:
+                one = np.zeros(self._parent(r).rows, dtype=np.uint64)
+                self.parents[r][rows] = self._like(r, wanted, one[wanted], one)
+            return
         found = self._matching(r)
-        mine = found.mine(rows)
-        wrong = rows[mine != found.theirs(self.parents[r][rows])]
-        self.parents[r][wrong] = found.draw(wrong, self._rng)
-        self._without(r, wrong[self.parents[r][wrong] < 0])
+        lacking = found.lacks(rows)
+        self.parents[r][rows[lacking]] = -1
+        rows, wanted = rows[~lacking], wanted[~lacking]
+        self.parents[r][rows] = self._like(r, wanted, found.mine(rows), found.parents)
+        self._without(r, rows[self.parents[r][rows] < 0])
+
+    def _like(self, r: int, wanted: Integers, mine: Hashes, theirs: Hashes) -> Integers:
+        """Choose parents that agree, like those that were drawn."""
+        codes = self._parent(r).codes
+        looks = np.zeros((theirs.size, 0), dtype=np.int64)
+        if codes is not None and codes.shape[1]:
+            rows = np.flatnonzero(self.parents[r] >= 0)
+            linked = codes[self.parents[r][rows]]
+            looks = codes[:, telling(self._codes[rows], linked)].astype(np.int64)
+        return regrouped(wanted, mine, theirs, self._able[r], looks, self._rng)
 
     def _without(self, r: int, rows: Integers) -> None:
         """Leave out rows that have no parent and must have one."""
@@ -135,17 +182,38 @@ class Following:
         if not reference.nullable or len(self._shared[r]) == len(reference.key.columns):
             self._leave_out(rows, f"{reference.key.name} has no row that agrees with other keys")
 
-    def _matching(self, r: int, columns: Mapping[str, Source] | None = None) -> Matching:
+    def _matching(self, r: int) -> Matching:
         reference = self._planned.references[r]
-        theirs = self._parent(r).columns if columns is None else columns
+        theirs = self._parent(r).columns
         of = dict(zip(reference.key.columns, reference.key.parent_columns, strict=True))
-        before = self._order[: self._order.index(r)]
-        mine = self.columns(
-            [q for q in before if self._planned.references[q].parent != self._place]
-        )
-        rows = self._parent(r).rows if columns is None else self._rows
+        mine = self.columns(self._order[: self._order.index(r)])
         shared = self._shared[r]
-        return matching([mine[c] for c in shared], [theirs[of[c]] for c in shared], rows)
+        return matching(
+            [mine[c] for c in shared],
+            [theirs[of[c]] for c in shared],
+            self._parent(r).rows,
+            self._able[r],
+        )
+
+    def plant(self, r: int, numbers: Callable[[str], Numbers]) -> None:
+        """Link rows within their table anew where they must agree: to rows that come before them.
+
+        Parameters
+        ----------
+        r : int
+            A reference of the table to itself.
+        numbers : callable
+            What tells the values of a column of the table apart.
+        """
+        if not self._shared[r] or not self._rows:
+            return
+        groups = hashed([numbers(name) for name in self._shared[r]])
+        chosen = self.parents[r]
+        linked = chosen >= 0
+        if not (linked & (groups[np.maximum(chosen, 0)] != groups)).any():
+            return
+        unique = self._planned.references[r].unique
+        self.parents[r] = trees(linked, groups, chosen, unique, self._rng)
 
     def columns(
         self, references: Sequence[int], own: Mapping[str, Source] | None = None
@@ -165,8 +233,10 @@ class Following:
                 if parent not in theirs:
                     raise NoKey(f"{reference.key.name} says what it refers to by itself")
                 links = chosen
-                if reference.nullable and self._not_null(name) and rows:
-                    links = np.where(chosen < 0, 0, chosen)
+                if name in self._filled(r) and rows and (chosen < 0).any():
+                    able = self._able.get(r, np.arange(rows))
+                    able = able if able.size else np.arange(rows)
+                    links = np.where(chosen < 0, able[np.arange(chosen.size) % able.size], chosen)
                 found[name] = followed(theirs[parent], links)
         return found
 
@@ -183,14 +253,13 @@ class Following:
         if not reference.nullable:
             chosen = np.where(chosen < 0, rows, chosen)
         self.parents[r] = chosen
-        if not self._shared[r]:
+        shared = self._shared[r]
+        if not shared:
             return
-        found = self._matching(r, columns)
-        linked = np.flatnonzero(chosen >= 0)
-        wrong = linked[found.mine(linked) != found.theirs(chosen[linked])]
-        again = found.draw(wrong, self._rng)
-        # a row is a parent that agrees with itself
-        chosen[wrong] = again if reference.nullable else np.where(again < 0, wrong, again)
+        groups = hashed([columns[name].at(rows) for name in shared])
+        wrong = (chosen >= 0) & (groups[np.maximum(chosen, 0)] != groups)
+        # a row agrees with itself
+        chosen[wrong] = -1 if reference.nullable else rows[wrong]
 
     def numbers(self, name: str, rows: Integers) -> Numbers:
         """Return what tells a column's values apart in some rows, as of now."""
@@ -219,7 +288,7 @@ class Following:
             tuple(sorted(found)),
             frozenset(alone),
             frozenset(nullable),
-            {r: self._with_keys(r) for r in alone},
+            {r: self._able[r] for r in alone},
         )
 
     def movers(self, uniques: Sequence[Unique]) -> list[Mover]:
@@ -231,14 +300,21 @@ class Following:
         reference = self._planned.references[r]
         touched = {c for u in uniques for c in u.columns if c in reference.key.columns}
         own = reference.parent == self._place
+
+        def empty(rows: Integers) -> None:
+            self.parents[r][rows] = -1
+
+        if own and self._shared[r] and touched and reference.nullable:
+            return Mover(frozenset(touched), _stay, empty=empty)
         parents = self._rows if own else self._parent(r).rows
         if not touched - set(self._shared[r]) or parents < 2:
             return None
-        # other keys share a column with this one: they would have to follow
-        if any(set(self._shared[q]) & set(reference.key.columns) for q in self._order if q != r):
+        # other keys follow a column of this one
+        first = set(reference.key.columns) - set(self._shared[r])
+        if any(set(self._shared[q]) & first for q in self._order if q != r):
             return None
         matching_of = None if own or not self._shared[r] else self._matching(r)
-        able = np.arange(parents) if own else self._with_keys(r)
+        able = np.arange(parents) if own else self._able[r]
 
         def move(rows: Integers) -> None:
             linked = rows[self.parents[r][rows] >= 0]
@@ -248,7 +324,8 @@ class Following:
                 drawn = matching_of.draw(linked, self._rng)
                 self.parents[r][linked] = np.where(drawn < 0, self.parents[r][linked], drawn)
 
-        def empty(rows: Integers) -> None:
-            self.parents[r][rows] = -1
-
         return Mover(frozenset(touched), move, empty=empty if reference.nullable else None)
+
+
+def _stay(rows: Integers) -> None:
+    """Move no rows: others would have to agree."""

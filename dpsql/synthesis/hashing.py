@@ -18,7 +18,7 @@ Hashes = NDArray[np.uint64]
 Flags = NDArray[np.bool_]
 
 
-def hashed(columns: Sequence[Numbers]) -> Hashes:
+def hashed(columns: Sequence[Numbers | Hashes]) -> Hashes:
     """Mix the numbers of each row (splitmix64)."""
     result = np.zeros(columns[0].size, dtype=np.uint64)
     for column in columns:

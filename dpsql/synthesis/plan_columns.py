@@ -12,7 +12,7 @@ from dpsql.errors import MissingDeclaration
 from dpsql.synthesis.keys import constant
 from dpsql.synthesis.notes import CONSTANT, DEFAULT, KEYS, NO_NULL, NULL, Note
 from dpsql.synthesis.notes import MADE_UP as MADE_UP_VALUES
-from dpsql.synthesis.plan_keys import Keys
+from dpsql.synthesis.plan_keys import Keys, says_itself
 from dpsql.synthesis.schema import Attribute, Column, Table, Unique, Use
 
 _INTEGERS = ("int2", "int4", "int8")
@@ -56,7 +56,9 @@ def uses(
     for column in table.columns:
         if column.generated:
             found[column.name] = Use.GENERATED
-    found.update((c, Use.REFERENCE) for k in keys.linked for c in k.columns)
+    found.update(
+        (c, Use.REFERENCE) for k in keys.linked for c in k.columns if not says_itself(table, k, c)
+    )
     found.update((c, Use.MISSING) for c in keys.missing)
     notes: list[Note] = []
     for unique in sorted(table.uniques, key=lambda u: (not u.primary, len(u.columns))):

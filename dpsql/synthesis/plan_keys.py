@@ -7,6 +7,7 @@ the copy whenever the first does, and gets no links of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,7 +23,9 @@ class Keys:
     Attributes
     ----------
     linked : list of ForeignKey
-        Links are generated for these; no two have a column in common.
+        Links are generated for these, in this order; those to the table itself come last, since
+        its other columns are there then, and of those that share columns the ones that every row
+        has come first.
     implied : list of ForeignKey
         Hold because those do.
     missing : list of str
@@ -33,6 +36,12 @@ class Keys:
     implied: list[ForeignKey] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+
+
+def says_itself(table: Table, key: ForeignKey, column: str) -> bool:
+    """Tell whether a key of a table to itself has a column that equals the parent's same column."""
+    there = dict(zip(key.columns, key.parent_columns, strict=True))
+    return key.parent == table.oid and there[column] == column
 
 
 def named(table: Table, key: ForeignKey) -> str:
@@ -84,7 +93,7 @@ def choose(table: Table, tables: Mapping[int, Table], left_out: set[str]) -> Key
     ------
     NotAnswerable
         When a key that cannot be left out leads to what is not copied, or two have columns in
-        common.
+        common that links cannot be made to agree on.
     """
     keys = Keys()
     dropped: list[tuple[ForeignKey, str]] = []
@@ -105,32 +114,63 @@ def choose(table: Table, tables: Mapping[int, Table], left_out: set[str]) -> Key
 
 
 def _part(keys: Keys, table: Table, tables: Mapping[int, Table], left_out: set[str]) -> None:
-    """Part keys that hold because others do from those that get links."""
+    """Part keys that hold because others do from those that get links, and order these."""
     for key in list(keys.linked):
         others = [k for k in keys.linked if k != key and set(key.columns) <= set(k.columns)]
-        if any(_reaches(k, key, tables, left_out, {table.oid}) for k in others):
+        held = any(
+            _reaches(k, key, tables, left_out, {table.oid}) and not _loosens(table, k, key)
+            for k in others
+        )
+        if held or all(says_itself(table, key, c) for c in key.columns):
             keys.linked.remove(key)
             keys.implied.append(key)
-    by_column: dict[str, list[ForeignKey]] = {}
+    number = Counter(c for key in keys.linked for c in key.columns)
     for key in keys.linked:
+        own = key.parent == table.oid
         for column in key.columns:
-            by_column.setdefault(column, []).append(key)
-    for column, found in by_column.items():
-        if len(found) > 1:
-            both = " and ".join(k.name for k in found)
-            raise NotAnswerable(
-                f"column {column} of relation {table.shown} is in several foreign keys",
-                detail=f"They are {both}; links that agree on their common columns are not"
-                " generated.",
-                hint="Leave one of them out whose other columns can be NULL: without =>"
-                f" array['{found[-1].name}'].",
-            )
-        if table.column(column).generated:
-            raise NotAnswerable(
-                f"column {column} of relation {table.shown} is generated and in the foreign key"
-                f" {found[0].name}",
-                hint="Leave the relation out of the list.",
-            )
+            if table.column(column).generated:
+                raise NotAnswerable(
+                    f"column {column} of relation {table.shown} is generated and in the foreign key"
+                    f" {key.name}",
+                    hint="Leave the relation out of the list.",
+                )
+            if number[column] == 1:
+                continue
+            loose = key.full and not table.column(column).not_null
+            if loose or (own and not says_itself(table, key, column)):
+                raise _unshared(table, column, key, keys.linked)
+    keys.linked.sort(
+        key=lambda k: (
+            k.parent == table.oid,
+            any(number[c] > 1 for c in k.columns) and _may_lack(table, k),
+        )
+    )
+
+
+def _may_lack(table: Table, key: ForeignKey) -> bool:
+    """Tell whether rows need no parent by a key."""
+    some = [not table.column(c).not_null for c in key.columns]
+    return all(some) if key.full else any(some)
+
+
+def _loosens(table: Table, way: ForeignKey, key: ForeignKey) -> bool:
+    """Tell whether rows that need no parent by one key need one by another, of fewer columns."""
+    return _may_lack(table, way) and not _may_lack(table, key)
+
+
+def _unshared(
+    table: Table, column: str, key: ForeignKey, linked: Sequence[ForeignKey]
+) -> NotAnswerable:
+    """Refuse keys that say different things with a column that they share."""
+    both = " and ".join(k.name for k in linked if column in k.columns)
+    why = "is MATCH FULL" if key.full else "references another column of its own table with it"
+    return NotAnswerable(
+        f"column {column} of relation {table.shown} is in several foreign keys",
+        detail=f"They are {both}; links that agree on it are not generated, because {key.name}"
+        f" {why}.",
+        hint="Leave one of them out whose other columns can be NULL: without =>"
+        f" array['{key.name}'].",
+    )
 
 
 def _reaches(
@@ -184,9 +224,11 @@ def _not_nullable(table: Table, key: ForeignKey, why: str, columns: Sequence[str
         )
     if key.problem is not None:
         hint = f"Mend the constraint {key.name}, or leave {table.shown} out of the list."
+    elif key.protected:
+        hint = f"Add '{key.parent_name}' to the list of relations."
     else:
         hint = (
-            f"Add '{key.parent_name}' to the list of relations; or, if it tells nothing of"
-            f" anybody: SELECT dp.declare_public('{key.parent_name}');"
+            f"Let its owner protect '{key.parent_name}' and add it to the list of relations; or, if"
+            f" it tells nothing of anybody: SELECT dp.declare_public('{key.parent_name}');"
         )
     return NotAnswerable(message, detail=detail, hint=hint)

@@ -6,10 +6,11 @@ is put before its children (issue 6; PRIVACY.md section 2 (c): public facts only
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dpsql.errors import NotAnswerable
 from dpsql.synthesis.plan_columns import uses, uses_of_public
+from dpsql.synthesis.plan_common import require_common
 from dpsql.synthesis.plan_keys import Keys, choose, named, require_known
 from dpsql.synthesis.schema import ForeignKey, Plan, Planned, Reference, Table, Use
 
@@ -38,7 +39,8 @@ def planned(
     InvalidParameter
         When ``leave_out`` names what cannot be left out.
     NotAnswerable
-        When keys lead in a circle over several tables, lead out of the list, or share columns.
+        When keys lead in a circle over several tables or out of the list, or share columns whose
+        values can never agree.
     MissingDeclaration
         When a column can have no value.
     """
@@ -59,22 +61,31 @@ def planned(
         found, told = uses(table, own, placeholders=placeholders)
         notes.extend(told)
         drawn = tuple(a for a in table.domains if found[a.column] is Use.ATTRIBUTE)
-        # those to the table itself last: its other columns are there then
-        linked = sorted(own.linked, key=lambda k: k.parent == table.oid)
-        references = tuple(_reference(table, key, place) for key in linked)
+        references = tuple(_references(table, own.linked, place, found))
         result.append(Planned(table, tuple(found.items()), drawn, references, tuple(own.implied)))
         for reference in references:
             _require_keys(table, reference.key, result[reference.parent])
+        require_common(result)
     return Plan(tuple(result), tuple(notes))
 
 
-def _reference(table: Table, key: ForeignKey, place: Mapping[int, int]) -> Reference:
-    return Reference(
-        key,
-        place[key.parent],
-        nullable=not any(table.column(c).not_null for c in key.columns),
-        unique=any(set(u.columns) <= set(key.columns) for u in table.uniques),
-    )
+def _references(
+    table: Table,
+    linked: Sequence[ForeignKey],
+    place: Mapping[int, int],
+    found: Mapping[str, Use],
+) -> Iterator[Reference]:
+    """Write the references of a table in their order."""
+    before = {c for c, use in found.items() if use is not Use.REFERENCE}
+    for key in linked:
+        filled = [c in before or table.column(c).not_null for c in key.columns]
+        yield Reference(
+            key,
+            place[key.parent],
+            nullable=not (any(filled) if key.full else all(filled)),
+            unique=any(set(u.columns) <= set(key.columns) for u in table.uniques),
+        )
+        before |= set(key.columns)
 
 
 def _require_keys(table: Table, key: ForeignKey, parent: Planned) -> None:

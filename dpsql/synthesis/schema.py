@@ -86,7 +86,8 @@ class Unique:
 class ForeignKey:
     """A foreign key; ``parent`` is the OID of what it references, ``parent_name`` is to be shown.
 
-    ``problem`` says why rows may violate it, which then is not copied.
+    ``problem`` says why rows may violate it, which then is not copied.  ``full``: MATCH FULL.
+    ``protected``: the parent is a protected relation.
     """
 
     name: str
@@ -95,6 +96,8 @@ class ForeignKey:
     parent_columns: tuple[str, ...]
     parent_name: str = ""
     problem: str | None = None
+    full: bool = False
+    protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,8 @@ class Reference:
     parent : int
         Place of the referenced table in the plan; its own place for a self-reference.
     nullable : bool
-        Whether a row may have none: then all its columns are NULL.
+        Whether a row may have none: then those of its columns are NULL that can be and that no
+        reference before it has.
     unique : bool
         Whether a parent has one child at most, by a constraint.
     """
@@ -171,6 +175,16 @@ class Planned:
     def use(self, column: str) -> Use:
         """Tell how the values of a column come about."""
         return dict(self.uses)[column]
+
+    def shared(self, k: int) -> tuple[str, ...]:
+        """Return the columns of a reference that say something without it.
+
+        Those of references before it; of a reference of the table to itself also those that name
+        themselves, as the tenant does in ``(tenant, boss) REFERENCES staff (tenant, id)``.
+        """
+        before = {c for reference in self.references[:k] for c in reference.key.columns}
+        own = {c for c, use in self.uses if use is not Use.REFERENCE}
+        return tuple(c for c in self.references[k].key.columns if c in before | own)
 
     def drawn(self, unique: Unique) -> tuple[str, ...]:
         """Return the columns by which rows must be made different; none where they are already.

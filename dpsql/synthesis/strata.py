@@ -25,6 +25,8 @@ from dpsql.workload.residual_bases import Integers
 METHODS = ("pairs", "aim", "residual_planner")
 #: Where strata begin: at the bound, and at so many doublings of it at most; how many begin.
 _MOST_DOUBLINGS, _MOST_STARTS = 4, 2
+#: Levels that strata add at most.
+MOST_LEVELS = _MOST_STARTS + 1
 #: How many rows one may stand for: with more, noise that a fit does not take out is too large.
 _HEAVIEST = 10.0
 #: What part of ``d_max`` counts at least.

@@ -14,7 +14,8 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.errors import InvalidParameter
-from dpsql.synthesis.strata import weighed
+from dpsql.synthesis.strata import METHODS as MIXED
+from dpsql.synthesis.strata import MOST_LEVELS, weighed
 from dpsql.workload.candidates import make
 from dpsql.workload.domain import Domain
 from dpsql.workload.kronecker import Kronecker
@@ -23,7 +24,7 @@ from dpsql.workload.matrix import Identity, Total
 from dpsql.workload.mechanism import Budget, Mechanism
 from dpsql.workload.mechanism_aim_pgm import AimPgmMechanism
 from dpsql.workload.mechanism_mst import MstMechanism
-from dpsql.workload.mixture import fit_mixture
+from dpsql.workload.mixture import MAX_LEVELS, fit_mixture
 from dpsql.workload.mixture_rows import sample_rows
 from dpsql.workload.pgm import fit_model
 from dpsql.workload.pgm_rows import sample_model
@@ -84,6 +85,23 @@ def table_mechanism(
         except InvalidParameter as error:
             refused = error
     raise refused or InvalidParameter("a table has no attributes to measure")
+
+
+def require_levels(name: str, sizes: Sequence[int], method: str) -> None:
+    """Refuse a table of more levels than rows can be drawn from, strata of units counted in.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    number, most = sum(sizes), MAX_LEVELS - MOST_LEVELS
+    if method in MIXED and number > most:
+        raise InvalidParameter(
+            f"the attributes of relation {name} have {number} levels together",
+            detail=f"Rows are drawn from at most {most} by method => '{method}'.",
+            hint="Declare fewer values of columns, ranges, which are cut into bins, or call it with"
+            " fewer bins.",
+        )
 
 
 def _tree(sizes: Sequence[int], budget: Budget) -> Mechanism:

@@ -2,6 +2,19 @@
 -- that names a synthetic copy, or shows synthetic rows where an owner said so (show_synthetic.sql).  They depend neither
 -- on the relation nor on types that somebody made, so that they hinder no change of them.
 
+-- Internal: two names as one of at most 63 bytes, and different ones for different names: a longer one ends in a digest of all.
+create or replace function dp.joined_name(first text, second text)
+returns name
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select case when octet_length(j.name) <= 63 then j.name
+                else (select left(j.name, max(n)) from generate_series(1, 54) as n where octet_length(left(j.name, n)) <= 54)
+                     || '_' || left(md5(j.name), 8) end::name
+      from (select first || '_' || second) as j(name)
+$$;
+comment on function dp.joined_name(text, text) is 'internal: two names as one';
+
 -- Internal: the columns of a relation as a refusing view has them, in their order: names, and types of PostgreSQL's
 -- own, others as text.
 create or replace function dp.shown_columns(relation oid)
@@ -90,7 +103,7 @@ begin
         else
             select t.name into chosen
               from (values (1, found_relation.relname),
-                           (2, format('%s_%s', found_relation.nspname, found_relation.relname)::name)) as t(n, name)
+                           (2, dp.joined_name(found_relation.nspname, found_relation.relname))) as t(n, name)
              where not dp.shown_taken(t.name)
              order by t.n limit 1;
             continue when chosen is null;

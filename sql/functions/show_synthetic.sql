@@ -49,7 +49,7 @@ declare
     missed text[] := '{}';
 begin
     for found_table in
-        select p.oid as original, k.copy, format('%s_%s', k.target, c.relname)::name as name
+        select p.oid as original, k.copy, dp.joined_name(k.target, c.relname) as name
           from dp.synthesis as s
          cross join unnest(s.protected) as u(name)
          cross join lateral (select to_regclass(u.name)::oid) as p(oid)

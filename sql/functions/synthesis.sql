@@ -1,6 +1,23 @@
 -- Writing synthetic tables.  The tables are the caller's: every statement on them runs with his rights,
 -- and the functions here that have more touch the two tables of the catalogue only.
 
+-- Internal: refuses a synthesis that could not commit as it goes.
+-- Not pinned on purpose: with a setting of its own a procedure is called as if it could not commit.
+create or replace procedure dp.require_commits()
+language plpgsql security invoker
+as $$
+begin
+    if not dp.may_commit() then
+        raise exception using
+            errcode = 'PD040',
+            message = 'a synthesis can be neither made nor written in a transaction block or in a function',
+            detail = 'It commits what is measured, and then each part of the tables. Nothing was charged.',
+            hint = 'End the block first; clients that begin blocks by themselves call that autocommit.';
+    end if;
+end
+$$;
+comment on procedure dp.require_commits() is 'internal: refuses a synthesis that could not commit as it goes';
+
 -- Makes a synthetic copy of relations in a schema: measures once, which is paid for, and then writes tables
 -- in batches that commit.  Calling it again after a crash goes on without paying: what was measured is found.
 -- Not pinned on purpose: a procedure that commits cannot be.  Every name is qualified.
@@ -21,13 +38,7 @@ as $$
 declare
     job pg_catalog.int8;
 begin
-    if not dp.may_commit() then
-        raise exception using
-            errcode = 'PD040',
-            message = 'a synthesis cannot be made in a transaction block or in a function',
-            detail = 'What is measured is committed, and then each part of the tables; nothing was charged.',
-            hint = 'End the block first; clients that begin blocks by themselves call that autocommit.';
-    end if;
+    call dp.require_commits();
     job := dp.synthesize_query(
         target, relations::pg_catalog._oid, epsilon::pg_catalog.text, delta::pg_catalog.text, method,
         d_max::pg_catalog.text, row_counts::pg_catalog.text, without, bins, placeholders,
@@ -72,13 +83,7 @@ create or replace procedure dp.write_synthesis(job bigint)
 language plpgsql security invoker
 as $$
 begin
-    if not dp.may_commit() then
-        raise exception using
-            errcode = 'PD040',
-            message = 'synthetic tables cannot be written in a transaction block or in a function',
-            detail = 'Each part of them is committed.',
-            hint = 'End the block first; clients that begin blocks by themselves call that autocommit.';
-    end if;
+    call dp.require_commits();
     while dp.synthesis_step(job) loop
         commit;
     end loop;

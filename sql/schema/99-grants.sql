@@ -204,7 +204,7 @@ grant execute on function
     -- to say something to oneself, and to the server log, as RAISE does
     dp.note(text, text, text), dp.server_log(text)
 to dp_analyst, dp_owner;
-grant execute on procedure dp.write_synthesis(bigint) to dp_analyst, dp_owner;
+grant execute on procedure dp.write_synthesis(bigint), dp.require_commits() to dp_analyst, dp_owner;
 grant execute on function
     dp.show_synthesis(name),
     dp.hide_synthesis(name),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -9,6 +10,19 @@ import pytest
 from synthesising import read_plan, rows, store, write, writer
 
 from tests.server.chained import chain, plan_of_chain
+
+
+@pytest.fixture(autouse=True)
+def mallory_stays_a_stranger(cluster: Any) -> Iterator[None]:
+    """Take back, in a cluster that other tests share, what these grant to mallory."""
+    yield
+    with psycopg.connect(cluster.conninfo(dbname="postgres"), autocommit=True) as session:
+        found = session.execute(
+            "select format('revoke %I from mallory', r.roleid::regrole) from pg_auth_members as r"
+            " where r.member = 'mallory'::regrole"
+        )
+        for (statement,) in found.fetchall():
+            session.execute(statement)
 
 
 def test_a_target_with_relations_is_refused_and_only_synthetic_ones_are_replaced(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -191,15 +192,17 @@ def test_keys_that_others_imply_get_no_links() -> None:
     assert [k.columns for k in plan.tables[3].implied] == [("p",), ("s",)]
     # not where the key in between is left out, or can be NULL
     loose = table(3, "p", "s!", uniques=("p s",), keys=(("p", 1, "p"), ("s", 2, "s")))
-    with pytest.raises(NotAnswerable, match="is in several foreign keys"):
-        planned([line, loose, supplier, part])
+    plan = planned([line, loose, supplier, part])
+    assert [r.key.columns for r in plan.tables[3].references] == [("p",), ("p", "s")]
+    assert [plan.tables[3].shared(k) for k in range(2)] == [(), ("p",)]
 
 
 def test_a_key_is_not_implied_by_rows_of_its_own_table() -> None:
     person = table(2, "f!", "id!", "boss", key="f id", keys=(("f", 1, "f"), ("f boss", 2, "f id")))
     firm = table(1, "f!", key="f")
-    with pytest.raises(NotAnswerable, match=r"column f of relation .* is in several"):
-        planned([firm, person])
+    plan = planned([person, firm])
+    assert [r.nullable for r in plan.tables[1].references] == [False, True]
+    assert [plan.tables[1].shared(k) for k in range(2)] == [(), ("f",)]
     plan = planned([firm, person], leave_out=["k2_1"])
     assert uses(plan, "t2") == {"f": Use.REFERENCE, "id": Use.KEY, "boss": Use.MISSING}
 
@@ -212,7 +215,11 @@ def test_keys_that_lead_out_of_the_list() -> None:
     filled = table(1, "id!", "x!", key="id", keys=(("x", 9, "id"),))
     with pytest.raises(NotAnswerable) as caught:
         planned([filled])
-    assert "Add 's.t9' to the list" in str(caught.value.hint)
+    assert "add it to the list" in str(caught.value.hint)
+    own = replace(filled, foreign_keys=(replace(filled.foreign_keys[0], protected=True),))
+    with pytest.raises(NotAnswerable) as caught:
+        planned([own])
+    assert caught.value.hint == "Add 's.t9' to the list of relations."
     public = table(9, "id!", "kind!", key="id", domains="kind", public=True)
     plan = planned([filled, public])
     assert names(plan) == ["t9", "t1"]
@@ -251,3 +258,46 @@ def test_composite_keys_are_made_up_as_far_as_they_must() -> None:
     assert uses(plan, "t4") == {"o": Use.REFERENCE, "d": Use.ATTRIBUTE}
     assert any("copied once (t4_pkey)" in str(note) for note in plan.notes)
     assert uses(planned([table(5, "a")]), "t5") == {"a": Use.MISSING}
+
+
+def test_columns_of_a_key_to_its_own_table_that_name_themselves_are_no_references() -> None:
+    staff = table(1, "f!", "id!", "boss", key="f id", keys=(("f boss", 1, "f id"),), domains="f")
+    plan = planned([staff])
+    assert uses(plan, "t1") == {"f": Use.ATTRIBUTE, "id": Use.KEY, "boss": Use.REFERENCE}
+    assert plan.tables[0].references[0].nullable
+    assert plan.tables[0].shared(0) == ("f",)
+    # a key of nothing else is met by the row itself
+    plan = planned([table(1, "id!", key="id", keys=(("id", 1, "id"),))])
+    assert [k.columns for k in plan.tables[0].implied] == [("id",)]
+
+
+def test_keys_that_rows_need_not_have_come_after_those_that_share_their_columns() -> None:
+    firm = table(1, "f!", key="f")
+    person = table(2, "f!", "id!", key="f id", keys=(("f", 1, "f"),))
+    task = table(
+        3,
+        "a",
+        "f!",
+        "id!",
+        key="f id",
+        keys=(("a f", 2, "id f"), ("f", 1, "f")),
+    )
+    plan = planned([task, person, firm])
+    found = plan.tables[2].references
+    assert [(r.key.columns, r.nullable) for r in found] == [(("f",), False), (("a", "f"), True)]
+    full = replace(task, foreign_keys=tuple(replace(k, full=True) for k in task.foreign_keys))
+    assert not any(r.nullable for r in planned([full, person, firm]).tables[2].references)
+
+
+def test_keys_that_share_a_column_that_is_made_up_apart_are_refused() -> None:
+    one = replace(table(1, "k!", key="k"), columns=(Column("k", 1, "uuid", True, base="uuid"),))
+    other = replace(one, oid=2, name="t2")
+    both = table(3, "id!", "k!", key="id", keys=(("k", 1, "k"), ("k", 2, "k")))
+    with pytest.raises(NotAnswerable, match="cannot be copied together") as caught:
+        planned([one, other, both])
+    assert "k of s.t1 and of k of s.t2" in str(caught.value.detail)
+    # 1, 2, ... are the same everywhere
+    assert planned([table(1, "k!", key="k"), table(2, "k!", key="k"), both])
+    # and so are those of a common parent
+    child = replace(other, foreign_keys=both.foreign_keys[:1])
+    assert planned([one, child, both])
