@@ -6,7 +6,7 @@ section 8); what cannot be is left to chance, and notes say why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -23,7 +23,15 @@ from dpsql.engine.synthesis_ask import (
     reached,
 )
 from dpsql.engine.synthesis_changes import changed_degrees, raised_links
-from dpsql.engine.synthesis_parts import MANY, DegreePart, LinkPart, Part, ProfilePart, TablePart
+from dpsql.engine.synthesis_parts import (
+    MANY,
+    CountPart,
+    DegreePart,
+    LinkPart,
+    Part,
+    ProfilePart,
+    TablePart,
+)
 from dpsql.engine.synthesis_statements import Bounds, Statements, count_of
 from dpsql.errors import NotAnswerable
 from dpsql.relation import show_name
@@ -56,6 +64,8 @@ class Parts:
         For (table, reference): whether children belong to the unit of their parent by it.
     units : Units
         Whose the rows are.
+    declared : container of int
+        Tables by OID whose numbers of rows are public.
     """
 
     def __init__(
@@ -67,8 +77,10 @@ class Parts:
         services: Services,
         through: Mapping[tuple[int, int], bool],
         units: Units,
+        declared: Container[int] = (),
     ) -> None:
         self.plan, self.learnt, self.through = plan, learnt, through
+        self.declared = declared
         self.services, self.units = services, units
         self.statements = Statements(plan, bounds, settings, services, units)
         self.count = COUNT
@@ -80,7 +92,10 @@ class Parts:
         for place, planned in enumerate(self.plan.tables):
             if planned.table.public:
                 continue
-            found.append(self.table(place))
+            table = self.table(place)
+            found.append(table)
+            if planned.table.oid not in self.declared and _several(table):
+                found.append(CountPart(place, table.counted))
             for k in range(len(planned.references)):
                 found += self.link(place, k)
         whole = sum((p.weight for p in found), Fraction(0))
@@ -299,3 +314,8 @@ def _of_both_ends(columns: Sequence[tuple[Path, int]], k: int) -> list[tuple[Pat
     """Return the child's columns among those of one axis where the parent has some of it, too."""
     own = [c for c in columns if c[0][:1] != (k,)]
     return own if len(own) < len(columns) else []
+
+
+def _several(part: TablePart) -> bool:
+    """Tell whether a table is more than its number of rows."""
+    return any(len(axis.values) > 1 for axis in part.counted.axes)

@@ -23,7 +23,14 @@ from dpsql.engine.request import MAX_DELTA, Role, Settings
 from dpsql.engine.synthesis_admission import Parts
 from dpsql.engine.synthesis_ask import Learned, What, learned
 from dpsql.engine.synthesis_measured import Measured, MeasuredLink, MeasuredTable, axes_of
-from dpsql.engine.synthesis_parts import DegreePart, LinkPart, Part, ProfilePart, TablePart
+from dpsql.engine.synthesis_parts import (
+    CountPart,
+    DegreePart,
+    LinkPart,
+    Part,
+    ProfilePart,
+    TablePart,
+)
 from dpsql.engine.synthesis_payload import dump
 from dpsql.engine.synthesis_public import PublicTable, read_public, small_references
 from dpsql.engine.synthesis_statements import Bounds
@@ -38,7 +45,7 @@ if TYPE_CHECKING:
     from dpsql.engine.synthesize import Wish
 
 #: How shares of the budget and what is measured with them follow from noisy numbers.
-RULE = "unused shares go on; fewer rows of a unit; coarser levels; strata"
+RULE = "unused shares go on; fewer rows of a unit; coarser levels; strata; rows apart"
 #: Counts of single levels that are off by so many rows are worth a warning.
 _MUCH_NOISE = 200
 #: Rows that a table may be declared to have: they are generated in memory.
@@ -74,6 +81,7 @@ class Call:
             services,
             through,
             units,
+            self.counts,
         )
         self.parts: list[Part] = parts.all()
         self.notes = parts.notes
@@ -172,7 +180,9 @@ class Call:
             link.column = self.learnt[place].index(direct)
             link.direct = self._direct(place, k, table.levels[link.column])
         for part in self.parts:
-            if isinstance(part, TablePart) or (part.place, part.reference) != (place, k):
+            if isinstance(part, TablePart | CountPart):
+                continue
+            if (part.place, part.reference) != (place, k):
                 continue
             if isinstance(part, DegreePart):
                 link.most = part.most
@@ -207,7 +217,9 @@ class Call:
                 shown["what"] = "links"
             if isinstance(part, ProfilePart):
                 shown["what"] = "degrees by attributes"
-            if not isinstance(part, TablePart):
+            if isinstance(part, CountPart):
+                shown["what"] = "number of rows"
+            elif not isinstance(part, TablePart):
                 shown["foreign_key"] = planned.references[part.reference].key.name
             if isinstance(part, DegreePart):
                 shown["bound"] = part.changed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.engine.synthesis_ask import Learned, What
 from dpsql.engine.synthesis_measured import Measured, MeasuredAxis, MeasuredLink, MeasuredTable
 from dpsql.engine.synthesis_payload import load
+from dpsql.engine.synthesis_shares import variance_for
 from dpsql.errors import InternalError
 from dpsql.synthesis.generated import Generated
 
@@ -61,7 +62,7 @@ def add_table(found: Assembly, place: int, table: MeasuredTable) -> None:
     if not several(sizes):
         number = table.wanted
         if number is None:
-            number = max(0, round(counted_rows(table, found.tick)))
+            number = max(0, round(row_count(table, found.tick)[0]))
         found.codes[place] = np.zeros((number, len(sizes)), dtype=np.int32)
         return
     mechanism = table_mechanism(table.asked, table.method, table.rho, table.rows, found.tick)
@@ -79,12 +80,12 @@ def add_table(found: Assembly, place: int, table: MeasuredTable) -> None:
     found.codes[place] = codes
 
 
-def counted_rows(table: MeasuredTable, tick: Callable[[], None]) -> float:
-    """Return the noisy number of rows of which at most so many of each unit count."""
+def row_count(table: MeasuredTable, tick: Callable[[], None]) -> tuple[float, float]:
+    """Return how many rows the measurement of the columns counted, and its noise's variance."""
     from dpsql.synthesis.table_rows import noisy_total, several, table_mechanism
 
     if not several(table.sizes):
-        return float(table.measured[0].ravel()[0])
+        return float(table.measured[0].ravel()[0]), float(variance_for(table.rows, table.rho))
     mechanism = table_mechanism(table.asked, table.method, table.rho, table.rows, tick)
     return noisy_total(mechanism, table.measured)
 

@@ -13,16 +13,16 @@ from dpsql.engine.synthesis_generate import (
     add_link,
     add_table,
     assembly_of,
-    counted_rows,
     is_followed,
     link_of,
+    row_count,
 )
 from dpsql.engine.synthesis_measured import Measured, MeasuredLink
-from dpsql.engine.synthesis_parts import DegreePart, LinkPart, ProfilePart, TablePart
+from dpsql.engine.synthesis_parts import CountPart, DegreePart, LinkPart, ProfilePart, TablePart
 from dpsql.engine.synthesis_readings import Readings
-from dpsql.engine.synthesis_shares import variance_for
 
 if TYPE_CHECKING:
+    from dpsql.statistics.tabulation import Marginals, Tabulation
     from dpsql.synthesis.assembly import Assembly
 
 
@@ -45,15 +45,15 @@ class Measuring(Readings):
             own = [links[place, k] for k in range(len(planned.references))]
             self._degrees_of(found, own, before=True)
             self._stratify(found, tables[place], own)
-            self._table(tables[place])
-            measured.tables[place].drawn = self._drawn(found, tables[place], own)
+            counts = self._table(tables[place])
+            measured.tables[place].drawn = self._drawn(found, tables[place], own, counts)
             add_table(found, place, measured.tables[place])
             self._degrees_of(found, own, before=False)
             for link in own:
                 self._link(found, link)
         for part, shown, share in zip(task.parts, measured.parts, self.budget.shares, strict=True):
             shown |= {"share": float(share), "rho": float(task.rho * share)}
-            if isinstance(part, TablePart):
+            if isinstance(part, TablePart | CountPart):
                 shown["bound"] = measured.tables[part.place].rows
         return measured
 
@@ -107,54 +107,66 @@ class Measuring(Readings):
         from dpsql.synthesis.table_rows import several
 
         table = self.task.measured.tables[part.place]
-        if not part.alone or not several(table.sizes):
+        link = next((link for link in links if self._of_one_parent(link)), None)
+        if link is None or not part.alone or not several(table.sizes):
             return
-        for link in links:
-            degrees = self._part(link, DegreePart)
-            if degrees is None or not degrees.whole or degrees.bound != 1:
-                continue
-            if link.histogram is None or self._reference(link).unique:
-                continue
-            drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
-            parted = table.method in METHODS
-            cut, rho = part.counted.cut, self._rho(part)
-            chosen = best_strata(drawn, cut, rho, table.asked, parted=parted)
-            table.rows = chosen.rows
-            if chosen.starts:
-                table.strata, table.weights = chosen.starts, chosen.weights
-            return
+        drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
+        parted = table.method in METHODS
+        cut, rho = part.counted.cut, self._rho(part)
+        chosen = best_strata(drawn, cut, rho, table.asked, parted=parted)
+        table.rows = chosen.rows
+        if chosen.starts:
+            table.strata, table.weights = chosen.starts, chosen.weights
 
-    def _drawn(self, found: Assembly, part: TablePart, links: Sequence[MeasuredLink]) -> int | None:
-        """Return how many rows a table has by its parents' degrees, if any are beyond ``d_max``.
+    def _whole(self, link: MeasuredLink) -> bool:
+        """Tell whether degrees of parents with all their children were measured."""
+        degrees = self._part(link, DegreePart)
+        measured = link.histogram is not None and not self._reference(link).unique
+        return measured and degrees is not None and degrees.whole
 
-        Attributes are learnt of at most ``d_max`` rows of each unit; how many rows there are
-        follows from the whole histogram, of parents that units have with all their children.
+    def _of_one_parent(self, link: MeasuredLink) -> bool:
+        """Tell whether units are one parent each, whose degrees were measured."""
+        return self._whole(link) and self._part(link, DegreePart).bound == 1
+
+    def _drawn(
+        self,
+        found: Assembly,
+        part: TablePart,
+        links: Sequence[MeasuredLink],
+        counts: Tabulation | Marginals,
+    ) -> int | None:
+        """Return how many rows a table has, where that is not what its columns' marginals say.
+
+        They are counted apart; and attributes are learnt of at most ``d_max`` rows of each unit:
+        how many rows there are beyond follows from the whole histogram of degrees, of parents that
+        units have with all their children.
         """
         from dpsql.synthesis.degree_law import exceed, number_of_children, reaches
+        from dpsql.synthesis.table_rows import nearest
 
         table = self.task.measured.tables[part.place]
-        counted = counted_rows(table, self.services.database.tick)
+        counted, variance = row_count(table, self.services.database.tick)
+        apart = next(
+            (p for p in self.task.parts if isinstance(p, CountPart) and p.place == part.place), None
+        )
+        if apart is not None:
+            counted, variance = nearest((counted, variance), self._count(apart, counts))
         self.counted[part.place] = counted
-        most: int | None = None
+        most: int | None = None if apart is None else max(0, round(counted))
         for link in links:
-            degrees = self._part(link, DegreePart)
-            if table.number is not None or degrees is None or not degrees.whole:
-                continue
-            if link.histogram is None or self._reference(link).unique:
+            if table.number is not None or not self._whole(link):
                 continue
             drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
-            alone = degrees.bound == 1
+            alone = self._of_one_parent(link)
             if alone:
                 self.degrees[part.place] = drawn
             rows = table.rows if part.alone else part.counted.cut
             law = link.histogram, link.starts, link.sigma
-            if alone:
-                more = reaches(*law, rows)
-            else:
-                more = exceed(*law, counted, float(variance_for(table.rows, table.rho)) ** 0.5)
+            more = reaches(*law, rows) if alone else exceed(*law, counted, variance**0.5)
             number = number_of_children(counted, drawn, rows, alone=alone, more=more)
             most = max(most or 0, number)
-        return most if most is not None and most > round(counted) else None
+        told = apart is not None or (most is not None and most > round(counted))
+        return most if told else None
 
     def _link(self, found: Assembly, link: MeasuredLink) -> None:
         part, learn = self._part(link, LinkPart), None

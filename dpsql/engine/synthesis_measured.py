@@ -40,7 +40,7 @@ class MeasuredTable:
     number : int, optional
         Rows that were declared.
     drawn : int, optional
-        Rows that the degrees of parents say, where that is more than what was counted.
+        Rows that were counted apart, or that the degrees of parents say, if those are more.
     strata : tuple of int
         Where rows are told apart by how many their unit has: see `dpsql.synthesis.strata`.
     weights : tuple of float

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_generate import link_of
 from dpsql.engine.synthesis_measured import MeasuredLink
-from dpsql.engine.synthesis_parts import DegreePart, LinkPart, Part, ProfilePart, TablePart
+from dpsql.engine.synthesis_parts import (
+    CountPart,
+    DegreePart,
+    LinkPart,
+    Part,
+    ProfilePart,
+    TablePart,
+)
 from dpsql.engine.synthesis_shares import Shares, Task, variance_for, variance_for_square
 from dpsql.errors import InternalError
 
@@ -72,7 +79,8 @@ class Readings:
         """Return the variance that hides what one unit changes of a histogram of degrees."""
         return variance_for(part.changed, self._rho(part))
 
-    def _table(self, part: TablePart) -> None:
+    def _table(self, part: TablePart) -> Tabulation | Marginals:
+        """Measure the columns of a table; returns what they were counted in, which is secret."""
         import numpy as np
 
         from dpsql.engine.release_measure import measure_table, supply
@@ -96,6 +104,20 @@ class Readings:
             mechanism.tick = database.tick
             table.measured = measure_table(mechanism, counts, self.services, _Quiet())  # type: ignore[arg-type]
         self._paid(part)
+        return counts
+
+    def _count(self, part: CountPart, counts: Tabulation | Marginals) -> tuple[float, float]:
+        """Count the rows that the columns of a table were learnt of; also the noise's variance.
+
+        What a unit changes is what it changes of the columns' marginals: all their rows are one.
+        """
+        from dpsql.engine.release_measure import supply
+
+        variance = variance_for(self.task.measured.tables[part.place].rows, self._rho(part))
+        gaussian, _ = supply(self.services)
+        noisy = int(counts.marginal(())) + int(gaussian(variance, 1)[0])
+        self._paid(part)
+        return float(noisy), float(variance)
 
     def _degrees(self, part: DegreePart, link: MeasuredLink, parents: int) -> None:
         """Measure how many children parents have, in bins that so many parents can fill.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dpsql.engine.synthesis_ask import Learned, What, reached
 from dpsql.engine.synthesis_copies import Copies
-from dpsql.engine.synthesis_generate import counted_rows
+from dpsql.engine.synthesis_generate import row_count
 from dpsql.engine.synthesis_marginals import (
     AsOwner,
     Column,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 MOST_MARGINALS = 40
 #: Cells of one of them, at most.
 MOST_CELLS = 100_000
+#: By how many standard deviations there are more rows than were counted.
+_SURE = 4
 _NOISY = "against noisy measurements: the noise is in it"
 _EXACT = "exact, for owners only: do not publish"
 
@@ -130,12 +132,12 @@ class _Report:
         if table.number is not None:
             yield Line("size", name, "rows", rows, table.number, "declared")
         else:
-            counted = counted_rows(table, self.tick)
-            if table.drawn is None:
-                yield Line("size", name, "rows", rows, counted, "noisy")
-            else:
-                note = f"noisy: by degrees; at most {table.rows} of each unit are {counted:.0f}"
-                yield Line("size", name, "rows", rows, table.drawn, note)
+            (counted, variance), note = row_count(table, self.tick), "noisy"
+            wanted = counted if table.drawn is None else table.drawn
+            # more than noise explains: units have more than were counted of each
+            if wanted > counted + _SURE * variance**0.5:
+                note += f": by degrees; at most {table.rows} of each unit are {counted:.0f}"
+            yield Line("size", name, "rows", rows, wanted, note)
         if self.original is not None:
             yield Line("size", name, "rows", rows, self.original.rows(place), _EXACT)
 

@@ -22,9 +22,12 @@ from dpsql.synthesis.raking import raked
 from dpsql.synthesis.records import Answer, Records
 from dpsql.synthesis.relationship import one_to_many
 from dpsql.synthesis.schema import Plan
+from dpsql.synthesis.type_descent import Descent
 from dpsql.workload.marginals import Floats
 from dpsql.workload.residual_bases import Integers
 
+#: Answers that were fitted one by one do not agree to the last: no fit reaches what they allow.
+_RAKED = Descent(still=0.01)
 #: Places of references, from a row to what it refers to.
 Path = tuple[int, ...]
 Learn = Callable[[ByTypes], Sequence[Answer]]
@@ -180,7 +183,7 @@ class Assembly:
                         expected = (backend.table.sum(axis=1) / backend.one.counts)[backend.one.of]
                         degrees = assign(degrees, expected, rng)
                 relationship = one_to_many(number, linked.size, degrees=degrees, most=most)
-                backend = ByTypes(left, right, relationship, tick=self.tick)
+                backend = ByTypes(left, right, relationship, descent=_RAKED, tick=self.tick)
                 backend.fit(raked(answers, left, right, degrees))
             found = backend.sample(rng)
             parents[linked[found.links.right]] = found.links.left

@@ -7,6 +7,7 @@ Post-processing of public values (PRIVACY.md section 2 (b)); a seeded generator 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -189,9 +190,18 @@ def _sampled(
     return sample_rows(replace(model, total=float(wanted)), seed=seed, tick=tick)
 
 
-def noisy_total(mechanism: Mechanism, measured: Sequence[Floats]) -> float:
-    """Return the noisy number of rows."""
-    return float(mechanism.residuals(measured).values[0])
+def noisy_total(mechanism: Mechanism, measured: Sequence[Floats]) -> tuple[float, float]:
+    """Return the noisy number of rows, and the variance of its noise."""
+    residuals = mechanism.residuals(measured)
+    return float(residuals.values[0]), 1 / float(residuals.precisions[0])
+
+
+def nearest(*estimates: tuple[float, float]) -> tuple[float, float]:
+    """Weigh independent estimates by their variances: pairs of a number and its variance."""
+    weights = [1 / variance for _, variance in estimates]
+    whole = math.fsum(weights)
+    sums = math.fsum(w * number for w, (number, _) in zip(weights, estimates, strict=True))
+    return sums / whole, 1 / whole
 
 
 def several(sizes: Sequence[int]) -> bool:

@@ -32,7 +32,7 @@ _STEEP = 60.0
 #: No cell falls below this share of the mean: it could hardly grow again, and projections of
 #: tables with far smaller cells converge slowly.
 _LEAST = 1e-9
-_SWEEPS, _LOOSE = 40, 1e-6
+_SWEEPS, _LOOSE = 40, 1e-5
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ import pytest
 from dpsql.engine import release_measure, synthesis_call, synthesis_readings, synthesize
 from dpsql.engine.request import Settings
 from dpsql.engine.synthesis_measure import Measuring
-from dpsql.engine.synthesis_parts import DegreePart, LinkPart, ProfilePart, TablePart
+from dpsql.engine.synthesis_parts import CountPart, DegreePart, LinkPart, ProfilePart, TablePart
 from dpsql.engine.synthesis_schema import read_schema
 from dpsql.engine.synthesis_shares import Task
 from dpsql.engine.synthesis_units import units_of
-from dpsql.statistics import degrees, tabulation_sql
+from dpsql.statistics import degrees, tabulation, tabulation_sql
 from dpsql.synthesis import coarsening, links, profile
 from dpsql.synthesis.planning import planned
 from tests.server.copying import oids, reader, services_of
@@ -182,8 +182,10 @@ class Case:
                     if part.alone:
                         table = given.measured.tables[part.place]
                         table.strata, table.weights = STRATA, (1.0,) * (len(STRATA) + 1)
-                    measuring._table(part)
+                    counts = measuring._table(part)
                     exact = given.measured.tables[part.place].measured
+                elif isinstance(part, CountPart):
+                    exact = [measuring._count(part, counts)[0]]
                 else:
                     name += f" {part.reference}"
                     link = next(
@@ -300,7 +302,10 @@ def test_neighbours_change_no_more_than_noise_hides(server: Any) -> None:
             assert moved**2 <= allowed, (name, moved, allowed, worst)
         # the first unit has more than counts of all that a unit can have several of
         for name, (moved, allowed) in worst.items():
-            if name.split()[0] in ("TablePart", "ProfilePart") or name.split()[-1] == "whole":
+            if (
+                name.split()[0] in ("TablePart", "CountPart", "ProfilePart")
+                or name.split()[-1] == "whole"
+            ):
                 assert moved**2 == int(allowed), (name, moved, allowed)
         for task in case.tasks.values():
             for part, shown in zip(task.parts, task.measured.parts, strict=True):
@@ -352,6 +357,17 @@ def _parents_not_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(degrees, "_first_parents", lambda answer, query, bound: right(answer, query, 99))
 
 
+def _twice_as_many_rows(patch: pytest.MonkeyPatch) -> None:
+    right = tabulation.tabulate
+    patch.setattr(
+        tabulation,
+        "tabulate",
+        lambda query, levels, rows, *given, **named: right(
+            query, levels, 2 * rows, *given, **named
+        ),
+    )
+
+
 def _strata_of_all_units(patch: pytest.MonkeyPatch) -> None:
     right = tabulation_sql._stratified
 
@@ -366,6 +382,7 @@ def _strata_of_all_units(patch: pytest.MonkeyPatch) -> None:
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     _one_change_a_link: "links",
     _rows_not_cut: "TablePart",
+    _twice_as_many_rows: "CountPart",
     _strata_of_all_units: "TablePart",
     _parents_not_cut: "whole",
     _parents_of_attributes_not_cut: "ProfilePart",
