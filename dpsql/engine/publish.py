@@ -17,6 +17,7 @@ from dpsql.engine.release_meaning import meaning
 from dpsql.engine.release_table import check_name, columns, create, fill, grouping, table_name
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
+from dpsql.engine.standby import refuse_standby
 from dpsql.errors import InternalError, InvalidParameter, PermissionDenied
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
@@ -159,6 +160,7 @@ def _require_writable(services: Services) -> None:
     if services.database.execute(
         "select current_setting('transaction_read_only')::boolean as read_only"
     )[0][0]:
+        refuse_standby(services)
         raise InvalidParameter(
             "a release needs a transaction that can write",
             detail="It makes a table of the schema dpv, and this transaction is read-only.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpsql.engine.standby import refuse_standby
 from dpsql.engine.synthesis_catalogue import require_types
 from dpsql.engine.synthesis_public import referenced
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
@@ -90,6 +91,7 @@ def require_target(target: str, plan: Plan, replace: bool, services: Services) -
         _SCHEMA, [("name", target)]
     )[0]
     if read_only:
+        refuse_standby(services)
         raise InvalidParameter(
             "a synthesis needs a transaction that can write",
             hint="Call it outside of the transaction, with default_transaction_read_only = off.",

@@ -115,6 +115,15 @@ def unavailable(detail: str, hint: str | None = None) -> LedgerUnavailable:
     return LedgerUnavailable("the privacy ledger is not available", detail=detail, hint=hint)
 
 
+def standby() -> LedgerUnavailable:
+    """Return the error for a server that only replays what another one writes."""
+    return unavailable(
+        "This server is a standby, where nothing can be charged.",
+        "Ask the primary server. What you were answered there before, and releases, can be read"
+        " here.",
+    )
+
+
 def _exceeded(charge: Charge, cap: Cap | None) -> BudgetExceeded:
     """Name the relation: ``dp.relations`` shows everybody what a question is charged to."""
     name = "a protected relation" if cap is None else f"relation {cap.relation}"

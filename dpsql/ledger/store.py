@@ -11,7 +11,7 @@ from dpsql.errors import DpsqlError, LedgerUnavailable
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.connection import ConnectionBroken, LedgerConnection, Row, StatementFailed
 from dpsql.ledger.model import Account, Cap, Charge, Charged, Hit, Outlook
-from dpsql.ledger.refusals import outlook, refusal, unavailable
+from dpsql.ledger.refusals import outlook, refusal, standby, unavailable
 
 _MICROSECONDS = "(extract(epoch from taken_at) * 1000000)::bigint"
 _PEEK = f"""
@@ -42,7 +42,6 @@ select (extract(epoch from
 _FAIL = "select dp.ledger_fail($1::bigint)"
 _PURGE = "select dp.ledger_purge()"
 _IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
-_PRIMARY = "Ask the primary server."
 _ADOPT = "select dp.ledger_adopt($1::uuid, $2::timestamptz)"
 
 
@@ -195,7 +194,7 @@ def _no_tick() -> None:
 
 def _refused(error: StatementFailed) -> LedgerUnavailable:
     if error.sqlstate in _IN_RECOVERY:
-        return unavailable("This server is a standby, where nothing can be charged.", _PRIMARY)
+        return standby()
     return unavailable(
         f"The ledger's statement failed with SQLSTATE {error.sqlstate}.", "Ask again later."
     )

@@ -1,5 +1,7 @@
 -- Whether the ledger still lives where it was last recorded (PRIVACY.md section 7): false after
 -- a dump was restored, the database copied, a backup recovered or a standby promoted.
+-- On a standby, where no transaction can write, it is about what can be read: an answer that is there
+-- was charged before, and its charge was replayed before it.
 -- Security definer on purpose: reads tables that owners cannot, and tells one bit.
 create or replace function dp.ledger_in_place()
 returns boolean
@@ -14,7 +16,7 @@ begin
     return found
        and last.incarnation = here.incarnation
        and last.system_identifier = here.system_identifier
-       and last.timeline = here.timeline
+       and case when here.timeline is null then pg_is_in_recovery() else last.timeline = here.timeline end
        and last.database = here.database;
 end
 $$;

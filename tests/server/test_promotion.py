@@ -7,20 +7,17 @@ such a charge, and ends with the owner having entered it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dpsql.client.cluster import Cluster
 from dpsql.client.layout import own
-from tests.conftest import Database, Server, start_server
-from tests.server.conftest import declare
+from tests.conftest import Database
 from tests.server.refusals import Refusal, books, check
+from tests.server.replicating import PAID, Primary, begin, spent
 from tests.server.waiting import wait_until
 
-PAID = "select dp_count(*) from client"
 LOST = "select dp_count(*) from client where c_id > 100"
 NEW = "select dp_count(*) from client where c_id > 150"
 RESTORED = Refusal(
@@ -32,56 +29,11 @@ RESTORED = Refusal(
 )
 
 
-@dataclass
-class Primary:
-    """A cluster that archives its WAL, with a shop in which alice has asked."""
-
-    server: Server
-    shop: Any
-    archive: Path
-
-    def back_up(self, name: str, *options: str) -> Cluster:
-        """Copy the cluster as an administrator does; the copy can be started beside it."""
-        folder = self.server.folder / name
-        mine = self.server.cluster
-        own(folder / "data")
-        mine._as_server(
-            *(mine.bin / "pg_basebackup", "-d", mine.conninfo(), "-D", folder / "data"),
-            *("-c", "fast", "-X", "stream", "--no-sync", *options),
-        )
-        copied = Cluster(
-            bin=mine.bin,
-            data=folder / "data",
-            socket=folder / "run",
-            log=folder / "log" / "postgresql.log",
-            settings=mine.settings | {"archive_mode": "off"},
-        )
-        own(copied.socket)
-        own(copied.log.parent)
-        return copied
-
-
 @pytest.fixture(scope="module")
 def primary(installation: None) -> Iterator[Primary]:
-    server = start_server()
-    archive = server.folder / "archive"
-    own(archive)
-    server.cluster.settings.update(archive_mode="on", archive_command=f"'cp %p {archive}/%f'")
-    server.cluster.restart()
-    shop = declare(server.create_database())
-    with shop.connect(user="owner1") as owner:
-        owner.execute("select dp.grant_budget('alice', 10)")
-    with shop.connect(user="alice") as alice:
-        alice.execute(PAID)
-    yield Primary(server, shop, archive)
-    shop.close()
-    server.remove()
-
-
-def spent(database: Any) -> float:
-    return float(
-        database.sql("select epsilon_spent from dp.budgets where role = 'alice'")[0][0],
-    )
+    primary = begin()
+    yield primary
+    primary.remove()
 
 
 def lose_a_charge(primary: Primary) -> None:
@@ -133,7 +85,7 @@ def test_a_promoted_asynchronous_standby(primary: Primary) -> None:
                 "PD050",
                 "the privacy ledger is not available",
                 "This server is a standby, where nothing can be charged.",
-                "Ask the primary server.",
+                "Ask the primary server. What you were answered there before, and releases, can be read here.",
                 NEW,
             ),
         )

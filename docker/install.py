@@ -1,0 +1,51 @@
+"""Build the extension and put it, its package and its dependencies below a folder, as an image has them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+source, out = Path(sys.argv[1]), Path(sys.argv[2])
+sys.path.insert(0, str(source))
+
+from dpsql import __version__  # noqa: E402
+from dpsql.client.authentication import hba_block, ident_block  # noqa: E402
+from dpsql.client.build import copy_package  # noqa: E402
+
+PG_CONFIG = "/usr/lib/postgresql/15/bin/pg_config"
+
+library = subprocess.run(
+    [PG_CONFIG, "--pkglibdir"], check=True, capture_output=True, text=True
+).stdout.strip()
+package = Path(library) / "dpsql" / __version__
+dependencies = package / "site-packages"
+installed = Path(shutil.__file__).parent / "site-packages"
+venv = next(Path(sys.prefix).glob("lib/python3*/site-packages"), installed)
+
+subprocess.run(
+    [
+        *("make", "-C", source / "sql", "BUILD=/build", f"DESTDIR={out}", f"PG_CONFIG={PG_CONFIG}"),
+        *(f"PACKAGE_DIR={package}", f"SITE_PACKAGES={dependencies}", "install"),
+    ],
+    check=True,
+)
+copy_package(source, out / str(package).lstrip("/"))
+left_out = shutil.ignore_patterns("pip", "pip-*", "setuptools*", "pkg_resources", "_distutils_hack", "*.pth", "__pycache__")
+shutil.copytree(venv, out / str(dependencies).lstrip("/"), ignore=left_out)
+
+blocks = out / "usr/local/share/dpsql"
+blocks.mkdir(parents=True)
+(blocks / "pg_hba.conf").write_text(
+    hba_block()
+    + "local all all peer\n"
+    + "host all all all scram-sha-256\n"
+    + "local replication all peer\n"
+)
+(blocks / "pg_ident.conf").write_text(ident_block("postgres"))
+# what was compiled holds the sources' times, which are the build's
+for path in sorted(out.rglob("*")):
+    if not path.is_symlink():
+        os.utime(path, (0, 0))

@@ -1,0 +1,179 @@
+"""A standby charges nothing: it shows what was paid for, and refuses the rest with a reason."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.conftest import Database
+from tests.server.replicating import PAID, Primary, begin, spent
+from tests.server.waiting import wait_until
+
+OTHER_WORDS = "select dp_count(*) as n from public.client as c"
+RELEASED = "select c_kind, dp_count(*) from client group by c_kind"
+NEW = "select dp_count(*) from client where c_id > 150"
+BUSY = "select 1 from pg_stat_activity where usename = 'dp_ledger' and state = 'active'"
+
+
+@pytest.fixture(scope="module")
+def primary(installation: None) -> Iterator[Primary]:
+    primary = begin(wal_level="logical")
+    primary.shop.sql("select dp.grant_budget('bob', 10)", user="owner1")
+    primary.shop.sql("create role reader_of_standby login; create schema copy authorization alice")
+    primary.shop.sql(
+        f"select dp.release('kinds', $$ {RELEASED} $$, epsilon => 1, delta => 1e-9)", user="alice"
+    )
+    yield primary
+    primary.remove()
+
+
+@pytest.fixture(scope="module")
+def standby(primary: Primary) -> Iterator[Database]:
+    cluster = primary.back_up("reading", "-R")
+    cluster.start()
+    standby = Database(cluster, primary.shop.name)
+    primary.wait_for(standby)
+    yield standby
+    standby.close()
+    cluster.stop("immediate")
+
+
+def refused(database: Database, statement: str, user: str = "alice") -> psycopg.Error:
+    with pytest.raises(psycopg.Error) as caught:
+        database.sql(statement, user=user)
+    return caught.value
+
+
+@pytest.mark.parametrize("question", [PAID, OTHER_WORDS, f"select * from dp.query($$ {PAID} $$)"])
+def test_what_was_paid_for_is_shown(primary: Primary, standby: Database, question: str) -> None:
+    before = spent(primary.shop)
+    stored = primary.shop.sql(PAID, user="alice")
+    shown = standby.sql(question, user="alice")
+    assert [str(value) for row in shown for value in row][-1].find(str(stored[0][0])) >= 0
+    assert spent(primary.shop) == before
+
+
+def test_releases_are_read_and_answer_questions(primary: Primary, standby: Database) -> None:
+    table = "select * from dpv.kinds order by 1 nulls last"
+    assert standby.sql(table, user="alice") == primary.shop.sql(table, user="alice")
+    assert standby.sql(RELEASED + " order by 1", user="alice") == primary.shop.sql(
+        RELEASED + " order by 1", user="alice"
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "statement"),
+    [
+        ("alice", NEW),
+        ("alice", "set dp.fresh = on; " + PAID),
+        ("alice", "set dp.epsilon = 0.5; " + PAID),
+        # an answer is charged to each role that sees it
+        ("bob", PAID),
+        ("alice", "select dp.release('more', $$ select c_region, dp_count(*) from client group by 1 $$, epsilon => 1)"),
+        ("alice", "select dp.refresh_release('kinds')"),
+    ],
+)  # fmt: skip
+def test_what_must_be_charged_is_refused_with_a_reason(
+    primary: Primary, standby: Database, user: str, statement: str
+) -> None:
+    before = primary.shop.sql("select count(*) from dp.spend")
+    error = refused(standby, statement, user)
+    assert error.sqlstate == "PD050", error
+    assert "standby" in error.diag.message_detail
+    assert "primary" in error.diag.message_hint
+    assert primary.shop.sql("select count(*) from dp.spend") == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select dp.protect('region')",
+        "select dp.grant_budget('bob', 100)",
+        "select dp.record_loss('bob', 'client', 1, 0, 'x')",
+        "select dp.acknowledge_restore('I want more')",
+        "select dp.collect_statistics('client')",
+        "select dp.lockdown(array['client']::regclass[])",
+    ],
+)
+def test_nothing_is_declared_on_a_standby(standby: Database, statement: str) -> None:
+    assert refused(standby, statement, "owner1").sqlstate == "25006"
+
+
+def test_a_synthesis_is_refused_before_it_measures(standby: Database) -> None:
+    call = "call dp.synthesize('copy', array['client']::regclass[], epsilon => 1, placeholders => true)"
+    assert refused(standby, call).sqlstate == "PD050"
+
+
+def test_what_only_looks_works(primary: Primary, standby: Database) -> None:
+    budgets = "select role, epsilon_spent, epsilon_remaining from dp.budgets order by 1"
+    assert standby.sql(budgets, user="alice") == primary.shop.sql(budgets, user="alice")
+    explain = f"select item, value from dp.explain($$ {NEW} $$)"
+    assert standby.sql(explain, user="alice")
+    assert standby.sql("select status from dp.ledger_status", user="owner1") == [("standby",)]
+    for statement in ("select * from client", "select count(*) from purchase"):
+        assert refused(standby, statement).sqlstate == "42501"
+
+
+def test_a_charge_waits_for_the_synchronous_standby_and_survives_its_promotion(
+    primary: Primary,
+) -> None:
+    cluster = primary.back_up("second", "-R")
+    shop = primary.shop
+    for role_or_database in ("role dp_ledger", "role alice", f"database {shop.name}"):
+        # nobody's default weakens the charge
+        shop.sql(f"alter {role_or_database} set synchronous_commit = off")
+    shop.sql("alter system set synchronous_standby_names = 'second'")
+    shop.sql("select pg_reload_conf()")
+    standby = Database(cluster, shop.name)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        answers.append(shop.sql("set dp.fresh = on; " + NEW, user="alice"))
+
+    asking = threading.Thread(target=ask)
+    try:
+        known = spent(shop)
+        asking.start()
+        waits = (
+            "select 1 from pg_stat_activity where usename = 'dp_ledger' and wait_event = 'SyncRep'"
+        )
+        wait_until(lambda: shop.sql(waits) != [], 30)
+        # longer than a tick; the answer must not come before the standby has the charge
+        asking.join(1)
+        assert answers == []
+        with pytest.raises(psycopg.Error) as caught:
+            shop.sql("set statement_timeout = '1s'; set dp.fresh = on; " + PAID, user="alice")
+        assert caught.value.sqlstate == "57014"
+        cluster.start()
+        asking.join(60)
+        assert len(answers) == 1
+        # what was given up is charged as well, or is not: never the other way round
+        wait_until(lambda: shop.sql(BUSY) == [], 30)
+        charged = spent(shop)
+        # the answer itself is no part of the promise, and follows a moment later
+        last = "select state from dp.spend order by id desc limit 1"
+        wait_until(lambda: standby.sql(last) == [("answered",)], 30)
+        assert charged >= known + 1
+        primary.server.cluster._as_server(
+            *(primary.server.cluster.bin / "pg_ctl", "-D", primary.server.cluster.data),
+            *("-m", "immediate", "-w", "stop"),
+        )
+        assert standby.sql("select pg_promote(true, 60)") == [(True,)]
+        assert spent(standby) == charged
+        assert refused(standby, NEW).sqlstate == "PD051"
+        standby.sql("select dp.acknowledge_restore('the primary burned')", user="owner1")
+        assert standby.sql(NEW, user="alice") == answers[0]
+        assert spent(standby) == charged
+    finally:
+        asking.join(1)
+        standby.close()
+        cluster.stop("immediate")
+        primary.server.cluster.start()
+        shop.sql("alter system reset synchronous_standby_names")
+        shop.sql("select pg_reload_conf()")
+        for role_or_database in ("role dp_ledger", "role alice", f"database {shop.name}"):
+            shop.sql(f"alter {role_or_database} reset synchronous_commit")
