@@ -161,7 +161,7 @@ def errors_by_budget(name: str, title: str, points: Sequence[tuple[int, float, f
     axes.set_ylabel("expected error of a number")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_minor_formatter(lambda _, __: "")
+        axis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
     return drawing.svg()
 
 
