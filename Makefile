@@ -21,7 +21,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
 .PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
-	docs bench audit core-suite cron-suite build clean
+	docs bench audit core-suite cron-suite build clean report-suite
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -98,6 +98,10 @@ core-suite: build ## PostgreSQL's own regression suite with the library loaded (
 cron-suite: venv ## Schedules that pg_cron runs; installs it (slow)
 	@scripts/bootstrap.sh packages cron
 	$(PYTEST) --server-floor 29 tests/slow/cron_suite.py
+
+report-suite: venv ## The report in a browser; installs Chromium (screenshots in .dpsql/report)
+	@scripts/bootstrap.sh packages browser
+	$(PYTEST) --server-floor 6 tests/slow/report_suite.py
 
 clean: down ## Remove .dpsql/ and caches
 	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi

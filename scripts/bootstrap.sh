@@ -2,7 +2,7 @@
 # Prepare this machine and this clone; every step is skipped when its result is already there.
 #
 #   scripts/bootstrap.sh home            make .dpsql (see below), print its real path
-#   scripts/bootstrap.sh packages [cron] install the missing Debian packages; cron: pg_cron too
+#   scripts/bootstrap.sh packages [cron|browser]  install the missing Debian packages; cron: pg_cron too; browser: chromium
 #   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras
 #   scripts/bootstrap.sh major           print the PostgreSQL major that is used
 #
@@ -81,7 +81,7 @@ major() {
     esac
 }
 
-# missing_packages <major> [cron]
+# missing_packages <major> [cron|browser]
 missing_packages() {
     pg=/usr/lib/postgresql/$1
     [ -x "$pg/bin/postgres" ] || echo "postgresql-$1"
@@ -94,12 +94,13 @@ missing_packages() {
     [ -x /usr/bin/make ] || echo make
     $python -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     [ "${2:-}" != cron ] || [ -e "$pg/lib/pg_cron.so" ] || echo "postgresql-$1-cron"
+    [ "${2:-}" != browser ] || command -v chromium >/dev/null || echo chromium
 }
 
 packages() {
     case "${1:-}" in
-    "" | cron) extra=${1:-} ;;
-    *) fail "unknown packages: $1" "ask for none or for cron" ;;
+    "" | cron | browser) extra=${1:-} ;;
+    *) fail "unknown packages: $1" "ask for none, for cron or for browser" ;;
     esac
     sudo=
     if [ "$(id -u)" != 0 ]; then
@@ -185,5 +186,5 @@ venv() {
 case "${1:-}" in
 home | major) "$1" ;;
 packages | venv) "$@" ;;
-*) fail "usage: $0 home|major|packages [cron]|venv EXTRA..." ;;
+*) fail "usage: $0 home|major|packages [cron|browser]|venv EXTRA..." ;;
 esac

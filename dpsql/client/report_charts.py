@@ -18,9 +18,8 @@ from dpsql.client.layout import SetupError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Tell apart for most kinds of colour vision, on white and on dark (Tol's bright scheme).
+#: As many as accounts are drawn; told apart with most kinds of colour vision, on white and dark.
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#b59a1f", "#3aa6c9", "#aa3377", "#888888")
-SERIES = len(COLOURS)
 
 # Stand for the page's own colours.
 _INK, _FAINT = "#010203", "#040506"
@@ -162,7 +161,7 @@ def errors_by_budget(name: str, title: str, points: Sequence[tuple[int, float, f
     axes.set_ylabel("expected error of a number")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_minor_formatter(lambda _, __: "")
+        axis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
     return drawing.svg()
 
 
@@ -170,6 +169,6 @@ def _dates(axes: Any) -> None:
     import matplotlib.dates
 
     dates: Any = matplotlib.dates
-    locator = dates.AutoDateLocator(maxticks=8)
+    locator = dates.AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))

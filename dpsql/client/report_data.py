@@ -13,6 +13,8 @@ from dpsql.client.session import Connection, rows
 
 #: Rows of a table; more are counted.
 SHOWN = 200
+#: Accounts of a kind whose spending is drawn and listed step by step.
+DRAWN = 7
 SECTIONS = (
     "budgets",
     "costs",
@@ -44,8 +46,17 @@ select b.account, coalesce(b.role::text, b.relation) as name, b.composition,
  order by b.account desc, b.epsilon_spent desc, 2
 """
 _BURN = """
-select account, coalesce(role::text, relation) as name, step_start, spends, epsilon, epsilon_spent
-  from dp.burn() order by account desc, name, step_start
+with burn as (
+    select account, coalesce(role::text, relation) as name, step_start, spends, epsilon,
+           epsilon_spent
+      from dp.burn()),
+ranked as (
+    select account, name, count(*) over (partition by account) as accounts,
+           row_number() over (partition by account order by max(epsilon_spent) desc, name) as place
+      from burn group by account, name)
+select account, name, step_start, spends, epsilon, epsilon_spent, accounts
+  from burn join ranked using (account, name)
+ where place <= %(drawn)s order by account desc, name, step_start
 """
 # errors of a question are not kept: they hang on its sensitivity, which may be secret
 _COSTS = """
@@ -87,9 +98,9 @@ select sqlstate, reason, advice, sum(refused)::bigint as refused, count(distinct
   from dp.refusals group by 1, 2, 3 order by 4 desc, 1
 """
 _STATISTICS = """
-select kind, relations::text as relations, count(*) as kept, min(taken_at) as taken_at,
-       now() - min(taken_at) as age, bool_and(changes is not null) as usable,
-       max(changes) as changes
+select kind, array_to_string(relations, ', ') as relations, count(*) as kept,
+       min(taken_at) as taken_at, now() - min(taken_at) as age,
+       bool_and(changes is not null) as usable, max(changes) as changes
   from dp.statistics group by 1, 2 order by 4, 2, 1
 """
 _LOCKDOWN = """
@@ -167,10 +178,10 @@ def _limited(connection: Connection, query: str) -> dict[str, Any]:
 
 
 def _budgets(connection: Connection) -> dict[str, Any]:
-    accounts = _limited(connection, _BUDGETS)
-    names = {(row["account"], row["name"]) for row in accounts["rows"]}
-    burn = [row for row in rows(connection, _BURN) if (row["account"], row["name"]) in names]
-    return {"accounts": accounts, "burn": burn}
+    return {
+        "accounts": _limited(connection, _BUDGETS),
+        "burn": rows(connection, _BURN, drawn=DRAWN),
+    }
 
 
 def _refusals(connection: Connection) -> dict[str, Any]:

@@ -14,11 +14,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from dpsql.client import report_charts as charts
-from dpsql.client.report_data import SHOWN
+from dpsql.client.report_data import DRAWN, SHOWN
 from dpsql.client.shown import plain
 
-#: Accounts that are drawn; tables list more.
-DRAWN = charts.SERIES
 #: Rows of dp.burn that the page lists.
 STEPS = 500
 
@@ -93,7 +91,8 @@ def _spent(
             )
     if not lines:
         return None
-    names = sorted(lines, key=lambda name: -lines[name][-1][1])[:DRAWN]
+    names = sorted(lines, key=lambda name: -lines[name][-1][1])
+    (number,) = {row["accounts"] for row in budgets["burn"] if row["account"] == account}
     # a limit of each window is no limit of what is drawn
     limits = {
         row["name"]: float(row["epsilon_limit"])
@@ -103,7 +102,7 @@ def _spent(
     svg = charts.spent_over_time(
         f"spent_{account}", title, [lines[n] for n in names], [limits.get(n) for n in names], now
     )
-    return {"svg": svg, "names": names, "more": len(lines) - len(names)}
+    return {"svg": svg, "names": names, "more": number - len(names)}
 
 
 def _refused(refusals: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Decimal | float):
-        return f"{value:.6g}"
+        return f"{float(value):.6g}"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M")
     if isinstance(value, list | tuple):

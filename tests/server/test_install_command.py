@@ -14,7 +14,7 @@ import pytest
 
 from dpsql.client.authentication import BEGIN, hba_block, with_block
 from dpsql.client.cluster import Cluster
-from dpsql.client.install import install_into_server
+from dpsql.client.install import create_extension_in, install_into_server
 from dpsql.client.layout import Layout, SetupError, make_tree
 
 
@@ -57,13 +57,16 @@ def install(foreign, **options) -> list[str]:
 
 def test_install_configures_an_existing_server_once(foreign):
     _, cluster = foreign
+    with pytest.raises(SetupError, match="the server has not loaded dpsql"):
+        create_extension_in(cluster.conninfo())
     done = install(foreign, restart=True)
     assert "restarted the server" in done
     assert any("pg_hba.conf" in line for line in done)
     with psycopg.connect(cluster.conninfo(), autocommit=True) as connection:
         libraries = connection.execute("show shared_preload_libraries").fetchone()[0]
         assert libraries.replace(" ", "") == "auto_explain,dpsql"
-        connection.execute("create extension dpsql cascade")
+    assert create_extension_in(cluster.conninfo()) == "created the extension in postgres"
+    assert create_extension_in(cluster.conninfo()) == "found the extension in postgres"
 
     hba = (cluster.data / "pg_hba.conf").read_text()
     assert hba.startswith(BEGIN)

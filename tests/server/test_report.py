@@ -17,6 +17,7 @@ from tests.server.commanding import Command, commander
 
 EVIL = "<script>alert(1)</script>"
 QUOTED = '"' + EVIL + '"'
+RELEASE = "<b>r</b>"
 FORMULA = "$\\frac{1}{2}$ & </svg>"
 SETUP = f"""
 create table public.client (c_id integer primary key, c_kind text, c_note text);
@@ -149,7 +150,7 @@ def ask(shop: Any) -> None:
     alice.execute("select dp_count(*) from client where c_id > 4711")
     alice.execute(f"select dp_count(*) from {QUOTED}")
     alice.execute(
-        f"select dp.release('{EVIL}', $$ select c_kind, dp_count(*) from client group by 1 $$, 2)"
+        f"select dp.release('{RELEASE}', $$ select c_kind, dp_count(*) from client group by 1 $$, 2)"
     )
     shop.sql("set dp.epsilon = 0.1; select dp_count(*) from client", user="bob")
     for text in (
@@ -193,16 +194,16 @@ def test_names_are_texts_and_numbers_those_of_the_views(
     assert accounts[FORMULA][9] == "zcdp"
     steps = [row for row in page.sections["budgets"] if len(row) == 6 and row[1] == "alice"]
     assert [row[5] for row in steps] == ["2", "2.5", "3"]
-    (release,) = (row for row in page.sections["releases"] if row[1] == EVIL)
+    (release,) = (row for row in page.sections["releases"] if row[1] == RELEASE)
     expected = shop.sql("select expected_error from dp.releases")[0][0]
     assert release[6] == f"{expected:.4g}"
     refused = {row[0]: row[3:5] for row in page.sections["refusals"][1:]}
     assert refused == {"PD012": ["1", "1"], "PD013": ["1", "1"]}
-    assert page.sections["statistics"][1][0] == "{client}"
+    assert page.sections["statistics"][1][0] == "public.client"
     assert page.sections["statistics"][1][5] == "yes"
     assert page.sections["lockdown"][1][0] in ("critical", "high")
     readers = {row[0]: row for row in page.sections["roles"] if len(row) == 4}
-    assert readers["alice"][3] == EVIL
+    assert readers["alice"][3] == RELEASE
     assert readers[EVIL][3] == ""
 
 
@@ -210,10 +211,10 @@ def test_texts_and_exact_changes_are_asked_for(shop: Any, command: Command, tmp_
     ask(shop)
     shop.sql("insert into client select i from generate_series(1001, 1777) as i")
     page = read(command, tmp_path, shop, "owner1")
-    text = (tmp_path / "page.html").read_text()
+    text = page.text + page.scripts[0]
     assert "4711" not in text
     assert "777" not in text
-    assert "rows changed" not in page.text
+    assert "rows changed" not in text
     page = read(command, tmp_path, shop, "owner1", "--with", "questions", "--with", "changes")
     assert "4711" in page.text
     assert page.sections["statistics"][1][6] == "777"
@@ -221,8 +222,8 @@ def test_texts_and_exact_changes_are_asked_for(shop: Any, command: Command, tmp_
         command, tmp_path, shop, "owner1", "--without", "statistics", "--without", "lockdown"
     )
     assert set(page.sections) == set(SECTIONS) - {"statistics", "lockdown"}
-    for name in SECTIONS:
-        assert name not in read(command, tmp_path, shop, "owner1", "--without", name).sections
+    nothing = [word for name in SECTIONS for word in ("--without", name)]
+    assert read(command, tmp_path, shop, "owner1", *nothing).sections == {}
 
 
 def test_an_analyst_sees_its_own(shop: Any, command: Command, tmp_path: Path) -> None:
@@ -272,4 +273,5 @@ def test_a_hundred_thousand_spends_and_many_roles(
     assert (tmp_path / "page.html").stat().st_size < 2_000_000
     assert "in all; the first 200 are shown." in page.text
     assert ["residual", "laplace", "proved"] in [row[:3] for row in page.sections["costs"]]
-    assert "and 296 more, in the table" in page.text or "more, in the table" in page.text
+    assert "more, in the table" in page.text
+    assert len([row for row in page.sections["budgets"] if len(row) == 6]) == 501
