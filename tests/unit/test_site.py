@@ -60,7 +60,9 @@ def test_it_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path: P
 )
 def test_links_that_lead_nowhere_end_it(source: Path, said: str, broken: bool) -> None:
     (source / "docs" / "added.md").write_text(f"# A page that nobody named\n\n{said}\n")
-    (source / "docs" / "views.md").write_text("# How it works\n\n## For owners\n\n## In the schema\n")
+    (source / "docs" / "views.md").write_text(
+        "# How it works\n\n## For owners\n\n## In the schema\n"
+    )
     done = build(source, source / "site")
     assert (done.returncode != 0) == broken, done.stderr
     if not broken:
