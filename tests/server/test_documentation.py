@@ -151,7 +151,7 @@ def columns(session: Any, cursor: Any) -> list[tuple[str, str]]:
 def compare_rows(session: Any, cursor: Any, rows: list[Any], answer: str) -> Iterator[str]:
     """Compare with ``N rows (name type, ...)`` or with values, ``a, 1 ± 2; b, 3 ± 2``."""
     if shape := ROWS.match(answer):
-        if not rows or (shape[1] and len(rows) != int(shape[1])):
+        if len(rows) != int(shape[1] or len(rows) or 1):
             yield f"{len(rows)} rows, not {shape[1] or 'some'}"
         has = columns(session, cursor)
         for said, (name, kind) in zip(shape[2].split(", ") if shape[2] else [], has, strict=False):
