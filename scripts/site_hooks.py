@@ -15,6 +15,9 @@ log = logging.getLogger("mkdocs.hooks.dpsql")
 FENCE = re.compile(r"^\s*(```|~~~)")
 ITEM = re.compile(r"^\s*([-*]|\d+\.) ")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)\s]+)\)")
+# A prime is raised by its font, bars are fences: neither as the converter has them.
+PRIMED = re.compile(r"<msup>(<mi>[^<]*</mi>)(<m[io]>&#x02032;</m[io]>)</msup>")
+BAR = re.compile(r"<mo([^>]*)>(?=&#x0007C;|\|)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\[(\[](.*?)\\[)\]]\s*</\1>', re.DOTALL)
 
 
@@ -44,6 +47,8 @@ def _present(entries: list[Any], pages: set[str], named: set[str]) -> list[Any]:
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """Read lists that follow a paragraph as GitHub does, and unlink what the site has not."""
+    if page.file.src_path == "messages.md":
+        page.meta["search"] = {"boost": 0.1}
     here = Path(page.file.abs_src_path).parent
     docs = Path(config.docs_dir).resolve()
 
@@ -76,6 +81,7 @@ def on_page_content(content: str, **_: Any) -> str:
 
     def formula(match: re.Match[str]) -> str:
         display = "block" if match[1] == "div" else "inline"
-        return convert(html.unescape(match[2]).strip(), display=display)
+        drawn = convert(html.unescape(match[2]).strip(), display=display)
+        return BAR.sub(r'<mo\1 lspace="0" rspace="0">', PRIMED.sub(r"<mrow>\1\2</mrow>", drawn))
 
     return FORMULA.sub(formula, content)
