@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.engine.synthesis_catalogue import (
     COLUMNS,
     CONSTRAINTS,
+    DOMAINS,
     FOREIGN_KEYS,
     INDEXES,
     foreign_code,
@@ -45,8 +46,13 @@ class TableDetails:
     foreign : list of str
     checks : list of (str, str)
         Names and expressions of CHECK constraints.
+        Of those of domains too, which come first.
     checked : dict
         Of each of them by name: the columns that it is about.
+    of_domains : dict
+        Of those of domains by name: the column.
+    plain : dict
+        Of columns whose types are domains: the types that these are over.
     types, bases : dict
         Of each column: its type; its base type, as `Base`.
     expressions : dict
@@ -62,6 +68,8 @@ class TableDetails:
     foreign: list[str] = field(default_factory=list)
     checks: list[tuple[str, str]] = field(default_factory=list)
     checked: dict[str, list[str]] = field(default_factory=dict)
+    of_domains: dict[str, str] = field(default_factory=dict)
+    plain: dict[str, str] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     bases: dict[str, tuple[str, str, int]] = field(default_factory=dict)
     expressions: dict[str, str] = field(default_factory=dict)
@@ -150,6 +158,7 @@ class _Reader:
                 hint="Put its columns back, or call dp.synthesize again, which measures again.",
             )
         lines = [self._column(*row) for row in self.rows]
+        self._domains()
         lines += self._constraints()
         self.details.first.insert(0, f"CREATE TABLE {self.name} ({', '.join(lines)})")
         self._indexes()
@@ -233,6 +242,22 @@ class _Reader:
                 f"SELECT setval({owned}, coalesce(max({quote_identifier(name)}), 0) + 1, false)"
                 f" AS done FROM {self.name}"
             )
+
+    def _domains(self) -> None:
+        """Have constraints of domains tried on values of the types that these are over.
+
+        A value that one refuses cannot be cast, so that those of no table are tried before.
+        """
+        for column, plain, label, expression in self._execute(DOMAINS):
+            self.details.plain[column] = plain
+            if label is None:
+                continue
+            name = label if label not in self.details.of_domains else f"{label} ({column})"
+            value = f"SELECT {quote_identifier(column)} AS value"
+            text = f'(SELECT ({expression}) FROM ({value}) AS "dpsql domain")'
+            self.details.checks.append((name, text))
+            self.details.checked[name] = [column]
+            self.details.of_domains[name] = column
 
     def _constraints(self) -> list[str]:
         lines = []
