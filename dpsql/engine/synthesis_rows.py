@@ -302,7 +302,7 @@ def _value(kind: Kind, number: str, levels: str) -> str:
     if kind.form == "date":
         return f"(date '2000-01-01' + {number}::integer)"
     if kind.form == "time":
-        return f"(time '00:00' + {number} * interval '1 microsecond')"
+        return f"(time '00:00' + {number} * interval '{10**kind.scale} microsecond')"
     if kind.form in ("timestamp", "timestamptz"):
         unit = "second" if kind.scale == 6 else "microsecond"
         first = (
@@ -311,4 +311,23 @@ def _value(kind: Kind, number: str, levels: str) -> str:
             else "timestamp '2000-01-01'"
         )
         return f"({first} + {number} * interval '1 {unit}')"
+    if kind.form in _WRITTEN:
+        return _WRITTEN[kind.form].format(n=number, scale=kind.scale, unit=10**kind.scale)
     return number
+
+
+#: How values of other types are made of numbers from 1.
+_WRITTEN = {
+    "inet": "(inet '::' + {n})",
+    "cidr": "host(inet '::' + {n})::cidr",
+    "macaddr": "lpad(to_hex({n}), 12, '0')::macaddr",
+    "macaddr8": "lpad(to_hex({n}), 16, '0')::macaddr8",
+    "timetz": "(timetz '00:00+00' + {n} * interval '{unit} microsecond')",
+    "interval": "({n} * interval '1 second')",
+    "money": "{n}::money",
+    "oid": "{n}::oid",
+    "pg_lsn": "(pg_lsn '0/0' + {n}::numeric)",
+    "jsonb": "to_jsonb({n})",
+    "bit": "{n}::bit({scale})",
+    "varbit": "{n}::bit({scale})::varbit",
+}

@@ -296,8 +296,9 @@ class _Reader:
             if why is not None:
                 self.notes.append(f"index {name} of {self.table.name} is left out: {why}")
                 continue
-            made = f"CREATE {'UNIQUE ' if distinct else ''}INDEX {quote_identifier(self._index(name))}"
-            self._last(f"{made} ON {self.name} USING {tail.removeprefix(place)}", name)
+            own = quote_identifier(self._index(name))
+            made = f"CREATE {'UNIQUE ' if distinct else ''}INDEX {own} ON {self.name}"
+            self._last(f"{made} USING {tail.removeprefix(place)}", name)
 
     def _index(self, name: str) -> str:
         """Name an index as the original's is named, if nothing of another schema has the name."""
@@ -307,7 +308,7 @@ class _Reader:
         return found
 
     def _free(self, name: str, end: str = "") -> str:
-        """Choose a name that no table, index or sequence of the copy has yet, as PostgreSQL does."""
+        """Choose a name that no table, index or sequence of the copy has, as PostgreSQL does."""
         tried = (_short(name, f"{n or ''}{end}") for n in itertools.count())
         found = next(name for name in tried if name not in self.taken)
         self.taken.add(found)
