@@ -50,6 +50,38 @@ select k.oid::int8 as oid, k.conname::text as name, k.contype::text as kind,
  where k.conrelid = $1::oid and k.contype in ('c', 'p', 'u', 'x')
  order by k.contype <> 'p', k.conname
 """
+#: Columns whose types are domains: the type that these are over, and each constraint on the way.
+DOMAINS = """
+with recursive over(attnum, name, oid, modifier, step) as (
+    select a.attnum, a.attname, a.atttypid, a.atttypmod, 0
+      from pg_attribute as a where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped
+    union all
+    select o.attnum, o.name, t.typbasetype, t.typtypmod, o.step + 1
+      from over as o join pg_type as t on t.oid = o.oid where t.typtype = 'd')
+select o.name::text as name, format_type(p.oid, p.modifier) as plain, k.label, k.expression
+  from over as o
+  join pg_type as t on t.oid = o.oid and t.typtype = 'd'
+ cross join lateral (select b.oid, b.modifier from over as b where b.attnum = o.attnum
+                      order by b.step desc limit 1) as p
+ cross join lateral (
+    select format('%s of the domain %s', c.conname, format_type(t.oid, null)) as label,
+           pg_get_expr(c.conbin, 0) as expression
+      from pg_constraint as c where c.contypid = t.oid and c.contype = 'c'
+    union all
+    select format('NOT NULL of the domain %s', format_type(t.oid, null)), 'VALUE IS NOT NULL'
+     where t.typnotnull
+    union all
+    select null, null) as k
+ order by o.attnum, o.step desc, k.label
+"""
+#: What of that still holds in a table of that name.
+STILL = """
+select array(select k.conname::text from pg_constraint as k
+              where k.conrelid = c.oid and k.contype = 'c') as checks,
+  array(select a.attname::text from pg_attribute as a join pg_type as t on t.oid = a.atttypid
+         where a.attrelid = c.oid and a.attnum > 0 and t.typtype = 'd') as domains
+  from pg_class as c where c.oid = to_regclass($1)
+"""
 INDEXES = """
 select i.indexrelid::int8 as oid, c.relname::text as name,
   pg_get_indexdef(i.indexrelid) as definition,

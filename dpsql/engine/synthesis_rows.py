@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpsql.engine.synthesis_catalogue import STILL
 from dpsql.engine.synthesis_tables import TableDetails
 from dpsql.errors import NotAnswerable
 from dpsql.query.ir import literal
@@ -45,6 +46,7 @@ def write(
     start: int,
     seed: int,
     services: Services,
+    job: int = 0,
 ) -> int:
     """Write the batch that begins at a row.
 
@@ -62,9 +64,9 @@ def write(
     rows = np.arange(start, stop, dtype=np.int64)
     numbers = {name: source.at(rows) for name, source in table.columns.items()}
     kinds = {name: source.kind for name, source in table.columns.items()}
-    batch = _Batch(planned, details, kinds, services)
-    if details.checks:
-        batch.satisfy(numbers, table.free, (seed, place, start))
+    batch = _Batch(planned, _still(details, services), kinds, services)
+    if batch.details.checks:
+        batch.satisfy(numbers, table.free, (seed, place, start), job)
     batch.insert(numbers, rows.size)
     return int(rows.size)
 
@@ -98,6 +100,23 @@ def checks_of(planned: Planned, details: TableDetails, services: Services) -> Ch
         return result
 
     return Checks(found, broken)
+
+
+def _still(details: TableDetails, services: Services) -> TableDetails:
+    """Leave constraints out that somebody dropped on the copy, so that it can be written."""
+    if not details.checks:
+        return details
+    ((checks, domains),) = services.database.execute(STILL, [("text", details.name)])
+    kept = [
+        (name, text)
+        for name, text in details.checks
+        if (
+            details.of_domains[name] in domains  # type: ignore[operator]
+            if name in details.of_domains
+            else name in checks  # type: ignore[operator]
+        )
+    ]
+    return replace(details, checks=kept)
 
 
 class _Batch:
@@ -167,19 +186,27 @@ class _Batch:
         return f"SELECT {', '.join(shown) or 'NULL'}"
 
     def satisfy(
-        self, numbers: dict[str, Numbers], free: tuple[str, ...], seed: tuple[int, ...]
+        self, numbers: dict[str, Numbers], free: tuple[str, ...], seed: tuple[int, ...], job: int
     ) -> None:
         """Change rows in place until none breaks a CHECK constraint."""
         broken = mend(numbers, free, self.failing, seed)
         if broken is None:
             return
         name = self.details.checks[broken][0]
-        table = self.planned.table
+        copy, column = self.details.name, self.details.of_domains.get(name)
+        if column is None:
+            way = f"ALTER TABLE {copy} DROP CONSTRAINT {quote_identifier(name)}"
+        else:
+            way = (
+                f"ALTER TABLE {copy} ALTER {quote_identifier(column)}"
+                f" TYPE {self.details.plain[column]}"
+            )
         raise NotAnswerable(
-            f'no synthetic row of {table.name} satisfies the constraint "{name}"',
+            f'no synthetic row of {self.planned.table.name} satisfies the constraint "{name}"',
             detail="Rows are generated without knowledge of it, and none of the levels that were"
-            " drawn in this batch can stand in for others.",
-            hint="Declare domains whose levels satisfy it, or drop the constraint on a copy.",
+            " drawn in this batch can stand in for others. What was measured is kept and paid for.",
+            hint=f"{way}; CALL dp.write_synthesis({job}); goes on without it and pays nothing. Or"
+            " declare domains whose levels satisfy it, and measure again.",
         )
 
     def failing(self, numbers: Mapping[str, Numbers]) -> dict[int, int]:
@@ -198,7 +225,7 @@ class _Batch:
         query = f"SELECT {', '.join(inner)} FROM l, {source}"
         if self.details.generated:
             made = ", ".join(
-                f"CAST(({self.details.expressions[name]}) AS {self.details.types[name]})"
+                f"CAST(({self.details.expressions[name]}) AS {self._type(name)})"
                 f" AS {quote_identifier(name)}"
                 for name in self.details.generated
             )
@@ -223,7 +250,11 @@ class _Batch:
             value = self.details.expressions.get(name, "NULL")
         else:
             value = "NULL"
-        return f"CAST({value} AS {self.details.types[name]})"
+        return f"CAST({value} AS {self._type(name)})"
+
+    def _type(self, name: str) -> str:
+        """Return a column's type, of a domain what that is over: a cast to it could fail."""
+        return self.details.plain.get(name, self.details.types[name])
 
 
 def _place(name: str, numbers: Mapping[str, Numbers]) -> int:
@@ -271,7 +302,7 @@ def _value(kind: Kind, number: str, levels: str) -> str:
     if kind.form == "date":
         return f"(date '2000-01-01' + {number}::integer)"
     if kind.form == "time":
-        return f"(time '00:00' + {number} * interval '1 microsecond')"
+        return f"(time '00:00' + {number} * interval '{10**kind.scale} microsecond')"
     if kind.form in ("timestamp", "timestamptz"):
         unit = "second" if kind.scale == 6 else "microsecond"
         first = (
@@ -280,4 +311,23 @@ def _value(kind: Kind, number: str, levels: str) -> str:
             else "timestamp '2000-01-01'"
         )
         return f"({first} + {number} * interval '1 {unit}')"
+    if kind.form in _WRITTEN:
+        return _WRITTEN[kind.form].format(n=number, scale=kind.scale, unit=10**kind.scale)
     return number
+
+
+#: How values of other types are made of numbers from 1.
+_WRITTEN = {
+    "inet": "(inet '::' + {n})",
+    "cidr": "host(inet '::' + {n})::cidr",
+    "macaddr": "lpad(to_hex({n}), 12, '0')::macaddr",
+    "macaddr8": "lpad(to_hex({n}), 16, '0')::macaddr8",
+    "timetz": "(timetz '00:00+00' + {n} * interval '{unit} microsecond')",
+    "interval": "({n} * interval '1 second')",
+    "money": "{n}::money",
+    "oid": "{n}::oid",
+    "pg_lsn": "(pg_lsn '0/0' + {n}::numeric)",
+    "jsonb": "to_jsonb({n})",
+    "bit": "{n}::bit({scale})",
+    "varbit": "{n}::bit({scale})::varbit",
+}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.engine.synthesis_catalogue import (
     COLUMNS,
     CONSTRAINTS,
+    DOMAINS,
     FOREIGN_KEYS,
     INDEXES,
     foreign_code,
@@ -45,8 +46,13 @@ class TableDetails:
     foreign : list of str
     checks : list of (str, str)
         Names and expressions of CHECK constraints.
+        Of those of domains too, which come first.
     checked : dict
         Of each of them by name: the columns that it is about.
+    of_domains : dict
+        Of those of domains by name: the column.
+    plain : dict
+        Of columns whose types are domains: the types that these are over.
     types, bases : dict
         Of each column: its type; its base type, as `Base`.
     expressions : dict
@@ -62,6 +68,8 @@ class TableDetails:
     foreign: list[str] = field(default_factory=list)
     checks: list[tuple[str, str]] = field(default_factory=list)
     checked: dict[str, list[str]] = field(default_factory=dict)
+    of_domains: dict[str, str] = field(default_factory=dict)
+    plain: dict[str, str] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     bases: dict[str, tuple[str, str, int]] = field(default_factory=dict)
     expressions: dict[str, str] = field(default_factory=dict)
@@ -150,6 +158,7 @@ class _Reader:
                 hint="Put its columns back, or call dp.synthesize again, which measures again.",
             )
         lines = [self._column(*row) for row in self.rows]
+        self._domains()
         lines += self._constraints()
         self.details.first.insert(0, f"CREATE TABLE {self.name} ({', '.join(lines)})")
         self._indexes()
@@ -234,6 +243,22 @@ class _Reader:
                 f" AS done FROM {self.name}"
             )
 
+    def _domains(self) -> None:
+        """Have constraints of domains tried on values of the types that these are over.
+
+        A value that one refuses cannot be cast, so that those of no table are tried before.
+        """
+        for column, plain, label, expression in self._execute(DOMAINS):
+            self.details.plain[column] = plain
+            if label is None:
+                continue
+            name = label if label not in self.details.of_domains else f"{label} ({column})"
+            value = f"SELECT {quote_identifier(column)} AS value"
+            text = f'(SELECT ({expression}) FROM ({value}) AS "dpsql domain")'
+            self.details.checks.append((name, text))
+            self.details.checked[name] = [column]
+            self.details.of_domains[name] = column
+
     def _constraints(self) -> list[str]:
         lines = []
         for row in self._execute(CONSTRAINTS):
@@ -271,8 +296,9 @@ class _Reader:
             if why is not None:
                 self.notes.append(f"index {name} of {self.table.name} is left out: {why}")
                 continue
-            made = f"CREATE {'UNIQUE ' if distinct else ''}INDEX {quote_identifier(self._index(name))}"
-            self._last(f"{made} ON {self.name} USING {tail.removeprefix(place)}", name)
+            own = quote_identifier(self._index(name))
+            made = f"CREATE {'UNIQUE ' if distinct else ''}INDEX {own} ON {self.name}"
+            self._last(f"{made} USING {tail.removeprefix(place)}", name)
 
     def _index(self, name: str) -> str:
         """Name an index as the original's is named, if nothing of another schema has the name."""
@@ -282,7 +308,7 @@ class _Reader:
         return found
 
     def _free(self, name: str, end: str = "") -> str:
-        """Choose a name that no table, index or sequence of the copy has yet, as PostgreSQL does."""
+        """Choose a name that no table, index or sequence of the copy has, as PostgreSQL does."""
         tried = (_short(name, f"{n or ''}{end}") for n in itertools.count())
         found = next(name for name in tried if name not in self.taken)
         self.taken.add(found)

@@ -309,7 +309,9 @@ def _write_next(job: Job, services: Services, kept: MutableMapping[str, Kept], t
     for place, _, written in found:
         if written < tables[place].rows:
             planned, details = job.plan.tables[place], job.details[place]
-            many = write(place, planned, tables[place], details, written, job.seed, services)
+            many = write(
+                place, planned, tables[place], details, written, job.seed, services, job.number
+            )
             _wrote(job, place, tables[place].rows, written, written + many, services)
             return
     _move(job, "finishing", 0, [note for table in tables for note in table.notes], services)

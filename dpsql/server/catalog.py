@@ -42,9 +42,10 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
   case when p.kind = 'protected' then p.units end as units,
   case when p.kind <> 'view' then coalesce(dp.own_problem(c.oid), p.problem) end as problem,
   reading.problem as unread, reading.mend,
-  (select json_agg(json_build_array(a.attname, a.atttypid::int8,
-            format_type(a.atttypid, a.atttypmod), {_NOT_NULL}) order by a.attnum)
+  (select json_agg(json_build_array(a.attname, b.type::int8,
+            format_type(b.type, b.modifier), {_NOT_NULL}) order by a.attnum)
      from pg_attribute a
+    cross join dp.plain_type(a.atttypid, a.atttypmod) as b
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
       and a.attgenerated <> 'v') as columns,
   dp.trusted_keys(c.oid) as keys,
@@ -75,8 +76,9 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
             d.kind, d.lower, d.upper, d.type_name, d.other) order by d.column_name)
      from dp.column_domain d
      join pg_attribute a on a.attrelid = d.relation and a.attname = d.column_name
-      and not a.attisdropped and format_type(a.atttypid, a.atttypmod) = d.type_name
-    where d.relation = c.oid) as domains,
+      and not a.attisdropped
+    cross join dp.plain_type(a.atttypid, a.atttypmod) as b
+    where d.relation = c.oid and format_type(b.type, b.modifier) = d.type_name) as domains,
   case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
 from (select k.oid from pg_class k join pg_namespace m on m.oid = k.relnamespace
        where m.nspname = $1 and k.relname = $2 offset 0) as named

@@ -6,6 +6,23 @@ from dpsql.synthesis.values import Kind
 
 _SIZES = {"int2": 2**15 - 1, "int4": 2**31 - 1, "int8": 2**63 - 1, "float4": 2**24, "float8": 2**53}
 _MAX_DATES = 2_000_000
+_TEXTS = ("text", "varchar", "bpchar", "name", "citext")
+#: Of other types that values are made of: how many different ones there are.
+_ROOM = {
+    "inet": 2**62,
+    "cidr": 2**62,
+    "macaddr": 2**48 - 1,
+    "macaddr8": 2**62,
+    "time": 0,
+    "timetz": 0,
+    "interval": 2**40,
+    "money": 2**53,
+    "oid": 2**32 - 1,
+    "pg_lsn": 2**62,
+    "jsonb": 2**62,
+    "bit": 2**62,
+    "varbit": 2**62,
+}
 _NAME_BYTES = 63
 _MOST = 2**62
 _CONSTANTS = {
@@ -20,6 +37,12 @@ _CONSTANTS = {
     "macaddr": "00:00:00:00:00:00",
     "point": "(0,0)",
 }  # fmt: skip
+
+
+#: Types of which different values are made from 1, 2, ...
+MADE_UP = frozenset(
+    (*_SIZES, *_TEXTS, *_ROOM, "numeric", "uuid", "bytea", "date", "timestamp", "timestamptz")
+)
 
 
 class NoKey(Exception):
@@ -55,7 +78,7 @@ def made_up(base: str, modifier: int, label: str, rows: int, seed: int) -> Kind:
         if len(str(rows)) > digits:
             raise NoKey(f"the type has {digits} digits, and there are {rows} rows")
         return Kind("numeric", scale=scale) if scale < 0 else Kind("integer")
-    if base in ("text", "varchar", "bpchar", "name", "citext"):
+    if base in _TEXTS:
         width = _NAME_BYTES if base == "name" else modifier - 4 if modifier >= 4 else 10**6
         digits = len(str(rows))
         if digits > width:
@@ -72,8 +95,18 @@ def made_up(base: str, modifier: int, label: str, rows: int, seed: int) -> Kind:
         return Kind("date")
     if base in ("timestamp", "timestamptz"):
         return Kind(base, scale=6)
+    if base in _ROOM:
+        most = room(base, modifier)
+        if rows > most:
+            raise NoKey(f"the type has {most} values to choose from, and there are {rows} rows")
+        if base in ("time", "timetz"):
+            return Kind(base, scale=6 - modifier if 0 <= modifier < 6 else 0)
+        if base == "bit":
+            return Kind(base, scale=max(modifier, 1))
+        return Kind(base, scale=min(modifier, 62) if modifier > 0 else 62)
     raise NoKey(
-        "its type is none of the integers, numeric, texts, uuid, bytea, date and timestamps"
+        "its type is none of numbers, texts, bit strings, uuid, bytea, jsonb, addresses, dates and"
+        " times, of which different values are made"
     )
 
 
@@ -86,6 +119,14 @@ def room(base: str, modifier: int) -> int:
         known = 10 ** (modifier - 4) - 1
     elif base == "date":
         known = _MAX_DATES
+    elif base in ("bit", "varbit"):
+        known = 2 ** min(modifier if modifier > 0 else 1 if base == "bit" else 62, 62) - 1
+    elif base in ("time", "timetz"):
+        known = 86_400 * 10 ** (modifier if 0 <= modifier < 6 else 6) - 1
+    elif base == "interval" and modifier >= 0 and modifier >> 16 & 0x7FFF != 0x7FFF:
+        known = 0  # of some fields only
+    elif base in _ROOM:
+        known = _ROOM[base]
     return min(known if known is not None else _MOST, _MOST)
 
 

@@ -6,21 +6,16 @@ all else nothing public is known, so that it is NULL or its default.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from dpsql.errors import MissingDeclaration
-from dpsql.synthesis.keys import constant
+from dpsql.errors import MissingDeclaration, NotAnswerable
+from dpsql.synthesis.keys import MADE_UP, constant
 from dpsql.synthesis.notes import CONSTANT, DEFAULT, KEYS, NO_NULL, NULL, Note
 from dpsql.synthesis.notes import MADE_UP as MADE_UP_VALUES
 from dpsql.synthesis.plan_keys import Keys, says_itself
 from dpsql.synthesis.schema import Attribute, Column, Table, Unique, Use
 
 _INTEGERS = ("int2", "int4", "int8")
-_TEXTS = ("text", "varchar", "bpchar", "name", "citext")
-#: Types of which different values are made from 1, 2, ...
-MADE_UP = frozenset(
-    (*_INTEGERS, *_TEXTS, "numeric", "uuid", "date", "timestamp", "timestamptz", "bytea")
-)
 _MEMBERS = {
     **dict.fromkeys(("int2", "int4", "int8", "numeric", "float4", "float8"), "0, 100"),
     **dict.fromkeys(("text", "varchar", "bpchar"), "array['a', 'b']"),
@@ -50,6 +45,8 @@ def uses(
     MissingDeclaration
         When a column can be neither NULL nor drawn nor made up, with the statements that declare
         domains.
+    NotAnswerable
+        When nothing makes a primary key.
     """
     known = {a.column: a for a in table.domains}
     found: dict[str, Use] = {}
@@ -80,7 +77,7 @@ def uses(
             found[column.name] = Use.DEFAULT
             what = "has its default in every row: nothing public is known of its values"
             notes.append(_note(table, column, what, DEFAULT))
-        elif placeholders and column.base in MADE_UP:
+        elif placeholders and column.base in MADE_UP and constant(column.base) is None:
             found[column.name] = Use.KEY
             what = "is made up: nothing public is known of its values"
             notes.append(_note(table, column, what, MADE_UP_VALUES))
@@ -91,6 +88,7 @@ def uses(
             notes.append(_note(table, column, what, CONSTANT, way=False))
         else:
             refused.append(column)
+    _require_keys(table, found)
     if refused:
         raise _undeclared(table, refused)
     return {c.name: found[c.name] for c in table.columns}, notes
@@ -139,6 +137,30 @@ def _made_up(
     return notes
 
 
+def _require_keys(table: Table, found: Mapping[str, Use]) -> None:
+    """Refuse a primary key that nothing makes different in every row, saying why.
+
+    Raises
+    ------
+    NotAnswerable
+    """
+    for unique in table.uniques:
+        held = {found.get(c) for c in unique.columns}
+        able = (Use.KEY, Use.REFERENCE, Use.ATTRIBUTE, Use.GENERATED)
+        stuck = [table.column(c) for c in unique.columns if found.get(c) not in able]
+        if not unique.primary or Use.KEY in held or not stuck:
+            continue
+        named = ", ".join(c.name for c in stuck)
+        types = ", ".join(dict.fromkeys(c.type_name for c in stuck))
+        raise NotAnswerable(
+            f"no keys can be made up for {named} of relation {table.shown}",
+            detail=f"The primary key {unique.name} has it, and of type {types} no different values"
+            " are made.",
+            hint="Leave the relation out of the list, or give it a key of numbers, texts, uuid,"
+            " addresses, dates or times.",
+        )
+
+
 def _about_nulls(table: Table, column: Column, attribute: Attribute) -> Iterable[Note]:
     if column.not_null or attribute.nullable:
         return
@@ -161,31 +183,12 @@ def _numbered(column: Column) -> bool:
 
 def _way(table: Table, column: Column) -> str:
     """Write the call that declares a column's domain, if there can be one."""
-    # a domain over a type has another name than the type, and cannot have declared values
-    if column.base not in _MEMBERS or not _plain(column):
+    if column.base not in _MEMBERS:
         return ""
     return (
         f"SELECT dp.set_domain({_text(table.shown)}, {_text(column.name)},"
         f" {_MEMBERS[column.base]});"
     )
-
-
-_NAMES = {
-    "int2": "smallint",
-    "int4": "integer",
-    "int8": "bigint",
-    "float4": "real",
-    "float8": "double precision",
-    "varchar": "character varying",
-    "bpchar": "character",
-    "timestamp": "timestamp",
-    "timestamptz": "timestamp",
-}
-
-
-def _plain(column: Column) -> bool:
-    name = _NAMES.get(column.base, column.base)
-    return column.type_name == name or column.type_name.startswith((f"{name}(", f"{name} "))
 
 
 def _text(text: str) -> str:

@@ -182,9 +182,14 @@ class Planned:
         Those of references before it; of a reference of the table to itself also those that name
         themselves, as the tenant does in ``(tenant, boss) REFERENCES staff (tenant, id)``.
         """
-        before = {c for reference in self.references[:k] for c in reference.key.columns}
+        itself = self.table.oid
+        order = sorted(range(len(self.references)), key=lambda r: self._parent(r) == itself)
+        before = {c for r in order[: order.index(k)] for c in self.references[r].key.columns}
         own = {c for c, use in self.uses if use is not Use.REFERENCE}
         return tuple(c for c in self.references[k].key.columns if c in before | own)
+
+    def _parent(self, k: int) -> int:
+        return self.references[k].key.parent
 
     def drawn(self, unique: Unique) -> tuple[str, ...]:
         """Return the columns by which rows must be made different; none where they are already.

@@ -17,7 +17,7 @@ begin
       from dp.column_domain as d
       join pg_catalog.pg_attribute as a
         on a.attrelid = d.relation and a.attname = d.column_name and not a.attisdropped
-       and format_type(a.atttypid, a.atttypmod) = d.type_name
+      join dp.plain_type(a.atttypid, a.atttypmod) as b on format_type(b.type, b.modifier) = d.type_name
      where d.relation = domain_members.relation and d.column_name = domain_members.column_name;
     if not found then
         return;
@@ -42,9 +42,10 @@ begin
     elsif domain.kind = 'reference' and dp.relation_problem(domain.reference) is null
           and exists (select from dp.policy as p where p.relation = domain.reference and p.kind = 'public')
           and exists (select from pg_catalog.pg_attribute as a
+                       cross join dp.plain_type(a.atttypid, a.atttypmod) as b
                        where a.attrelid = domain.reference and a.attname = domain.reference_column
                          and not a.attisdropped
-                         and format_type(a.atttypid, a.atttypmod) = domain.type_name) then
+                         and format_type(b.type, b.modifier) = domain.type_name) then
         return query execute format(
             'select row_number() over (order by v), '
             || case when dp.domain_type_oid(domain.reference, domain.reference_column) >= 16384

@@ -1,6 +1,28 @@
+-- Internal: what the values of a type are: of a domain those of the type that it is over, with its modifier.
+-- A value is read as that runs no check, and equality and order of a domain are those of that type.
+create or replace function dp.plain_type(type oid, modifier integer, out type oid, out modifier integer)
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    with recursive base(type, modifier, step) as (
+        select $1, $2, 0
+        union all
+        select t.typbasetype, t.typtypmod, b.step + 1
+          from base as b join pg_type as t on t.oid = b.type where t.typtype = 'd')
+    select b.type, b.modifier from base as b order by b.step desc limit 1
+$$;
+comment on function dp.plain_type(oid, integer) is 'internal: the type that a domain is over, with its modifier';
+
+create or replace function dp.plain_oid(type oid)
+returns oid
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$ select case when $1 < 16384 then $1 else (select b.type from dp.plain_type($1, -1) as b) end $$;
+comment on function dp.plain_oid(oid) is 'internal: the type that a domain is over';
+
 -- Internal: the type of a column whose domain may be declared, as SQL; refuses others.  Values are
--- cast to it with the rights of the extension's owner: types whose input runs code that others
--- wrote (domains with checks, enums with casts from or to PostgreSQL's own types) or whose equality is not that of their texts are left out.
+-- cast to it with the rights of the extension's owner, where a column's type is a domain to the type that this is over: types
+-- whose input runs code that others wrote (enums with casts from or to PostgreSQL's own types) or whose equality is not that of their texts are left out.
 -- Floats have ranges only (ranged).
 create or replace function dp.domain_type(relation regclass, column_name name, ranged boolean default false)
 returns text
@@ -11,7 +33,7 @@ declare
     type_name text;
     allowed boolean;
 begin
-    select format_type(a.atttypid, a.atttypmod),
+    select format_type(b.type, b.modifier),
            t.typtype = 'e'
               and not exists (select
                                 from pg_catalog.pg_cast as k
@@ -19,15 +41,16 @@ begin
                                  and (k.casttarget < 16384 or k.casttarget in (t.oid, t.typarray))
                                   or k.casttarget in (t.oid, nullif(t.typarray, 0))
                                  and (k.castsource < 16384 or k.castsource in (t.oid, t.typarray)))
-           or a.atttypid in ('boolean'::regtype, 'smallint'::regtype, 'integer'::regtype,
+           or b.type in ('boolean'::regtype, 'smallint'::regtype, 'integer'::regtype,
                              'bigint'::regtype, 'numeric'::regtype, 'text'::regtype,
                              'varchar'::regtype, 'bpchar'::regtype, 'date'::regtype,
                              'timestamp'::regtype, 'timestamptz'::regtype, 'uuid'::regtype)
               and coalesce(c.collisdeterministic, true)
-           or ranged and a.atttypid in ('real'::regtype, 'double precision'::regtype)
+           or ranged and b.type in ('real'::regtype, 'double precision'::regtype)
       into type_name, allowed
       from pg_catalog.pg_attribute as a
-      join pg_catalog.pg_type as t on t.oid = a.atttypid
+     cross join dp.plain_type(a.atttypid, a.atttypmod) as b
+      join pg_catalog.pg_type as t on t.oid = b.type
       left join pg_catalog.pg_collation as c on c.oid = a.attcollation
      where a.attrelid = relation and a.attname = column_name and a.attnum > 0 and not a.attisdropped;
     if not found then
@@ -53,8 +76,9 @@ returns oid
 language sql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    select a.atttypid
+    select b.type
       from pg_catalog.pg_attribute as a
+     cross join dp.plain_type(a.atttypid, a.atttypmod) as b
      where a.attrelid = relation and a.attname = column_name and a.attnum > 0 and not a.attisdropped
 $$;
 comment on function dp.domain_type_oid(regclass, name) is 'internal: type of a column, by OID';

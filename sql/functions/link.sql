@@ -256,8 +256,8 @@ declare
 begin
     select string_agg(format('%s.%I is of type %s, %s.%I of type %s', child::regclass, a.attname, format_type(a.atttypid, null),
                              parent::regclass, b.attname, format_type(b.atttypid, null)), '; ' order by a.attnum)
-               filter (where not (a.atttypid = any (numbers) and b.atttypid = any (numbers)
-                                  or a.atttypid = any (texts) and b.atttypid = any (texts))),
+               filter (where not (t.mine = any (numbers) and t.theirs = any (numbers)
+                                  or t.mine = any (texts) and t.theirs = any (texts))),
            format('ALTER TABLE %s %s;', child::regclass,
                   string_agg(format('ALTER %1$I TYPE %2$s USING %1$I::%2$s', a.attname, format_type(b.atttypid, b.atttypmod)),
                              ', ' order by a.attnum))
@@ -265,7 +265,8 @@ begin
       from unnest(columns, parent_columns) as u(mine, theirs)
       join pg_attribute as a on a.attrelid = child and a.attname = u.mine and a.attnum > 0
       join pg_attribute as b on b.attrelid = parent and b.attname = u.theirs and b.attnum > 0
-     where a.atttypid <> b.atttypid;
+     cross join lateral (select dp.plain_oid(a.atttypid), dp.plain_oid(b.atttypid)) as t(mine, theirs)
+     where t.mine <> t.theirs;
     if unlike is null then
         mend := null;
     end if;

@@ -54,7 +54,7 @@ as $$
 begin
     return (
         select case
-                   when a.atttypid not in ('bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'int8'::regtype,
+                   when dp.plain_oid(a.atttypid) not in ('bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'int8'::regtype,
                                            'numeric'::regtype, 'text'::regtype, 'varchar'::regtype,
                                            'bpchar'::regtype, '"char"'::regtype, 'uuid'::regtype, 'date'::regtype,
                                            'timestamp'::regtype, 'timestamptz'::regtype, 'bytea'::regtype)
@@ -128,9 +128,9 @@ begin
           from whole as w
          cross join lateral (
             select array_agg(a.attname order by a.attnum), array_agg(b.attname order by a.attnum),
-                   bool_and(a.atttypid = b.atttypid
-                            or a.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
-                           and b.atttypid in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)),
+                   bool_and(t.mine = t.theirs
+                            or t.mine in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
+                           and t.theirs in ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)),
                    coalesce(w.stale,
                             min(coalesce(dp.unit_column_problem(a.attrelid, a.attnum),
                                          dp.unit_column_problem(b.attrelid, b.attnum))),
@@ -141,6 +141,7 @@ begin
               from unnest(w.above_mine, w.above_theirs) as u(mine, theirs)
               join pg_attribute as a on a.attrelid = unit_edges.relation and a.attnum = u.mine
               join pg_attribute as b on b.attrelid = w.top and b.attnum = u.theirs
+             cross join lateral (select dp.plain_oid(a.atttypid), dp.plain_oid(b.atttypid)) as t(mine, theirs)
             ) as j(names, parent_names, same, wrong, filled)
     )
     select coalesce(d.names, '{}'), d.top, coalesce(d.parent_names, '{}'), coalesce(d.same, false),

@@ -15,8 +15,9 @@ select n.nspname as schema_name,
        d.other,
        case when not exists (
            select from pg_catalog.pg_attribute as a
+            cross join dp.plain_type(a.atttypid, a.atttypmod) as b
             where a.attrelid = d.relation and a.attname = d.column_name and not a.attisdropped
-              and pg_catalog.format_type(a.atttypid, a.atttypmod) = d.type_name)
+              and pg_catalog.format_type(b.type, b.modifier) = d.type_name)
            then 'the column was dropped, renamed or changed its type' end as problem
   from dp.column_domain as d
   join dp.declarations() as p on p.relation = d.relation and p.kind in ('protected', 'public')
