@@ -17,7 +17,7 @@ from dpsql.synthesis.generated import Generated
 
 if TYPE_CHECKING:
     from dpsql.synthesis.assembly import Assembly, Link
-    from dpsql.synthesis.backends import ByTypes
+    from dpsql.synthesis.backends import Backend
     from dpsql.synthesis.records import Answer
     from dpsql.synthesis.schema import Plan
 
@@ -149,7 +149,7 @@ def add_link(
     plan: Plan,
     measured: Measured,
     link: MeasuredLink,
-    learn: Callable[[ByTypes], Sequence[Answer]] | None = None,
+    learn: Callable[[Backend], Sequence[Answer]] | None = None,
     *,
     drawn: bool = True,
 ) -> None:
@@ -162,7 +162,7 @@ def add_link(
 
         answers = scaled(link.state.answers, link.scale)
 
-        def learn(backend: ByTypes) -> Sequence[Answer]:
+        def learn(backend: Backend) -> Sequence[Answer]:
             if not link.profile:
                 backend.fit(answers)  # degrees follow what is expected of it
             return answers

@@ -154,14 +154,15 @@ class Measuring(Readings):
         self.counted[part.place] = counted
         most: int | None = None if apart is None else max(0, round(counted))
         for link in links:
-            if table.number is not None or not self._whole(link):
+            histogram = link.histogram
+            if table.number is not None or histogram is None or not self._whole(link):
                 continue
             drawn = found.degrees(link_of(self.task.plan, self.task.measured, link))
             alone = self._of_one_parent(link)
             if alone:
                 self.degrees[part.place] = drawn
             rows = table.rows if part.alone else part.counted.cut
-            law = link.histogram, link.starts, link.sigma
+            law = histogram, link.starts, link.sigma
             more = reaches(*law, rows) if alone else exceed(*law, counted, variance**0.5)
             number = number_of_children(counted, drawn, rows, alone=alone, more=more)
             most = max(most or 0, number)

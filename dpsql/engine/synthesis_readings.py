@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpsql.engine.services import Services
     from dpsql.statistics.tabulation import Marginals, Tabulation
     from dpsql.synthesis.assembly import Assembly
-    from dpsql.synthesis.backends import ByTypes
+    from dpsql.synthesis.backends import Backend
     from dpsql.synthesis.links import LinkState
     from dpsql.synthesis.records import Answer, Cross
     from dpsql.synthesis.schema import Reference
@@ -202,7 +202,7 @@ class Readings:
             for axis, group in zip(axes, groups, strict=True):
                 axis.groups = group
 
-        def learn(backend: ByTypes) -> list[Answer]:
+        def learn(backend: Backend) -> list[Answer]:
             from dpsql.engine.release_measure import supply
             from dpsql.statistics.tabulation import tabulate
             from dpsql.synthesis.links import scaled

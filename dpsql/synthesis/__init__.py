@@ -8,9 +8,10 @@ by a back end:
   `slicing`: 9).  The reference, for small tables.
 - `backends.ByTypes`: pairs of *types* of rows (`types` has the proof that nothing is lost), fitted
   by `type_descent` within a `polytope`, rounded by `controlled`, and dealt to rows by `blocks`
-  and `degrees`.  The one to use.
-- `swaps.BySwaps`: the links themselves, bettered one by one, for more attributes than types can
-  hold; begin with the links of `ByTypes`.
+  and `degrees`.
+- `swaps.BySwaps`: the links themselves, bettered one by one.
+- `by_slices.BySlices`: types, and for more attributes than they can hold slices of rows and moves
+  of links, which begin with what types found.  What copies are made with.
 
 What is copied, and how its tables hang together, is in `schema` (the vocabulary) and `planning`,
 with `plan_keys` and `plan_columns`.

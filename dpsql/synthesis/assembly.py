@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsql.errors import InternalError
-from dpsql.synthesis.backends import ByTypes
+from dpsql.synthesis.backends import Backend
+from dpsql.synthesis.by_slices import BySlices
 from dpsql.synthesis.cycles import without_cycles
 from dpsql.synthesis.degree_law import draw_degrees
 from dpsql.synthesis.degrees import assign, follow, to_total
@@ -30,7 +31,7 @@ from dpsql.workload.residual_bases import Integers
 _RAKED = Descent(still=0.01)
 #: Places of references, from a row to what it refers to.
 Path = tuple[int, ...]
-Learn = Callable[[ByTypes], Sequence[Answer]]
+Learn = Callable[[Backend], Sequence[Answer]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class Assembly:
             left = self._records(given.left, reference.parent, None)
             right = self._records(given.right, place, linked)
             relationship = one_to_many(number, linked.size, most=most)
-            backend = ByTypes(left, right, relationship, tick=self.tick)
+            backend = BySlices(left, right, relationship, tick=self.tick)
             answers = learn(backend)
             if not drawn:
                 return
@@ -183,7 +184,7 @@ class Assembly:
                         expected = (backend.table.sum(axis=1) / backend.one.counts)[backend.one.of]
                         degrees = assign(degrees, expected, rng)
                 relationship = one_to_many(number, linked.size, degrees=degrees, most=most)
-                backend = ByTypes(left, right, relationship, descent=_RAKED, tick=self.tick)
+                backend = BySlices(left, right, relationship, descent=_RAKED, tick=self.tick)
                 backend.fit(raked(answers, left, right, degrees))
             found = backend.sample(rng)
             parents[linked[found.links.right]] = found.links.left

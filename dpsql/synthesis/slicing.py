@@ -25,6 +25,7 @@ from dpsql.synthesis.records import Answer, Links, Records, count_links
 from dpsql.synthesis.relationship import Relationship
 from dpsql.synthesis.rounding import exponential
 from dpsql.synthesis.type_descent import Descent, fit
+from dpsql.workload.marginals import Floats
 from dpsql.workload.residual_bases import Integers
 
 
@@ -34,10 +35,11 @@ def learn_slice(
     links: Links,
     answers: Sequence[Answer],
     relationship: Relationship,
-    fraction: float,
+    chosen: float | tuple[Integers, Integers],
     rng: np.random.Generator,
     descent: Descent | None = None,
     tick: Callable[[], None] = lambda: None,
+    counts: Sequence[Floats] | None = None,
 ) -> Links:
     """Replace the links within a random slice by better ones, as many.
 
@@ -50,20 +52,29 @@ def learn_slice(
     relationship : Relationship
         Where it bounds or fixes degrees, both ends' stay as they are; otherwise only the number
         of links does.
-    fraction : float
-        ``alpha``, in (0, 1]: share of either table's rows.
+    chosen : float, or pair of array of int64
+        ``alpha``, in (0, 1]: share of either table's rows; or which rows, in order, as of
+        `rows_of_links`.
     rng : Generator
         Chooses the slice and rounds; post-processing.
+    descent : Descent, optional
+    tick : callable
+        Called now and then; may raise.
+    counts : sequence of array, optional
+        What the links answer, where that is known.
 
     Raises
     ------
     InvalidParameter
         If the fraction is out of range, or the slice too large.
     """
-    if not 0 < fraction <= 1:
-        raise InvalidParameter(f"a slice of {fraction} of the rows is not in (0, 1]")
-    one, rows = _some(left.count, fraction, rng)
-    other, columns = _some(right.count, fraction, rng)
+    if isinstance(chosen, tuple):
+        rows, columns = chosen
+    elif 0 < chosen <= 1:
+        rows, columns = (_some(end.count, chosen, rng) for end in (left, right))
+    else:
+        raise InvalidParameter(f"a slice of {chosen} of the rows is not in (0, 1]")
+    one, other = _places(left.count, rows), _places(right.count, columns)
     inside = (one[links.left] >= 0) & (other[links.right] >= 0)
     ours = Links(one[links.left[inside]], other[links.right[inside]])
     rest = Links(links.left[~inside], links.right[~inside])
@@ -75,8 +86,11 @@ def learn_slice(
         Records(right.rows[columns], right.sizes),
     )
     require_pairs(part, next_part)
-    wanted = [
-        replace(a, table=a.table - count_links(left, right, rest, a.workload)) for a in answers
+    if counts is None:
+        counts = [count_links(left, right, links, a.workload).astype(np.float64) for a in answers]
+    wanted = [  # less what the links outside answer
+        replace(a, table=a.table - whole + count_links(part, next_part, ours, a.workload))
+        for a, whole in zip(answers, counts, strict=True)
     ]
     mapping = MarginalMap(part, next_part, singletons(part), singletons(next_part), wanted)
     start = np.full((part.count, next_part.count), total / (part.count * next_part.count))
@@ -103,12 +117,26 @@ def learn_slice(
     )
 
 
-def _some(count: int, fraction: float, rng: np.random.Generator) -> tuple[Integers, Integers]:
-    """Choose rows; return their places by row number, -1 for the others, and them in order."""
-    rows = np.sort(rng.permutation(count)[: max(1, round(fraction * count))])
+def rows_of_links(links: Links, number: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+    """Choose the rows of both tables that some random links have.
+
+    Random rows, as published, have ``alpha^2`` of the links between them: next to none where
+    tables are large and each child has one parent.
+    """
+    some = rng.permutation(links.left.size)[:number]
+    return np.unique(links.left[some]), np.unique(links.right[some])
+
+
+def _some(count: int, fraction: float, rng: np.random.Generator) -> Integers:
+    """Choose a share of the rows, in order."""
+    return np.sort(rng.permutation(count)[: max(1, round(fraction * count))])
+
+
+def _places(count: int, rows: Integers) -> Integers:
+    """Return places by row number, -1 for rows that are not chosen."""
     place = np.full(count, -1, dtype=np.int64)
     place[rows] = np.arange(rows.size)
-    return place, rows
+    return place
 
 
 def _kept(rows: Integers, count: int) -> Bounds:
