@@ -2,8 +2,9 @@
 # Prepare this machine and this clone; every step is skipped when its result is already there.
 #
 #   scripts/bootstrap.sh home            make .dpsql (see below), print its real path
-#   scripts/bootstrap.sh packages [cron] install the missing Debian packages; cron: pg_cron too
+#   scripts/bootstrap.sh packages [cron|bi] install the missing Debian packages; cron: pg_cron too, bi: Chromium
 #   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras
+#   scripts/bootstrap.sh superset        make .dpsql/superset, a virtual environment with Apache Superset
 #   scripts/bootstrap.sh major           print the PostgreSQL major that is used
 #
 # PG_MAJOR=nn chooses a major (15 to 18); DPSQL_VENV=dir uses an existing virtual environment.
@@ -81,7 +82,7 @@ major() {
     esac
 }
 
-# missing_packages <major> [cron]
+# missing_packages <major> [cron|bi]
 missing_packages() {
     pg=/usr/lib/postgresql/$1
     [ -x "$pg/bin/postgres" ] || echo "postgresql-$1"
@@ -94,12 +95,17 @@ missing_packages() {
     [ -x /usr/bin/make ] || echo make
     $python -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     [ "${2:-}" != cron ] || [ -e "$pg/lib/pg_cron.so" ] || echo "postgresql-$1-cron"
+    [ "${2:-}" != bi ] || {
+        [ -x /usr/bin/chromium ] || echo chromium
+        [ -x /usr/bin/chromedriver ] || echo chromium-driver
+        [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || echo fonts-dejavu-core
+    }
 }
 
 packages() {
     case "${1:-}" in
-    "" | cron) extra=${1:-} ;;
-    *) fail "unknown packages: $1" "ask for none or for cron" ;;
+    "" | cron | bi) extra=${1:-} ;;
+    *) fail "unknown packages: $1" "ask for none, for cron or for bi" ;;
     esac
     sudo=
     if [ "$(id -u)" != 0 ]; then
@@ -182,8 +188,21 @@ venv() {
     touch "$stamp"
 }
 
+# Superset asks for other versions of packages than dpsql does, so it gets an environment of its own.
+superset() {
+    requirements=$clone/tests/slow/superset.txt
+    directory="$(home)/superset"
+    stamp="$directory/.dpsql-$(printf '%s\n' "$directory" "$($python -V)" | cat - "$requirements" | sha256sum | cut -c1-16)"
+    [ ! -e "$stamp" ] || return 0
+    $python -m venv --clear "$directory"
+    echo "dpsql: installing Apache Superset into $directory (minutes)"
+    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" ||
+        fail "pip could not install Apache Superset" "look at the message above; then run the command again"
+    touch "$stamp"
+}
+
 case "${1:-}" in
-home | major) "$1" ;;
+home | major | superset) "$1" ;;
 packages | venv) "$@" ;;
-*) fail "usage: $0 home|major|packages [cron]|venv EXTRA..." ;;
+*) fail "usage: $0 home|major|superset|packages [cron|bi]|venv EXTRA..." ;;
 esac
