@@ -1,7 +1,10 @@
 /*
  * around.c
- *		A question joined with an answer becomes the question alone, with the
- *		join around its answer.
+ *		What a query does with its groups beside aggregating goes around the
+ *		question that is asked: window functions, and joins with answers.
+ *
+ * Window functions see groups, never rows, so that they mean the same over a
+ * derived table of the groups.
  *
  * Tools show the largest groups only, by joining rows with a grouped sub-query
  * that ends in LIMIT:
@@ -41,17 +44,20 @@ typedef struct
 	bool		reads_rows;		/* something that is no key was met */
 } Outward;
 
-/* The column of the answer that an expression of the query is, if it is grouped by. */
+/* The entry that an expression of the query is, if it is grouped by. */
 static TargetEntry *
 key_of(Query *query, Node *expression)
 {
 	ListCell   *cell;
 
+	if (IsA(expression, Const) || IsA(expression, Param))
+		return NULL;
 	foreach(cell, query->groupClause)
 	{
 		TargetEntry *entry = get_sortgroupclause_tle(lfirst_node(SortGroupClause, cell), query->targetList);
 
-		if (equal(compat_before_grouping(query, (Node *) entry->expr), expression))
+		if (equal(entry->expr, expression) ||
+			equal(compat_before_grouping(query, (Node *) entry->expr), expression))
 			return entry;
 	}
 	return NULL;
@@ -81,7 +87,7 @@ outward(Node *node, void *context)
 		var->varno = var->varnosyn = OTHER;
 		return (Node *) var;
 	}
-	if (!IsA(node, Const) && !IsA(node, Param) && (key = key_of(moved->query, node)) != NULL)
+	if ((key = key_of(moved->query, node)) != NULL)
 		return (Node *) answer_column(key);
 	if (IsA(node, Var) && ((Var *) node)->varlevelsup == 0)
 		moved->reads_rows = true;
@@ -176,41 +182,34 @@ shows(Query *query, Index number)
 	return mentions(compat_before_grouping(query, shown), number);
 }
 
-/* What is asked of the rows alone, without the sub-query at an element of FROM. */
+/* The query without what goes around it, to be asked one level further in. */
 static Query *
-question(Query *query, int element, JoinExpr *join, Index other, List *conditions)
+question(Query *query, List *targets, FromExpr *from)
 {
 	Query	   *result = makeNode(Query);
-	List	   *from = list_copy(query->jointree->fromlist);
 	ListCell   *cell;
 
 	*result = *query;
-	foreach(cell, result->targetList)
+	result->targetList = targets;
+	foreach(cell, targets)
 	{
 		TargetEntry *entry = lfirst_node(TargetEntry, cell);
 
 		if (entry->resname == NULL)
-			entry->resname = psprintf("key%d", entry->resno);
+			entry->resname = psprintf("column%d", entry->resno);
 		entry->resjunk = false;
 	}
-	result->sortClause = NIL;
+	result->jointree = from;
+	result->sortClause = result->distinctClause = result->windowClause = NIL;
+	result->hasWindowFuncs = result->hasDistinctOn = false;
 	result->limitCount = result->limitOffset = NULL;
 	result->limitOption = LIMIT_OPTION_COUNT;
-	if (join)
-		lfirst(list_nth_cell(from, element)) = join->larg;
-	else
-		from = list_delete_nth_cell(from, element);
-	result->jointree = makeFromExpr(from, conditions ? (Node *) make_ands_explicit(conditions) : NULL);
-	if (join && join->rtindex)
-		forget_entry(result, join->rtindex);
-	forget_entry(result, other);
-	IncrementVarSublevelsUp((Node *) result, 1, 1);
 	return result;
 }
 
-/* SELECT what the query shows FROM its answer, the other WHERE conditions ORDER BY ... LIMIT ... */
+/* SELECT ... FROM (the question) AS answer, the other WHERE conditions ORDER BY ... LIMIT ... of the query. */
 static Query *
-selection(Query *query, RangeTblEntry *other, List *conditions)
+selection(Query *query, Query *asked, RangeTblEntry *other, List *conditions)
 {
 	Query	   *result = makeNode(Query);
 	RangeTblEntry *answer = makeNode(RangeTblEntry);
@@ -228,22 +227,15 @@ selection(Query *query, RangeTblEntry *other, List *conditions)
 	result->limitOption = query->limitOption;
 	result->stmt_location = query->stmt_location;
 	result->stmt_len = query->stmt_len;
-	foreach(cell, query->targetList)
-	{
-		TargetEntry *entry = lfirst_node(TargetEntry, cell);
-		TargetEntry *shown = makeTargetEntry((Expr *) answer_column(entry), entry->resno,
-											 entry->resname, entry->resjunk);
-
-		shown->ressortgroupref = entry->ressortgroupref;
-		result->targetList = lappend(result->targetList, shown);
-		names = lappend(names, makeString(entry->resname ? entry->resname : psprintf("key%d", entry->resno)));
-	}
+	foreach(cell, asked->targetList)
+		names = lappend(names, makeString(lfirst_node(TargetEntry, cell)->resname));
 	answer->rtekind = RTE_SUBQUERY;
+	answer->subquery = asked;
 	answer->alias = makeAlias("answer", NIL);
 	answer->eref = makeAlias("answer", names);
 	answer->inFromCl = true;
-	result->rtable = list_make2(answer, other);
-	for (int i = ANSWER; i <= OTHER; i++)
+	result->rtable = other ? list_make2(answer, other) : list_make1(answer);
+	for (int i = ANSWER; i <= list_length(result->rtable); i++)
 	{
 		RangeTblRef *reference = makeNode(RangeTblRef);
 
@@ -262,8 +254,10 @@ take_out(Query *query, int element)
 	Index		number = joined_last(query, list_nth(query->jointree->fromlist, element), &join);
 	Outward		moved = {query, number, false};
 	RangeTblEntry *other;
+	Query	   *asked;
 	Query	   *around;
 	List	   *conditions;
+	List	   *from = list_copy(query->jointree->fromlist);
 	List	   *inner = NIL;
 	List	   *outer = NIL;
 	ListCell   *cell;
@@ -285,22 +279,107 @@ take_out(Query *query, int element)
 	if (join && join->rtindex &&
 		(shows(query, join->rtindex) || mentions((Node *) conditions, join->rtindex)))
 		return false;
-	around = selection(query, other, outer);
-	rt_fetch(ANSWER, around->rtable)->subquery = question(query, element, join, number, inner);
+	if (join)
+		lfirst(list_nth_cell(from, element)) = join->larg;
+	else
+		from = list_delete_nth_cell(from, element);
+	asked = question(query, copyObject(query->targetList),
+					 makeFromExpr(from, inner ? (Node *) make_ands_explicit(inner) : NULL));
+	if (join && join->rtindex)
+		forget_entry(asked, join->rtindex);
+	forget_entry(asked, number);
+	around = selection(query, asked, other, outer);
+	foreach(cell, query->targetList)
+	{
+		TargetEntry *entry = flatCopyTargetEntry(lfirst_node(TargetEntry, cell));
+
+		entry->expr = (Expr *) answer_column(entry);
+		around->targetList = lappend(around->targetList, entry);
+	}
+	IncrementVarSublevelsUp((Node *) asked, 1, 1);
+	*query = *around;
+	return true;
+}
+
+typedef struct
+{
+	Query	   *query;
+	List	   *targets;		/* of the question: keys and aggregates */
+	bool		reads_rows;
+} Grouped;
+
+/* An expression over the groups of a query as one over its answer. */
+static Node *
+over_answer(Node *node, void *context)
+{
+	Grouped    *grouped = (Grouped *) context;
+	TargetEntry *found = NULL;
+	ListCell   *cell;
+
+	if (node == NULL)
+		return NULL;
+	foreach(cell, grouped->targets)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, cell);
+
+		if (!IsA(node, Const) && !IsA(node, Param) &&
+			(equal(entry->expr, node) ||
+			 equal(compat_before_grouping(grouped->query, (Node *) entry->expr), node)))
+			return (Node *) answer_column(entry);
+	}
+	if (IsA(node, Aggref) && ((Aggref *) node)->agglevelsup == 0)
+	{
+		found = makeTargetEntry(copyObject((Expr *) node), list_length(grouped->targets) + 1, NULL, false);
+		grouped->targets = lappend(grouped->targets, found);
+		return (Node *) answer_column(found);
+	}
+	if (IsA(node, GroupingFunc) || (IsA(node, Var) && ((Var *) node)->varlevelsup == 0))
+		grouped->reads_rows = true;
+	return expression_tree_mutator(node, over_answer, context);
+}
+
+/* Put window functions around the query. */
+static bool
+windows_around(Query *query)
+{
+	Grouped		grouped = {query, NIL, false};
+	Query	   *asked;
+	Query	   *around;
+	List	   *shown;
+	ListCell   *cell;
+
+	foreach(cell, query->groupClause)
+	{
+		TargetEntry *key = get_sortgroupclause_tle(lfirst_node(SortGroupClause, cell), query->targetList);
+
+		key = flatCopyTargetEntry(key);
+		key->expr = copyObject(key->expr);
+		key->resno = list_length(grouped.targets) + 1;
+		grouped.targets = lappend(grouped.targets, key);
+	}
+	shown = (List *) over_answer((Node *) query->targetList, &grouped);
+	if (grouped.reads_rows || grouped.targets == NIL)
+		return false;
+	asked = question(query, grouped.targets, query->jointree);
+	around = selection(query, asked, NULL, NIL);
+	around->targetList = shown;
+	around->windowClause = query->windowClause;
+	around->hasWindowFuncs = true;
+	around->distinctClause = query->distinctClause;
+	around->hasDistinctOn = query->hasDistinctOn;
+	IncrementVarSublevelsUp((Node *) asked, 1, 1);
 	*query = *around;
 	return true;
 }
 
 /* Put a join with an answer around the query, where it has one that chooses among its groups. */
-bool
+static bool
 join_around(Query *query)
 {
 	List	   *from = query->jointree->fromlist;
 	ListCell   *cell;
 
-	if (query->groupClause == NIL || query->groupingSets != NIL || query->distinctClause != NIL ||
-		query->hasWindowFuncs || query->hasTargetSRFs || query->hasSubLinks || query->cteList != NIL ||
-		query->rowMarks != NIL || query->setOperations != NULL)
+	if (query->groupClause == NIL || query->distinctClause != NIL)
 		return false;
 	foreach(cell, query->rtable)
 	{
@@ -316,4 +395,17 @@ join_around(Query *query)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * Put around a query that combines rows what is no part of its question, one
+ * kind at a time; false: nothing, the query is the question.
+ */
+bool
+put_around(Query *query)
+{
+	if (query->groupingSets != NIL || query->hasTargetSRFs || query->hasSubLinks ||
+		query->cteList != NIL || query->rowMarks != NIL || query->setOperations != NULL)
+		return false;
+	return query->hasWindowFuncs ? windows_around(query) : join_around(query);
 }

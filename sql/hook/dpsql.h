@@ -60,8 +60,8 @@ extern bool make_private_aggregate(Aggref *aggregate);
 /* translate.c: ordinary SQL over exposed views becomes private questions */
 extern void translate_exposed(ParseState *pstate, Node *statement);
 
-/* around.c: a join with an answer goes around the question */
-extern bool join_around(Query *query);
+/* around.c: window functions and joins with answers go around the question */
+extern bool put_around(Query *query);
 
 /* denied.c: hints for who wants rows of protected relations */
 extern void denied_init(void);

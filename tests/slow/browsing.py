@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Browser:
             "--disable-dev-shm-usage",
             "--disable-gpu",
             "--force-device-scale-factor=1",
-            "--window-size=1400,1390",
+            "--window-size=1400,1310",
             "--lang=en-GB",
             f"--user-data-dir={folder / 'profile'}",
         ):
@@ -151,29 +151,37 @@ class Browser:
 
     # -- what was asked -----------------------------------------------------------------
 
-    @contextmanager
-    def traffic(self) -> Iterator[list[tuple[str, int, Any]]]:
-        """Collect path, status and JSON of the answers that the page gets meanwhile."""
+    def traffic(self) -> Traffic:
+        """Begin to collect the answers that the page gets from now on."""
         self.driver.get_log("performance")
-        found: list[tuple[str, int, Any]] = []
-        yield found
-        for entry in self.driver.get_log("performance"):
-            message = json.loads(entry["message"])["message"]
-            if message["method"] != "Network.responseReceived":
-                continue
-            answer = message["params"]["response"]
-            path = answer["url"].removeprefix(self.address)
-            if not path.startswith("/api/v1/") or "json" not in answer["mimeType"]:
-                continue
-            try:
-                body = self.driver.execute_cdp_cmd(
-                    "Network.getResponseBody", {"requestId": message["params"]["requestId"]}
-                )
-            except Exception:  # noqa: BLE001, the browser forgot it: a page that was left
-                continue
-            found.append((path, answer["status"], json.loads(body["body"])))
+        return Traffic(self)
 
     def screenshot(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         time.sleep(1)  # transitions
         self.driver.save_screenshot(str(path))
+
+
+@dataclass
+class Traffic:
+    """Path, status and JSON of the answers that a page got."""
+
+    browser: Browser
+    found: list[tuple[str, int, Any]] = field(default_factory=list)
+    _begun: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def seen(self) -> list[tuple[str, int, Any]]:
+        """Return all until now; while the page is open, which forgets them when it is left."""
+        driver = self.browser.driver
+        for entry in driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            request = message["params"].get("requestId")
+            if message["method"] == "Network.responseReceived":
+                answer = message["params"]["response"]
+                path = answer["url"].removeprefix(self.browser.address)
+                if path.startswith("/api/v1/") and "json" in answer["mimeType"]:
+                    self._begun[request] = (path, answer["status"])
+            elif message["method"] == "Network.loadingFinished" and request in self._begun:
+                told = driver.execute_cdp_cmd("Network.getResponseBody", {"requestId": request})
+                self.found.append((*self._begun.pop(request), json.loads(told["body"])))
+        return self.found
