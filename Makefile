@@ -21,7 +21,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
 .PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
-	docs bench audit core-suite cron-suite build clean report-suite
+	docs bench audit core-suite cron-suite report-suite bi build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -102,6 +102,12 @@ cron-suite: venv ## Schedules that pg_cron runs; installs it (slow)
 report-suite: venv ## The report in a browser; installs Chromium (screenshots in .dpsql/report)
 	@scripts/bootstrap.sh packages browser
 	$(PYTEST) --server-floor 6 tests/slow/report_suite.py
+
+bi: venv ## Dashboards of Apache Superset in a browser; installs both (slow)
+	@scripts/bootstrap.sh packages browser
+	@scripts/bootstrap.sh venv demo test lint bi
+	@scripts/bootstrap.sh superset
+	$(PYTEST) --server-floor 12 tests/slow/bi_suite.py
 
 clean: down ## Remove .dpsql/ and caches
 	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi

@@ -4,6 +4,7 @@
 #   scripts/bootstrap.sh home            make .dpsql (see below), print its real path
 #   scripts/bootstrap.sh packages [cron|browser]  install the missing Debian packages; cron: pg_cron too; browser: chromium
 #   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras
+#   scripts/bootstrap.sh superset        make .dpsql/superset, a virtual environment with Apache Superset
 #   scripts/bootstrap.sh major           print the PostgreSQL major that is used
 #
 # PG_MAJOR=nn chooses a major (15 to 18); DPSQL_VENV=dir uses an existing virtual environment.
@@ -94,7 +95,11 @@ missing_packages() {
     [ -x /usr/bin/make ] || echo make
     $python -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     [ "${2:-}" != cron ] || [ -e "$pg/lib/pg_cron.so" ] || echo "postgresql-$1-cron"
-    [ "${2:-}" != browser ] || command -v chromium >/dev/null || echo chromium
+    [ "${2:-}" != browser ] || {
+        [ -x /usr/bin/chromium ] || echo chromium
+        [ -x /usr/bin/chromedriver ] || echo chromium-driver
+        [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || echo fonts-dejavu-core
+    }
 }
 
 packages() {
@@ -183,8 +188,21 @@ venv() {
     touch "$stamp"
 }
 
+# Superset asks for other versions of packages than dpsql does, so it gets an environment of its own.
+superset() {
+    requirements=$clone/tests/slow/superset.txt
+    directory="$(home)/superset"
+    stamp="$directory/.dpsql-$(printf '%s\n' "$directory" "$($python -V)" | cat - "$requirements" | sha256sum | cut -c1-16)"
+    [ ! -e "$stamp" ] || return 0
+    $python -m venv --clear "$directory"
+    echo "dpsql: installing Apache Superset into $directory (minutes)"
+    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" ||
+        fail "pip could not install Apache Superset" "look at the message above; then run the command again"
+    touch "$stamp"
+}
+
 case "${1:-}" in
-home | major) "$1" ;;
+home | major | superset) "$1" ;;
 packages | venv) "$@" ;;
-*) fail "usage: $0 home|major|packages [cron|browser]|venv EXTRA..." ;;
+*) fail "usage: $0 home|major|superset|packages [cron|browser]|venv EXTRA..." ;;
 esac

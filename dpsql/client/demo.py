@@ -52,14 +52,18 @@ def load(layout: Layout, cluster: Cluster, scale_factor: float | None = None) ->
     scale_factor : float, optional
         TPC-H's; ``None`` keeps what is loaded, and is 0.1 if nothing is.
     """
-    _make_roles(cluster)
-    script = _script_digest(layout)
+    script = _prepare(layout, cluster)
     _load_database(layout, cluster, "facebook", "ego-Facebook", script)
     kept = _mark(cluster, "tpch")[0]
     if scale_factor is not None or not kept.startswith("TPC-H"):
         kept = f"TPC-H at scale factor {scale_factor or DEFAULT_SCALE_FACTOR:g}"
     _load_database(layout, cluster, "tpch", kept, script)
     _load_database(layout, cluster, "customers", CUSTOMERS, script)
+
+
+def load_customers(layout: Layout, cluster: Cluster) -> None:
+    """Make the database ``customers`` alone, unless it is there and current."""
+    _load_database(layout, cluster, "customers", CUSTOMERS, _prepare(layout, cluster))
 
 
 def show(layout: Layout, cluster: Cluster) -> None:
@@ -81,6 +85,12 @@ def show(layout: Layout, cluster: Cluster) -> None:
         + OWNER
         + ". `make down` stops the server."
     )
+
+
+def _prepare(layout: Layout, cluster: Cluster) -> str:
+    """Make the roles; return the digest of the script that the databases must have."""
+    _make_roles(cluster)
+    return _script_digest(layout)
 
 
 def _make_roles(cluster: Cluster) -> None:

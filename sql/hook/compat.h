@@ -18,6 +18,7 @@
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "nodes/primnodes.h"
+#include "optimizer/optimizer.h"
 #include "parser/parse_relation.h"
 #if PG_VERSION_NUM >= 170000
 #include "storage/procnumber.h"
@@ -134,6 +135,17 @@ compat_levels_up(Node *node)
 		return ((ReturningExpr *) node)->retlevelsup;
 #endif
 	return -1;
+}
+
+/* An expression of the query's targets as it stands before grouping, for which 18 has a column instead. */
+static inline Node *
+compat_before_grouping(Query *query, Node *expression)
+{
+#if PG_VERSION_NUM >= 180000
+	if (query->hasGroupRTE)
+		return flatten_group_exprs(NULL, query, expression);
+#endif
+	return expression;
 }
 
 /* May the role call the function? */

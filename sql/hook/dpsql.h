@@ -64,6 +64,8 @@ extern void translate_exposed(ParseState *pstate, Node *statement);
 
 /* prune.c: columns of sub-queries that nobody reads */
 extern void prune_unread(Query *query);
+/* around.c: window functions and joins with answers go around the question */
+extern bool put_around(Query *query);
 
 /* denied.c: hints for who wants rows of protected relations */
 extern void denied_init(void);

@@ -416,7 +416,8 @@ translate(Node *node, void *context)
 
 		if (query->commandType == CMD_UTILITY)
 			return false;
-		if (combines_rows(query) && reads_exposed(translation, query, translation->level) && !is_probe(query))
+		if (combines_rows(query) && reads_exposed(translation, query, translation->level) && !is_probe(query) &&
+			!put_around(query))
 		{
 			make_private(translation, query);
 			return false;
