@@ -73,8 +73,9 @@ stat: extras ## Statistical tests
 server-test: extras build ## Tests on a throw-away server
 	$(PYTEST) -m 'server' --server-floor $(SERVER_FLOOR) tests
 
-hunt: extras ## Property tests with other, more examples than make test, which repeats its own
+hunt: extras ## Property tests with other, more examples than make test, which repeats its own; 100,000 random statements
 	$(PYTEST) --hypothesis-profile hunt --hypothesis-seed random -m 'not server and not stat' tests
+	FUZZ_SCRIPTS=68000 $(PYTEST) -m server tests/server/test_fuzz.py
 
 audit: extras ## Claimed and measured epsilon of every mechanism, and of its mutant (an hour)
 	$(PYTHON) -m tests.audit $(AUDIT_ARGUMENTS)

@@ -13,6 +13,8 @@
 #include "fmgr.h"
 #include "utils/array.h"
 
+#include "dpsql.h"
+
 PG_FUNCTION_INFO_V1(dpsql_integers);
 PG_FUNCTION_INFO_V1(dpsql_bigints);
 PG_FUNCTION_INFO_V1(dpsql_floats);
@@ -28,7 +30,9 @@ as_array(bytea *bytes, Oid type, int width)
 	bool	   *nulls = palloc(sizeof(bool) * Max(number, 1));
 
 	if (number * width != length)
-		elog(ERROR, "%d bytes are no array of values of %d bytes", length, width);
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_PARAMETER),
+				 errmsg("%d bytes are no array of values of %d bytes", length, width)));
 	if (number == 0)
 		return construct_empty_array(type);
 	for (int i = 0; i < number; i++, from += width)

@@ -104,6 +104,12 @@ asking_role(void)
 	return GetOuterUserId();
 }
 
+bool
+below_door(void)
+{
+	return current_caller != NULL;
+}
+
 /* Code that others wrote and that runs below a door is on nobody's behalf. */
 Caller *
 forget_caller(void)

@@ -97,6 +97,7 @@ extern void check_hidden_operators(ParseState *pstate, Query *query, int locatio
 /* door.c: on whose behalf something runs */
 typedef struct Caller Caller;
 extern Oid	asking_role(void);
+extern bool below_door(void);
 extern Caller *forget_caller(void);
 extern void remember_caller(Caller *caller);
 

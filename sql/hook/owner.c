@@ -40,6 +40,11 @@ dpsql_read_as_owner(PG_FUNCTION_ARGS)
 	int			nest_level;
 	Caller	   *caller;
 
+	if (!below_door())
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_PERMISSION),
+				 errmsg("dp.read_as_owner is for functions of dpsql only"),
+				 errhint("Call dp.synthesis_report.")));
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "relation %u does not exist", relation);
 	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
