@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
+.PHONY: help packages venv extras tools clients up down dsn demo test check hunt lint format unit stat server-test \
 	bench audit core-suite cron-suite build clean
 
 help: ## Show the targets
@@ -33,6 +33,10 @@ venv: packages
 
 extras: venv ## Install what only some servers have: mbi, for postprocess => 'pgm' and aim_pgm
 	@scripts/bootstrap.sh venv demo test lint pgm
+
+tools: extras
+	@scripts/bootstrap.sh packages clients
+	@scripts/bootstrap.sh venv demo test lint pgm clients
 
 build: venv ## Build extension and hook into the private PostgreSQL tree
 	@$(DPSQL) build
@@ -49,7 +53,7 @@ dsn: ## Print a connection string; make -s dsn [DB=tpch] [USER=alice]
 demo: venv ## From nothing to an analyst's session; make demo [SF=1] (TPC-H scale factor)
 	@$(DPSQL) demo $(if $(SF),--sf $(SF))
 
-test: extras lint ## Lint and every test
+test: tools lint ## Lint and every test
 	$(PYTEST) --server-floor $(SERVER_FLOOR) tests
 
 lint: venv ## ruff, mypy, import-linter
@@ -68,7 +72,7 @@ unit: extras ## Tests without a server
 stat: extras ## Statistical tests
 	$(PYTEST) -m stat tests
 
-server-test: extras ## Tests on a throw-away server
+server-test: tools ## Tests on a throw-away server
 	$(PYTEST) -m 'server' --server-floor $(SERVER_FLOOR) tests
 
 hunt: extras ## Property tests with other, more examples than make test, which repeats its own
@@ -91,6 +95,10 @@ core-suite: build ## PostgreSQL's own regression suite with the library loaded (
 cron-suite: venv ## Schedules that pg_cron runs; installs it (slow)
 	@scripts/bootstrap.sh packages cron
 	$(PYTEST) --server-floor 29 tests/slow/cron_suite.py
+
+clients: tools ## dbt builds models over exposed views; installs it (the other clients are in make test)
+	@scripts/bootstrap.sh dbt
+	$(PYTEST) --server-floor 10 tests/slow/dbt_suite.py
 
 clean: down ## Remove .dpsql/ and caches
 	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi

@@ -2,8 +2,11 @@
 # Prepare this machine and this clone; every step is skipped when its result is already there.
 #
 #   scripts/bootstrap.sh home            make .dpsql (see below), print its real path
-#   scripts/bootstrap.sh packages [cron] install the missing Debian packages; cron: pg_cron too
+#   scripts/bootstrap.sh packages [cron|clients]
+#                                        install the missing Debian packages; cron: pg_cron too;
+#                                        clients: Java and PostgreSQL's driver for it
 #   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras
+#   scripts/bootstrap.sh dbt             make .dpsql/dbt, a virtual environment of dbt's own
 #   scripts/bootstrap.sh major           print the PostgreSQL major that is used
 #
 # PG_MAJOR=nn chooses a major (15 to 18); DPSQL_VENV=dir uses an existing virtual environment.
@@ -81,7 +84,7 @@ major() {
     esac
 }
 
-# missing_packages <major> [cron]
+# missing_packages <major> [cron|clients]
 missing_packages() {
     pg=/usr/lib/postgresql/$1
     [ -x "$pg/bin/postgres" ] || echo "postgresql-$1"
@@ -94,12 +97,14 @@ missing_packages() {
     [ -x /usr/bin/make ] || echo make
     $python -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     [ "${2:-}" != cron ] || [ -e "$pg/lib/pg_cron.so" ] || echo "postgresql-$1-cron"
+    [ "${2:-}" != clients ] || command -v javac >/dev/null || echo default-jdk-headless
+    [ "${2:-}" != clients ] || [ -e /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
 }
 
 packages() {
     case "${1:-}" in
-    "" | cron) extra=${1:-} ;;
-    *) fail "unknown packages: $1" "ask for none or for cron" ;;
+    "" | cron | clients) extra=${1:-} ;;
+    *) fail "unknown packages: $1" "ask for none, for cron or for clients" ;;
     esac
     sudo=
     if [ "$(id -u)" != 0 ]; then
@@ -182,8 +187,20 @@ venv() {
     touch "$stamp"
 }
 
+dbt() {
+    directory="$(home)/dbt"
+    wanted="$clone/tests/slow/dbt-requirements.txt"
+    stamp="$directory/.dpsql-$(sha256sum <"$wanted" | cut -c1-16)"
+    [ ! -e "$stamp" ] || return 0
+    $python -m venv --clear "$directory"
+    echo "dpsql: installing dbt into $directory"
+    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -r "$wanted" ||
+        fail "pip could not install dbt" "look at the message above; then run the command again"
+    touch "$stamp"
+}
+
 case "${1:-}" in
-home | major) "$1" ;;
+home | major | dbt) "$1" ;;
 packages | venv) "$@" ;;
-*) fail "usage: $0 home|major|packages [cron]|venv EXTRA..." ;;
+*) fail "usage: $0 home|major|packages [cron|clients]|venv EXTRA...|dbt" ;;
 esac
