@@ -20,7 +20,7 @@ export PYTHONPATH := $(CURDIR)
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
+.PHONY: help packages venv extras tools clients up down dsn demo test check hunt lint format unit stat server-test \
 	docs bench audit core-suite cron-suite report-suite bi build clean
 
 help: ## Show the targets
@@ -35,6 +35,10 @@ venv: packages
 
 extras: venv ## Install what only some servers and the site need: mbi, for postprocess => 'pgm' and aim_pgm; mkdocs
 	@scripts/bootstrap.sh venv demo test lint report pgm docs
+
+tools: extras
+	@scripts/bootstrap.sh packages clients
+	@scripts/bootstrap.sh venv demo test lint report pgm docs clients
 
 build: venv ## Build extension and hook into the private PostgreSQL tree
 	@$(DPSQL) build
@@ -51,7 +55,7 @@ dsn: ## Print a connection string; make -s dsn [DB=tpch] [USER=alice]
 demo: venv ## From nothing to an analyst's session; make demo [SF=1] (TPC-H scale factor)
 	@$(DPSQL) demo $(if $(SF),--sf $(SF))
 
-test: extras lint build ## Lint and every test
+test: tools lint build ## Lint and every test
 	$(PYTEST) --server-floor $(SERVER_FLOOR) tests
 
 lint: venv ## ruff, mypy, import-linter
@@ -70,7 +74,7 @@ unit: extras ## Tests without a server
 stat: extras ## Statistical tests
 	$(PYTEST) -m stat tests
 
-server-test: extras build ## Tests on a throw-away server
+server-test: tools build ## Tests on a throw-away server
 	$(PYTEST) -m 'server' --server-floor $(SERVER_FLOOR) tests
 
 hunt: extras ## Property tests with other, more examples than make test, which repeats its own; 100,000 random statements
@@ -109,6 +113,10 @@ bi: venv ## Dashboards of Apache Superset in a browser; installs both (slow)
 	@scripts/bootstrap.sh venv demo test lint bi
 	@scripts/bootstrap.sh superset
 	$(PYTEST) --server-floor 12 tests/slow/bi_suite.py
+
+clients: tools ## dbt builds models over exposed views; installs it (the other clients are in make test)
+	@scripts/bootstrap.sh dbt
+	$(PYTEST) --server-floor 10 tests/slow/dbt_suite.py
 
 clean: down ## Remove .dpsql/ and caches
 	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi

@@ -2,9 +2,12 @@
 # Prepare this machine and this clone; every step is skipped when its result is already there.
 #
 #   scripts/bootstrap.sh home            make .dpsql (see below), print its real path
-#   scripts/bootstrap.sh packages [cron|browser]  install the missing Debian packages; cron: pg_cron too; browser: chromium
+#   scripts/bootstrap.sh packages [cron|browser|clients]
+#                                        install the missing Debian packages; cron: pg_cron too;
+#                                        browser: Chromium; clients: Java and PostgreSQL's driver for it
 #   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras
 #   scripts/bootstrap.sh superset        make .dpsql/superset, a virtual environment with Apache Superset
+#   scripts/bootstrap.sh dbt             make .dpsql/dbt, a virtual environment of dbt's own
 #   scripts/bootstrap.sh major           print the PostgreSQL major that is used
 #
 # PG_MAJOR=nn chooses a major (15 to 18); DPSQL_VENV=dir uses an existing virtual environment.
@@ -82,7 +85,7 @@ major() {
     esac
 }
 
-# missing_packages <major> [cron|browser]
+# missing_packages <major> [cron|browser|clients]
 missing_packages() {
     pg=/usr/lib/postgresql/$1
     [ -x "$pg/bin/postgres" ] || echo "postgresql-$1"
@@ -100,12 +103,14 @@ missing_packages() {
         [ -x /usr/bin/chromedriver ] || echo chromium-driver
         [ -e /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || echo fonts-dejavu-core
     }
+    [ "${2:-}" != clients ] || command -v javac >/dev/null || echo default-jdk-headless
+    [ "${2:-}" != clients ] || [ -e /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
 }
 
 packages() {
     case "${1:-}" in
-    "" | cron | browser) extra=${1:-} ;;
-    *) fail "unknown packages: $1" "ask for none, for cron or for browser" ;;
+    "" | cron | browser | clients) extra=${1:-} ;;
+    *) fail "unknown packages: $1" "ask for none, for cron, for browser or for clients" ;;
     esac
     sudo=
     if [ "$(id -u)" != 0 ]; then
@@ -201,8 +206,20 @@ superset() {
     touch "$stamp"
 }
 
+dbt() {
+    directory="$(home)/dbt"
+    wanted="$clone/tests/slow/dbt-requirements.txt"
+    stamp="$directory/.dpsql-$(sha256sum <"$wanted" | cut -c1-16)"
+    [ ! -e "$stamp" ] || return 0
+    $python -m venv --clear "$directory"
+    echo "dpsql: installing dbt into $directory"
+    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -r "$wanted" ||
+        fail "pip could not install dbt" "look at the message above; then run the command again"
+    touch "$stamp"
+}
+
 case "${1:-}" in
-home | major | superset) "$1" ;;
+home | major | superset | dbt) "$1" ;;
 packages | venv) "$@" ;;
-*) fail "usage: $0 home|major|superset|packages [cron|browser]|venv EXTRA..." ;;
+*) fail "usage: $0 home|major|superset|dbt|packages [cron|browser|clients]|venv EXTRA..." ;;
 esac

@@ -15,6 +15,7 @@ from dpsql.query.aggregates import NAMES
 from dpsql.query.catalog import Catalog
 from dpsql.query.constants import array_elements, check_pattern, enum_labels, fold, integer_value
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
+from dpsql.query.normalise import of_one_type
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TIMESTAMP, TIMESTAMPTZ
 from dpsql.relation import base
@@ -205,7 +206,7 @@ class Builder:
     def _any(self, node: Node) -> Expr:
         operator, quantifier = node.pair()
         left = self.build(node.args[0])
-        elements = self._elements(node.args[1])
+        _, *elements = of_one_type((left, *self._elements(node.args[1])))
         tests = [self.operator(operator, (left, e), node.position) for e in elements]
         every = quantifier == "ALL"
         if not tests:

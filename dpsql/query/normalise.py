@@ -12,8 +12,7 @@ _FLIPPED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 def normalise(e: Expr) -> Expr:
     """Order commutative operands; constants go to the right, ``>`` becomes ``<`` elsewhere.
 
-    An integer that is compared has the type of what it is compared with, if that holds it: drivers
-    send numbers in the smallest type.
+    Drivers send a number in the smallest type: it takes that of what it is compared with.
     """
     if not e.args:
         return e
@@ -24,8 +23,8 @@ def normalise(e: Expr) -> Expr:
             flat.extend(a.args if a.kind == e.kind else (a,))
         args = tuple(sorted(dict.fromkeys(flat), key=render))
         return args[0] if len(args) == 1 else Expr(e.kind, e.type, args)
-    if e.kind == "in" or (e.kind == "op" and e.data in _FLIPPED and len(args) == 2):
-        args = _of_one_type(args)
+    if e.kind == "op" and e.data in _FLIPPED and len(args) == 2:
+        args = of_one_type(args)
     if e.kind == "op" and e.data in _FLIPPED and len(args) == 2 and _swap(str(e.data), args):
         return Expr("op", e.type, (args[1], args[0]), _FLIPPED[str(e.data)])
     if e.kind == "distinct" and _swap("=", args):
@@ -33,7 +32,8 @@ def normalise(e: Expr) -> Expr:
     return Expr(e.kind, e.type, args, e.data)
 
 
-def _of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Give integer constants the type of what they are compared with, if it holds all of them."""
     (compared, *others) = sorted(args, key=lambda a: a.kind == "const")
     if compared.type not in INTEGERS:
         return args

@@ -155,7 +155,9 @@ prune_query(Query *query, Around *outer)
 
 		if (rte->rtekind == RTE_SUBQUERY)
 		{
-			prune_columns(rte->subquery, read);
+			/* all columns of an arm of a set operation are compared or passed on */
+			if (!query->setOperations)
+				prune_columns(rte->subquery, read);
 			prune_query(rte->subquery, &around);
 		}
 		else if (rte->rtekind == RTE_CTE)

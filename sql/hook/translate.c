@@ -57,6 +57,7 @@ typedef struct
 } Translation;
 
 static bool reads_exposed(Translation *translation, Query *query, Level *outer);
+static bool is_probe(Query *query);
 
 /* Does it combine rows, so that it can be answered? */
 static bool
@@ -148,7 +149,7 @@ reads_exposed(Translation *translation, Query *query, Level *outer)
 	ListCell   *cell;
 
 	check_stack_depth();
-	if (query->commandType != CMD_SELECT)
+	if (query->commandType != CMD_SELECT || is_probe(query))
 		return false;
 	foreach(cell, query->rtable)
 	{
@@ -172,8 +173,9 @@ constant_value(Node *expression)
 }
 
 /*
- * LIMIT 0, WHERE false, WHERE 1 <> 1: tools ask so for columns and types.  As
- * no row is read, the view itself serves them, for nothing.
+ * LIMIT 0, WHERE false, WHERE 1 <> 1: tools ask so for columns and types, and
+ * count the rows of such a query.  As no row is read, the view itself serves
+ * them, for nothing.
  */
 static bool
 is_probe(Query *query)
@@ -416,7 +418,7 @@ translate(Node *node, void *context)
 
 		if (query->commandType == CMD_UTILITY)
 			return false;
-		if (combines_rows(query) && reads_exposed(translation, query, translation->level) && !is_probe(query) &&
+		if (combines_rows(query) && reads_exposed(translation, query, translation->level) &&
 			!put_around(query))
 		{
 			make_private(translation, query);

@@ -219,6 +219,23 @@ def test_what_is_refused_is_free_and_says_why(
     assert views.sql("select count(*) from dp.ledger") == before
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT count(*) FROM (SELECT * FROM dpv.\"Orders\" WHERE false LIMIT 0) AS t",
+        "WITH s AS (SELECT * FROM dpv.\"Orders\" LIMIT 0), r AS (SELECT o_status AS x FROM s) SELECT count(x) FROM r",
+        "SELECT count(*) FROM empty_orders",
+    ],
+)  # fmt: skip
+def test_nothing_is_counted_for_nothing(views: Any, statement: str) -> None:
+    """As dbt runs models with --empty."""
+    views.sql('create or replace view public.empty_orders as select o_id from dpv."Orders" where false limit 0', user="alice")  # fmt: skip
+    before = views.sql("select count(*) from dp.ledger")
+    with views.connect("alice") as alice:
+        assert alice.execute(statement).fetchone() == (0,)
+    assert views.sql("select count(*) from dp.ledger") == before
+
+
 def test_the_refusal_of_rows_names_a_synthetic_copy(views: Any) -> None:
     name = views.name
     views.sql(f"grant create on database {name} to alice")
