@@ -100,6 +100,7 @@ def test_examples_do_what_the_page_says(
     } == {"alice"}
     wrong: list[str] = []
     own: dict[str, Any] = {}
+    roles = _roles(server)
     try:
         for block, name, role in found:
             if not only_asks and name not in own:
@@ -108,7 +109,15 @@ def test_examples_do_what_the_page_says(
     finally:
         for database in own.values():
             server.drop_database(database)
+        for role in _roles(server) - roles:
+            with psycopg.connect(server.cluster.conninfo(), autocommit=True) as connection:
+                connection.execute(f'drop role "{role}"')
     assert not wrong, "\n".join(["", *wrong])
+
+
+def _roles(server: Any) -> set[str]:
+    with psycopg.connect(server.cluster.conninfo()) as connection:
+        return {row[0] for row in connection.execute("select rolname from pg_roles")}
 
 
 def run(block: Block, database: Any, role: str) -> list[str]:
