@@ -86,9 +86,10 @@ audit: extras ## Claimed and measured epsilon of every mechanism, and of its mut
 
 check: test stat hunt ## Everything but benchmarks and PostgreSQL's own suite
 
+# Without --quiet, which hides warnings from strict mode, too.
 docs: venv ## The documentation as a site, in .dpsql/site/index.html; needs no network to be read
 	@scripts/bootstrap.sh venv demo test lint docs
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build # not --quiet, which hides warnings from strict mode, too
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build
 	@echo "dpsql: open $(CURDIR)/.dpsql/site/index.html"
 
 bench: ## make bench NAME=joins runs bench/joins.py on the private cluster

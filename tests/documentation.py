@@ -1,6 +1,6 @@
 """The examples of README.md and docs/*.md, as blocks, statements and what they are said to answer.
 
-The line before a block of SQL says where it runs (docs/developer.md, "Examples"):
+The line before a block of SQL says where it runs (docs/extending.md, "A page"):
 ``<!-- example: DATABASE ROLE -->``, or ``<!-- no example: REASON -->``.
 """
 

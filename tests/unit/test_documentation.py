@@ -42,7 +42,7 @@ def test_every_example_is_run_or_says_why_not() -> None:
         if block.mark is None:
             wrong.append(
                 f"{block.name}: put <!-- example: DATABASE ROLE --> or "
-                "<!-- no example: REASON --> on the line before (docs/developer.md, Examples)"
+                "<!-- no example: REASON --> on the line before (docs/extending.md, A page)"
             )
         elif block.mark == "example":
             database, _, role = block.says.partition(" ")
