@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 source, out = Path(sys.argv[1]), Path(sys.argv[2])
 sys.path.insert(0, str(source))
@@ -22,8 +24,7 @@ library = subprocess.run(
 ).stdout.strip()
 package = Path(library) / "dpsql" / __version__
 dependencies = package / "site-packages"
-installed = Path(shutil.__file__).parent / "site-packages"
-venv = next(Path(sys.prefix).glob("lib/python3*/site-packages"), installed)
+venv = next(Path(sys.prefix).glob("lib/python3*/site-packages"))
 
 subprocess.run(
     [
@@ -33,8 +34,10 @@ subprocess.run(
     check=True,
 )
 copy_package(source, out / str(package).lstrip("/"))
-left_out = shutil.ignore_patterns("pip", "pip-*", "setuptools*", "pkg_resources", "_distutils_hack", "*.pth", "__pycache__")
-shutil.copytree(venv, out / str(dependencies).lstrip("/"), ignore=left_out)
+tools = shutil.ignore_patterns(
+    "pip", "pip-*", "setuptools*", "pkg_resources", "_distutils_hack", "*.pth", "__pycache__"
+)
+shutil.copytree(venv, out / str(dependencies).lstrip("/"), ignore=tools)
 
 blocks = out / "usr/local/share/dpsql"
 blocks.mkdir(parents=True)
@@ -45,7 +48,12 @@ blocks.mkdir(parents=True)
     + "local replication all peer\n"
 )
 (blocks / "pg_ident.conf").write_text(ident_block("postgres"))
-# what was compiled holds the sources' times, which are the build's
+
+# The same sources give the same files: no times, neither of files nor in what is compiled.
+for folder in sorted(out.rglob("__pycache__")):
+    shutil.rmtree(folder)
+compileall.compile_dir(
+    out, quiet=2, stripdir=out, prependdir="/", invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+)
 for path in sorted(out.rglob("*")):
-    if not path.is_symlink():
-        os.utime(path, (0, 0))
+    os.utime(path, (0, 0), follow_symlinks=False)
