@@ -43,7 +43,8 @@ select b.account, coalesce(b.role::text, b.relation) as name, b.composition,
        r.privacy_unit
   from dp.budgets as b
   left join dp.relations as r on b.relation = format('%I.%I', r.schema_name, r.relation_name)
- order by b.account desc, b.epsilon_spent desc, 2
+ where b.account = '{account}'
+ order by b.epsilon_spent desc, 2
 """
 _BURN = """
 with burn as (
@@ -153,6 +154,8 @@ def collect(
         ``about`` and, for each section, its tables; None where it is left out or for owners only.
     """
     connection.execute("begin isolation level repeatable read read only")
+    # what is drawn adds lengths to times
+    connection.execute("set local timezone to 'UTC'")
     try:
         (about,) = rows(connection, _ABOUT)
         found: dict[str, Any] = {"about": about, **dict.fromkeys(SECTIONS)}
@@ -179,7 +182,8 @@ def _limited(connection: Connection, query: str) -> dict[str, Any]:
 
 def _budgets(connection: Connection) -> dict[str, Any]:
     return {
-        "accounts": _limited(connection, _BUDGETS),
+        "role": _limited(connection, _BUDGETS.replace("{account}", "role")),
+        "relation": _limited(connection, _BUDGETS.replace("{account}", "relation")),
         "burn": rows(connection, _BURN, drawn=DRAWN),
     }
 

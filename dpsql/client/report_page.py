@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from importlib import resources
+from math import isfinite, nan
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -66,7 +67,7 @@ def drawings(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         points = [
             (place, float(row["epsilon"]), float(row["expected_error"]))
             for place, row in enumerate(data["releases"]["rows"], 1)
-            if row["expected_error"] and row["epsilon"]
+            if row["expected_error"] and row["epsilon"] and isfinite(row["expected_error"])
         ]
         if points:
             title = "Expected error of releases against the epsilon that they cost"
@@ -86,9 +87,9 @@ def _spent(
     lines: dict[str, list[tuple[datetime, float]]] = {}
     for row in budgets["burn"]:
         if row["account"] == account:
-            lines.setdefault(row["name"], []).append(
-                (row["step_start"], float(row["epsilon_spent"]))
-            )
+            # what is infinite has no place
+            height = float(row["epsilon_spent"]) if row["epsilon_spent"].is_finite() else nan
+            lines.setdefault(row["name"], []).append((row["step_start"], height))
     if not lines:
         return None
     names = sorted(lines, key=lambda name: -lines[name][-1][1])
@@ -96,8 +97,8 @@ def _spent(
     # a limit of each window is no limit of what is drawn
     limits = {
         row["name"]: float(row["epsilon_limit"])
-        for row in budgets["accounts"]["rows"]
-        if row["account"] == account and row["epsilon_limit"] and not row["budget_window"]
+        for row in budgets[account]["rows"]
+        if row["epsilon_limit"] and not row["budget_window"]
     }
     svg = charts.spent_over_time(
         f"spent_{account}", title, [lines[n] for n in names], [limits.get(n) for n in names], now
