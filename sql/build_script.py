@@ -5,7 +5,8 @@ say ``create or replace`` so that an upgrade can run them again; the install scr
 so that nobody can prepare an object for the extension to adopt.  The marker line ``#!boot`` in a
 PL/Python body becomes the lines of ``plpython/boot.in``, the line ``#!settings`` before a body the
 settings of ``plpython/settings.in`` that every answering function pins.  ``--header`` writes
-``plpython/preload.in`` as the C header of the library that imports the package at server start.
+``plpython/preload.in`` as the C header of the library that imports the package at server start,
+``--hints`` that of the hints that are constant, which is what may be kept of a refusal.
 
 The build refuses a PL/Python file whose body has more than six lines or no marker, that pins no
 ``search_path``, or that names a handler which ``dpsql/server/handlers.py`` does not define.
@@ -29,6 +30,10 @@ _BODY = re.compile(r"\blanguage\s+plpython3u\b.*?\bas\s+(\$\w*\$)(.*?)\1", re.I 
 _HANDLER = re.compile(r"""GD\["dpsql"\]\.call\(\s*plpy\s*,\s*GD\s*,\s*"(\w+)\"""")
 _OR_REPLACE = re.compile(r"^create\s+or\s+replace\b", re.I | re.M)
 _PINNED = re.compile(r"\bset\s+search_path\b", re.I)
+_SENTENCE = re.compile(r"[A-Z][^\n{}]{8,}[.;)]")
+_C_HINT = re.compile(r'\berrhint\(((?:\s*"(?:[^"\\]|\\.)*")+)\s*\)')
+_C_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_SQL_HINT = re.compile(r"\bhint = '((?:[^']|'')*)'\s*[,;]")
 
 
 class BuildError(Exception):
@@ -89,6 +94,40 @@ def header(paths: list[str]) -> str:
     return "#define DPSQL_PYTHON_IMPORTS \\\n" + " \\\n".join(lines) + "\n"
 
 
+def hints() -> list[str]:
+    """Return the hints of errors, and other sentences, that no part of a statement can be in."""
+    found: set[str] = set()
+    for path in (ROOT / "dpsql").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        outside = {
+            id(part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr | ast.JoinedStr)  # docstrings, and pieces of texts
+            for part in ast.iter_child_nodes(node)
+        }
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in outside
+                and _SENTENCE.fullmatch(node.value)
+            ):
+                found.add(node.value)
+    for path in (ROOT / "sql/hook").glob("*.c"):
+        for words in _C_HINT.findall(path.read_text()):
+            if "%" not in words:
+                found.add("".join(json.loads(f'"{part}"') for part in _C_STRING.findall(words)))
+    for path in (ROOT / "sql").rglob("*.sql"):
+        found |= {words.replace("''", "'") for words in _SQL_HINT.findall(path.read_text())}
+    return sorted(found - {""})
+
+
+def hints_header() -> str:
+    """Return the hints as a C header."""
+    lines = [f"\t{json.dumps(hint)}," for hint in hints()]
+    return "static const char *const hints[] = {\n" + "\n".join(lines) + "\n};\n"
+
+
 def build(version: str, paths: list[str]) -> str:
     """Return the whole install script."""
     written = re.search(r'__version__ = "([^"]+)"', (ROOT / "dpsql/_version.py").read_text())
@@ -117,12 +156,18 @@ def main() -> int:
     parser.add_argument("--site-packages", required=True, help="folder of its dependencies")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--header", action="store_true", help="write the library's header instead")
+    parser.add_argument("--hints", action="store_true", help="write the header of hints instead")
     arguments = parser.parse_args()
     if not arguments.package_dir or not arguments.site_packages:
         sys.exit("build_script: PACKAGE_DIR and SITE_PACKAGES must be set")
     paths = [arguments.package_dir, arguments.site_packages]
     try:
-        text = header(paths) if arguments.header else build(arguments.version, paths)
+        if arguments.hints:
+            text = hints_header()
+        elif arguments.header:
+            text = header(paths)
+        else:
+            text = build(arguments.version, paths)
     except BuildError as error:
         sys.exit(f"build_script: {error}")
     arguments.output.write_text(text)

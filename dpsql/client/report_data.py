@@ -94,9 +94,9 @@ select date_bin(w.step, r.hour, timestamptz '2001-01-01 00:00+00') as step_start
   from dp.refusals as r cross join width as w group by 1, 2, 3 order by 1, 3
 """
 _REASONS = """
-select sqlstate, reason, advice, sum(refused)::bigint as refused, count(distinct role) as roles,
-       max(hour) as last_hour
-  from dp.refusals group by 1, 2, 3 order by 4 desc, 1
+select sqlstate, reason, coalesce(hint, advice) as advice, sum(refused)::bigint as refused,
+       count(distinct role) as roles, max(hour) as last_hour
+  from dp.refusals group by 1, 2, 3 order by 4 desc, 1, 3
 """
 _STATISTICS = """
 select kind, array_to_string(relations, ', ') as relations, count(*) as kept,
@@ -193,7 +193,7 @@ def _refusals(connection: Connection) -> dict[str, Any]:
     return {
         "since": since["since"],
         "over_time": rows(connection, _REFUSED),
-        "reasons": rows(connection, _REASONS),
+        "reasons": _limited(connection, _REASONS),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
@@ -112,14 +113,15 @@ def _refused(refusals: Mapping[str, Any]) -> dict[str, Any]:
     first, last = rows[0]["step_start"], rows[-1]["step_start"]
     starts = [first + step * i for i in range(round((last - first) / step) + 1)]
     place = {at: i for i, at in enumerate(starts)}
-    totals: dict[str, int] = {row["sqlstate"]: row["refused"] for row in refusals["reasons"]}
-    names = list(totals)[: DRAWN - 1]
-    more = list(totals)[len(names) :]
+    totals: Counter[str] = Counter()
+    for row in rows:
+        totals[row["sqlstate"]] += row["refused"]
+    names = [name for name, _ in totals.most_common(DRAWN - 1)]
     heights = {name: [0] * len(starts) for name in (*names, "others")}
     for row in rows:
         name = row["sqlstate"] if row["sqlstate"] in names else "others"
         heights[name][place[row["step_start"]]] += row["refused"]
-    if more:
+    if len(totals) > len(names):
         names.append("others")
     svg = charts.amounts_over_time(
         "refused",
