@@ -5,7 +5,8 @@ say ``create or replace`` so that an upgrade can run them again; the install scr
 so that nobody can prepare an object for the extension to adopt.  The marker line ``#!boot`` in a
 PL/Python body becomes the lines of ``plpython/boot.in``, the line ``#!settings`` before a body the
 settings of ``plpython/settings.in`` that every answering function pins.  ``--header`` writes
-``plpython/preload.in`` as the C header of the library that imports the package at server start.
+``plpython/preload.in`` as the C header of the library that imports the package at server start,
+``--hints`` that of the hints that are constant, which is what may be kept of a refusal.
 
 An update script leads from an older version straight to this one: what the steps of ``sql/updates``
 do to tables, in their order, around the same functions and views as an installation has, which are
@@ -36,6 +37,10 @@ _BODY = re.compile(r"\blanguage\s+plpython3u\b.*?\bas\s+(\$\w*\$)(.*?)\1", re.I 
 _HANDLER = re.compile(r"""GD\["dpsql"\]\.call\(\s*plpy\s*,\s*GD\s*,\s*"(\w+)\"""")
 _OR_REPLACE = re.compile(r"^create\s+or\s+replace\b", re.I | re.M)
 _PINNED = re.compile(r"\bset\s+search_path\b", re.I)
+_SENTENCE = re.compile(r"[A-Z][^\n{}]{8,}[.;)]")
+_C_HINT = re.compile(r'\berrhint\(((?:\s*"(?:[^"\\]|\\.)*")+)\s*\)')
+_C_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_SQL_HINT = re.compile(r"\bhint = '((?:[^']|'')*)'\s*[,;]")
 
 
 class BuildError(Exception):
@@ -125,6 +130,40 @@ def header(paths: list[str]) -> str:
     return "#define DPSQL_PYTHON_IMPORTS \\\n" + " \\\n".join(lines) + "\n"
 
 
+def hints() -> list[str]:
+    """Return the hints of errors, and other sentences, that no part of a statement can be in."""
+    found: set[str] = set()
+    for path in (ROOT / "dpsql").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        outside = {
+            id(part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr | ast.JoinedStr)  # docstrings, and pieces of texts
+            for part in ast.iter_child_nodes(node)
+        }
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in outside
+                and _SENTENCE.fullmatch(node.value)
+            ):
+                found.add(node.value)
+    for path in (ROOT / "sql/hook").glob("*.c"):
+        for words in _C_HINT.findall(path.read_text()):
+            if "%" not in words:
+                found.add("".join(json.loads(f'"{part}"') for part in _C_STRING.findall(words)))
+    for path in (ROOT / "sql").rglob("*.sql"):
+        found |= {words.replace("''", "'") for words in _SQL_HINT.findall(path.read_text())}
+    return sorted(found - {""})
+
+
+def hints_header() -> str:
+    """Return the hints as a C header."""
+    lines = [f"\t{json.dumps(hint)}," for hint in hints()]
+    return "static const char *const hints[] = {\n" + "\n".join(lines) + "\n};\n"
+
+
 def require_version(version: str) -> None:
     """Refuse to build where control file and package name different versions."""
     written = re.search(r'__version__ = "([^"]+)"', (ROOT / "dpsql/_version.py").read_text())
@@ -191,6 +230,7 @@ def main() -> int:
     parser.add_argument("--header", action="store_true", help="write the library's header instead")
     parser.add_argument("--update-from", metavar="OLD", help="write the script that updates OLD")
     parser.add_argument("--list-updates", action="store_true", help="print names of such scripts")
+    parser.add_argument("--hints", action="store_true", help="write the header of hints instead")
     arguments = parser.parse_args()
     if arguments.list_updates:
         names = (f"dpsql--{old}--{arguments.version}.sql\n" for old in steps())
@@ -206,6 +246,8 @@ def main() -> int:
             text = header(paths)
         elif arguments.update_from:
             text = build_update(arguments.update_from, arguments.version, paths)
+        elif arguments.hints:
+            text = hints_header()
         else:
             text = build(arguments.version, paths)
     except BuildError as error:

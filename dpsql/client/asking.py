@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 
 from dpsql._version import __version__
 from dpsql.client.amounts import Delta, Epsilon
+from dpsql.client.layout import SetupError
 from dpsql.client.session import (
     Connection,
     Dsn,
@@ -42,11 +42,12 @@ _HOLES = "select severity, count(*) as holes from dp.check_lockdown() group by 1
 _RELEASE = """
 select name, mechanism, noise, epsilon, delta, expected_error, cells, reads, measured_at,
        relation::text
-  from dp.releases where name = %(name)s
+  from dp.releases where relation = %(relation)s::regclass
 """
 _SYNTHESIS = """
 select id, target, state, epsilon, delta, tables, rows, reads, notes, finished_at
-  from dp.syntheses where target = %(target)s order by id desc limit 1
+  from dp.syntheses where target = %(target)s and id = coalesce(%(job)s, id)
+ order by id desc limit 1
 """
 
 
@@ -165,8 +166,8 @@ def release(
     with session(dsn, as_json) as connection:
         require_extension(connection)
         with shown_progress(dsn, connection):
-            connection.execute(call("release", arguments), values(arguments))
-        (made,) = rows(connection, _RELEASE, name=name)
+            done = connection.execute(call("release", arguments), values(arguments)).fetchone()
+        (made,) = rows(connection, _RELEASE, relation=done and done["release"])
     _show(made, as_json)
 
 
@@ -197,7 +198,7 @@ def synthesize(
     ] = None,
     bins: Annotated[int | None, typer.Option(help="for columns of many values")] = None,
     placeholders: Annotated[
-        bool, typer.Option(help="made-up values for columns not learnt")
+        bool, typer.Option("--placeholders", help="made-up values for columns not learnt")
     ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="an earlier copy in that schema goes")
@@ -212,48 +213,30 @@ def synthesize(
     """Write a synthetic copy of tables into a schema; measured and paid for once."""
     if (resume is None) == (not relations):
         raise typer.BadParameter("give the tables, or --resume with the id of a synthesis")
-    name, arguments = (
-        "synthesize",
-        _synthesis_arguments(
-            target, relations, epsilon, delta, method, d_max, row_counts, without, bins
-        ),
-    )
-    arguments |= {
-        "placeholders": ("boolean", placeholders or None),
-        "replace": ("boolean", replace or None),
-    }
-    if resume is not None:
-        name, arguments = "write_synthesis", {"job": ("bigint", resume)}
+    name = "synthesize" if resume is None else "write_synthesis"
+    arguments: dict[str, tuple[str, object]] = {"job": ("bigint", resume)}
+    if resume is None:
+        arguments = {
+            "target": ("text", target),
+            "relations": ("regclass[]", relations),
+            "epsilon": ("numeric", epsilon),
+            "delta": ("numeric", delta),
+            "method": ("text", method),
+            "d_max": ("jsonb", d_max),
+            "row_counts": ("jsonb", row_counts),
+            "without": ("text[]", without or None),
+            "bins": ("integer", bins),
+            "placeholders": ("boolean", placeholders or None),
+            "replace": ("boolean", replace or None),
+        }
     with session(dsn, as_json) as connection:
         require_extension(connection)
         with shown_progress(dsn, connection, target=target):
             connection.execute(call(name, arguments, "call"), values(arguments))
-        (made,) = rows(connection, _SYNTHESIS, target=target)
-    _show(made, as_json)
-
-
-def _synthesis_arguments(
-    target: str,
-    relations: list[str] | None,
-    epsilon: Decimal | None,
-    delta: Decimal | None,
-    method: str | None,
-    d_max: str | None,
-    row_counts: str | None,
-    without: list[str] | None,
-    bins: int | None,
-) -> dict[str, tuple[str, object]]:
-    return {
-        "target": ("text", target),
-        "relations": ("regclass[]", relations),
-        "epsilon": ("numeric", epsilon),
-        "delta": ("numeric", delta),
-        "method": ("text", method),
-        "d_max": ("jsonb", d_max),
-        "row_counts": ("jsonb", row_counts),
-        "without": ("text[]", without or None),
-        "bins": ("integer", bins),
-    }
+        made = rows(connection, _SYNTHESIS, target=target, job=resume)
+    if not made:
+        raise SetupError(f'synthesis {resume} wrote another schema than "{target}"')
+    _show(made[0], as_json)
 
 
 def _show(made: dict[str, Any], as_json: bool) -> None:

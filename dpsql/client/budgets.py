@@ -24,10 +24,10 @@ select account, role::text, relation, step_start, spends, epsilon, delta, spends
        delta_spent
   from dp.burn(%(step)s::interval)
  where %(account)s::text is null or role = %(account)s or relation = %(account)s
-    or relation = (select format('%%I.%%I', n.nspname, c.relname)
-                     from pg_catalog.pg_class as c
-                     join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-                    where c.oid = to_regclass(%(account)s))
+    or relation in (select format('%%I.%%I', n.nspname, c.relname)
+                      from pg_catalog.pg_class as c
+                      join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+                     where c.relname = %(account)s and pg_catalog.pg_table_is_visible(c.oid))
 """
 
 

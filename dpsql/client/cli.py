@@ -134,7 +134,7 @@ def dsn(
     "    --pg-config /usr/lib/postgresql/15/bin/pg_config --restart --create-extension"
 )
 def install(
-    dsn: Annotated[str, typer.Option(help="connection string of a superuser")],
+    dsn: Annotated[str, typer.Option(envvar="DPSQL_DSN", help="connection string of a superuser")],
     pg_config: Annotated[Path, typer.Option(help="the server's pg_config")] = Path("pg_config"),
     prefix: Annotated[
         Path | None, typer.Option(help="folder for the package; below pkglibdir by default")

@@ -77,7 +77,7 @@ class Drawing:
         return f"{self.name}-{number}"
 
     def svg(self) -> Markup:
-        """Return the picture, with titles that a pointer shows, as a part of the page."""
+        """Return the picture as a part of the page."""
         written = io.StringIO()
         with self._context(_SETTINGS):
             self.figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})

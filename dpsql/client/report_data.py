@@ -43,7 +43,8 @@ select b.account, coalesce(b.role::text, b.relation) as name, b.composition,
        r.privacy_unit
   from dp.budgets as b
   left join dp.relations as r on b.relation = format('%I.%I', r.schema_name, r.relation_name)
- order by b.account desc, b.epsilon_spent desc, 2
+ where b.account = '{account}'
+ order by b.epsilon_spent desc, 2
 """
 _BURN = """
 with burn as (
@@ -93,9 +94,9 @@ select date_bin(w.step, r.hour, timestamptz '2001-01-01 00:00+00') as step_start
   from dp.refusals as r cross join width as w group by 1, 2, 3 order by 1, 3
 """
 _REASONS = """
-select sqlstate, reason, advice, sum(refused)::bigint as refused, count(distinct role) as roles,
-       max(hour) as last_hour
-  from dp.refusals group by 1, 2, 3 order by 4 desc, 1
+select sqlstate, reason, coalesce(hint, advice) as advice, sum(refused)::bigint as refused,
+       count(distinct role) as roles, max(hour) as last_hour
+  from dp.refusals group by 1, 2, 3 order by 4 desc, 1, 3
 """
 _STATISTICS = """
 select kind, array_to_string(relations, ', ') as relations, count(*) as kept,
@@ -153,6 +154,8 @@ def collect(
         ``about`` and, for each section, its tables; None where it is left out or for owners only.
     """
     connection.execute("begin isolation level repeatable read read only")
+    # what is drawn adds lengths to times
+    connection.execute("set local timezone to 'UTC'")
     try:
         (about,) = rows(connection, _ABOUT)
         found: dict[str, Any] = {"about": about, **dict.fromkeys(SECTIONS)}
@@ -179,7 +182,8 @@ def _limited(connection: Connection, query: str) -> dict[str, Any]:
 
 def _budgets(connection: Connection) -> dict[str, Any]:
     return {
-        "accounts": _limited(connection, _BUDGETS),
+        "role": _limited(connection, _BUDGETS.replace("{account}", "role")),
+        "relation": _limited(connection, _BUDGETS.replace("{account}", "relation")),
         "burn": rows(connection, _BURN, drawn=DRAWN),
     }
 
@@ -189,7 +193,7 @@ def _refusals(connection: Connection) -> dict[str, Any]:
     return {
         "since": since["since"],
         "over_time": rows(connection, _REFUSED),
-        "reasons": rows(connection, _REASONS),
+        "reasons": _limited(connection, _REASONS),
     }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from importlib import resources
+from math import isfinite, nan
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -66,7 +68,7 @@ def drawings(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         points = [
             (place, float(row["epsilon"]), float(row["expected_error"]))
             for place, row in enumerate(data["releases"]["rows"], 1)
-            if row["expected_error"] and row["epsilon"]
+            if row["expected_error"] and row["epsilon"] and isfinite(row["expected_error"])
         ]
         if points:
             title = "Expected error of releases against the epsilon that they cost"
@@ -86,9 +88,9 @@ def _spent(
     lines: dict[str, list[tuple[datetime, float]]] = {}
     for row in budgets["burn"]:
         if row["account"] == account:
-            lines.setdefault(row["name"], []).append(
-                (row["step_start"], float(row["epsilon_spent"]))
-            )
+            # what is infinite has no place
+            height = float(row["epsilon_spent"]) if row["epsilon_spent"].is_finite() else nan
+            lines.setdefault(row["name"], []).append((row["step_start"], height))
     if not lines:
         return None
     names = sorted(lines, key=lambda name: -lines[name][-1][1])
@@ -96,8 +98,8 @@ def _spent(
     # a limit of each window is no limit of what is drawn
     limits = {
         row["name"]: float(row["epsilon_limit"])
-        for row in budgets["accounts"]["rows"]
-        if row["account"] == account and row["epsilon_limit"] and not row["budget_window"]
+        for row in budgets[account]["rows"]
+        if row["epsilon_limit"] and not row["budget_window"]
     }
     svg = charts.spent_over_time(
         f"spent_{account}", title, [lines[n] for n in names], [limits.get(n) for n in names], now
@@ -111,14 +113,15 @@ def _refused(refusals: Mapping[str, Any]) -> dict[str, Any]:
     first, last = rows[0]["step_start"], rows[-1]["step_start"]
     starts = [first + step * i for i in range(round((last - first) / step) + 1)]
     place = {at: i for i, at in enumerate(starts)}
-    totals: dict[str, int] = {row["sqlstate"]: row["refused"] for row in refusals["reasons"]}
-    names = list(totals)[: DRAWN - 1]
-    more = list(totals)[len(names) :]
+    totals: Counter[str] = Counter()
+    for row in rows:
+        totals[row["sqlstate"]] += row["refused"]
+    names = [name for name, _ in totals.most_common(DRAWN - 1)]
     heights = {name: [0] * len(starts) for name in (*names, "others")}
     for row in rows:
         name = row["sqlstate"] if row["sqlstate"] in names else "others"
         heights[name][place[row["step_start"]]] += row["refused"]
-    if more:
+    if len(totals) > len(names):
         names.append("others")
     svg = charts.amounts_over_time(
         "refused",

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 WIDE = 100_000
@@ -14,6 +15,8 @@ WIDE = 100_000
 
 def plain(value: Any) -> Any:
     """Return what JSON has for a value: numbers, texts, and times as ISO 8601."""
+    if isinstance(value, Decimal | float) and not isfinite(value):
+        return str(value)
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, datetime):

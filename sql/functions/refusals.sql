@@ -1,8 +1,8 @@
 -- How many statements were refused, in shared memory (sql/hook/refusals.c).
 
--- Rows of this database: who asked, SQLSTATE, hour, number.  Granted to nobody.
+-- Rows of this database: who asked, SQLSTATE, hour, number, hint where it is constant.  Granted to nobody.
 create or replace function dp.refusal_counts()
-returns table (role oid, sqlstate text, hour timestamptz, refused bigint)
+returns table (role oid, sqlstate text, hour timestamptz, refused bigint, hint text)
 language c volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_refusal_counts';
@@ -20,11 +20,12 @@ comment on function dp.refusals_since() is
 -- Of the ledger's own connection nothing: what is refused there is refused to who asked, too.
 -- Security definer on purpose: reads the counts of all roles.
 create or replace function dp.refused_statements()
-returns table (role text, sqlstate text, reason text, advice text, hour timestamptz, refused bigint)
+returns table (role text, sqlstate text, reason text, advice text, hint text, hour timestamptz, refused bigint)
 language sql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select pg_get_userbyid(c.role)::text, c.sqlstate, coalesce(k.reason, 'another refusal'), k.advice, c.hour, c.refused
+    select pg_get_userbyid(c.role)::text, c.sqlstate, coalesce(k.reason, 'another refusal'), k.advice, c.hint,
+           c.hour, c.refused
       from dp.refusal_counts() as c
       left join (values
            ('PD001', 'the budget does not suffice', 'grant more, or a larger cap; what was asked before stays free'),

@@ -3,8 +3,10 @@
  *		How many statements were refused, for dp.refusals.
  *
  * Counted is what reaches a client: an error of class PD, by database, role,
- * SQLSTATE and hour.  No text is kept: messages and hints repeat names and
- * constants that a statement brought from outside.  Whether something is
+ * SQLSTATE, hint and hour.  No text that a statement could have a part in is
+ * kept: messages and many hints repeat names and constants that it brought from
+ * outside, so hints are those that stand in our sources word for word (hints.h,
+ * by build_script.py), and of others nothing.  Whether something is
  * refused hangs on public facts only (PRIVACY.md section 2), and so do these
  * numbers, but for PD900, which the ledger shows as well.
  *
@@ -34,13 +36,14 @@
 
 #include "compat.h"
 #include "dpsql.h"
+#include "hints.h"
 
 #define ROWS 16384
 #define PLACES 16				/* of one key */
 #define CHUNK 128				/* rows copied at a time */
-#define COLUMNS 4
+#define COLUMNS 5
 #define STATE_FILE PGSTAT_STAT_PERMANENT_DIRECTORY "/dpsql_refusals.stat"
-#define STATE_VERSION 0x64700001
+#define STATE_VERSION 0x64700002
 
 PG_FUNCTION_INFO_V1(dpsql_refusal_counts);
 PG_FUNCTION_INFO_V1(dpsql_refusals_since);
@@ -51,6 +54,8 @@ typedef struct
 	Oid			role;			/* who asked */
 	int32		sqlstate;
 	int32		hour;			/* since 2000, UTC */
+	uint32		hint;			/* hash of one of hints.h; 0: none of them */
+	uint32		unused;
 	int64		count;			/* 0: no row */
 } Row;
 
@@ -62,6 +67,9 @@ typedef struct
 } Refusals;
 
 static Refusals *refusals = NULL;
+
+/* Hints by their order in hints.h, which sorts them. */
+static uint32 hint_hashes[lengthof(hints)];
 
 static shmem_request_hook_type next_request = NULL;
 static shmem_startup_hook_type next_startup = NULL;
@@ -161,7 +169,7 @@ row_of(const Row *key, uint32 hash)
 		Row		   *row = &refusals->rows[(hash + i) % ROWS];
 
 		if (row->count > 0 && row->database == key->database && row->role == key->role &&
-			row->sqlstate == key->sqlstate && row->hour == key->hour)
+			row->sqlstate == key->sqlstate && row->hour == key->hour && row->hint == key->hint)
 			return row;
 		if (!oldest || (oldest->count > 0 && (row->count == 0 || row->hour < oldest->hour)))
 			oldest = row;
@@ -176,12 +184,49 @@ row_of(const Row *key, uint32 hash)
 	return oldest;
 }
 
+static uint32
+hash_of(const char *text)
+{
+	return hash_bytes((const unsigned char *) text, strlen(text));
+}
+
+static int
+compare(const void *text, const void *hint)
+{
+	return strcmp((const char *) text, *(const char *const *) hint);
+}
+
+/* Also a hint of ours that is none of hints.h has no hash. */
+static uint32
+known_hint(const char *text)
+{
+	return text && bsearch(text, hints, lengthof(hints), sizeof hints[0], compare) ?
+		hash_of(text) : 0;
+}
+
+static const char *
+hint_text(uint32 hash)
+{
+	if (hint_hashes[0] == 0)
+	{
+		for (int i = 0; i < lengthof(hints); i++)
+			hint_hashes[i] = hash_of(hints[i]);
+	}
+	for (int i = 0; i < lengthof(hints); i++)
+	{
+		if (hint_hashes[i] == hash)
+			return hints[i];
+	}
+	return NULL;				/* of another version */
+}
+
 static void
-count(int sqlstate)
+count(int sqlstate, const char *hint)
 {
 	Row			key = {0};
 	uint32		hash;
 
+	key.hint = known_hint(hint);
 	key.database = MyDatabaseId;
 	key.role = GetOuterUserId();
 	key.sqlstate = sqlstate;
@@ -203,7 +248,7 @@ watch(ErrorData *error)
 		next_emit(error);
 	if (refusals && error->elevel == ERROR && OidIsValid(MyDatabaseId) && !IsParallelWorker() &&
 		ERRCODE_TO_CATEGORY(error->sqlerrcode) == MAKE_SQLSTATE('P', 'D', '0', '0', '0'))
-		count(error->sqlerrcode);
+		count(error->sqlerrcode, error->hint);
 }
 
 /* At server start. */
@@ -218,7 +263,7 @@ refusals_init(void)
 	emit_log_hook = watch;
 }
 
-/* dp.refusal_counts(): role, SQLSTATE, hour and number, of this database. */
+/* dp.refusal_counts(): role, SQLSTATE, hour, number and hint, of this database. */
 Datum
 dpsql_refusal_counts(PG_FUNCTION_ARGS)
 {
@@ -238,6 +283,7 @@ dpsql_refusal_counts(PG_FUNCTION_ARGS)
 		{
 			Datum		values[COLUMNS];
 			bool		nulls[COLUMNS] = {false};
+			const char *hint;
 
 			if (some[i].count == 0 || some[i].database != MyDatabaseId)
 				continue;
@@ -245,6 +291,9 @@ dpsql_refusal_counts(PG_FUNCTION_ARGS)
 			values[1] = CStringGetTextDatum(unpack_sql_state(some[i].sqlstate));
 			values[2] = TimestampTzGetDatum((TimestampTz) some[i].hour * USECS_PER_HOUR);
 			values[3] = Int64GetDatum(some[i].count);
+			hint = some[i].hint ? hint_text(some[i].hint) : NULL;
+			nulls[4] = hint == NULL;
+			values[4] = hint ? CStringGetTextDatum(hint) : (Datum) 0;
 			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 		}
 	}

@@ -117,6 +117,7 @@ def test_names_are_names(shop: Any, command: Command, monkeypatch: pytest.Monkey
         out = command("budgets", "list").out
         assert "\x1b" not in out
         assert 'Odd "role"; --' in out
+        assert command("budgets", "burn", odd).code == 0
         assert command("budgets", "revoke", odd).code == 0
     finally:
         shop.sql(f'drop role "{odd.replace(chr(34), 2 * chr(34))}"')
@@ -222,6 +223,8 @@ def test_a_synthesis_is_written(
     number = str(done.document["id"])
     assert command("synthesize", "copy", "--resume", number).code == 0
     assert command("synthesize", "copy", "--resume", "4711").code == 1
+    done = command("synthesize", "another", "--resume", number)
+    assert (done.code, done.out) == (1, "")
 
 
 def test_the_bar_follows_a_release(database: Any) -> None:

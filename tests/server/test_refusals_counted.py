@@ -80,6 +80,23 @@ def test_refusals_are_counted_by_role_and_reason(database: Any) -> None:
             database.sql(f"select * from {hidden}", user="alice")
 
 
+def test_hints_are_kept_word_for_word_or_not_at_all(database: Any) -> None:
+    """What names something of the statement is none of the hints that may be kept."""
+    database.sql(SETUP)
+    kept, named = (
+        "select dp_count(*) from person where id = random()",
+        "set dp.epsilon = 4711; select dp_count(*) from person",
+    )
+    hints = {}
+    for text in (kept, named):
+        with pytest.raises(psycopg.Error) as caught:
+            database.sql(text, user="alice" if text == kept else "bob")
+        hints[text] = caught.value.diag.message_hint
+    told = database.sql("select role, hint from dp.refusals order by role")
+    assert told == [("alice", hints[kept]), ("bob", None)]
+    assert hints[named]
+
+
 def test_another_role_asks_another_is_counted(database: Any) -> None:
     """Whoever asks is counted: the SET ROLE target, also where the transaction is lost with it."""
     database.sql(SETUP)
@@ -153,10 +170,12 @@ def test_full_places_forget_the_oldest_and_say_so(own: Any) -> None:
     )
     server.cluster.stop()
     written = kept.read_bytes()
-    head, rows = written[:4] + bytes(8), len(written[12:]) // 24
+    head, rows = written[:4] + bytes(8), len(written[12:]) // 32
     assert rows == 16384
     state = sum(((ord(c) - ord("0")) & 0x3F) << (6 * i) for i, c in enumerate("PD010"))
-    full = b"".join(struct.pack("=IIiiq", oid, alice, state, hour, 2) for hour in range(rows))
+    full = b"".join(
+        struct.pack("=IIiiIIq", oid, alice, state, hour, 0, 0, 2) for hour in range(rows)
+    )
     kept.write_bytes(head + full)
     server.cluster.launch()
     assert database.sql("select count(*), sum(refused) from dp.refusals") == [(rows, 2 * rows)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -216,3 +217,17 @@ def test_the_header_is_one_c_string_whatever_the_path(build, tmp_path):
     text = subprocess.run([tmp_path / "print"], check=True, capture_output=True, text=True).stdout
     assert ascii(path) in text
     compile(text, "imports", "exec")
+
+
+def test_hints_that_may_be_kept_have_no_place_for_a_name(build):
+    found = build.hints()
+    assert len(found) > 300
+    assert found == sorted(set(found))
+    assert [hint for hint in found if re.search(r"%s|%d|%I|%L|\{", hint)] == []
+    # one of Python, of C and of SQL
+    for words in (
+        "The documentation lists the allowed ones",
+        "Add dpsql to shared_preload_libraries",
+        "Ask a superuser for GRANT",
+    ):
+        assert any(hint.startswith(words) for hint in found)
