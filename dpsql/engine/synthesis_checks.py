@@ -1,7 +1,7 @@
 """What a copy cannot satisfy or does not have, told from public facts before anything is paid.
 
 A CHECK constraint, of a table or of a column's domain, is tried on what the copy's columns can
-hold: declared levels, ends of bins, made-up keys, NULL.  Only those that call nothing but
+hold (`dpsql.engine.synthesis_values`).  Only those that call nothing but
 PostgreSQL's own immutable functions are tried here: the statement runs with more rights than the
 caller's.
 """
@@ -12,29 +12,28 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.engine.synthesis_catalogue import COLUMNS
 from dpsql.engine.synthesis_rows import failing
 from dpsql.engine.synthesis_tables import TableDetails
+from dpsql.engine.synthesis_values import Held, Values
 from dpsql.errors import DpsqlError, NotAnswerable
 from dpsql.relation import quote_identifier, show_name
-from dpsql.synthesis.assembled import Base
-from dpsql.synthesis.attributes import values_of
-from dpsql.synthesis.keys import NoKey, constant, made_up
+from dpsql.synthesis.hashing import Flags
 from dpsql.synthesis.notes import Note
-from dpsql.synthesis.schema import Plan, Planned, Use
-from dpsql.synthesis.values import MISSING, Kind, Numbers
+from dpsql.synthesis.schema import Plan, Use
+from dpsql.synthesis.values import Kind, Numbers
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
+    from dpsql.engine.synthesis_public import PublicTable
 
-#: Rows that a constraint is tried on, numbers of one attribute, keys that are made up.
+#: Rows that a constraint is tried on.
 _TRIED = 20_000
-_NUMBERS = 256
-_KEYS = 100
+#: Stands for a column where a constraint is about none that varies.
+_ONE = "dpsql one"
 _DATA_EXCEPTION = "22"
 
 _CHECKS = """
@@ -101,7 +100,10 @@ def left_out(plan: Plan, services: Services) -> list[Note]:
 
 
 def require_checks(
-    plan: Plan, levels: Sequence[Sequence[Sequence[str | None]]], services: Services
+    plan: Plan,
+    levels: Sequence[Sequence[Sequence[str | None]]],
+    public: Mapping[int, PublicTable],
+    services: Services,
 ) -> None:
     """Refuse CHECK constraints that nothing which the copy can hold satisfies.
 
@@ -110,54 +112,76 @@ def require_checks(
     plan : Plan
     levels : sequence
         Of each table, of each of its attributes: the levels.
+    public : mapping
+        What was read of public tables, by their places.
     services : Services
 
     Raises
     ------
     NotAnswerable
     """
-    for planned, known in zip(plan.tables, levels, strict=True):
+    values = Values(plan, levels, public, services)
+    for place, planned in enumerate(plan.tables):
         if not planned.table.public:
-            _Table(planned, known, services).require()
+            _Table(place, values, services).require()
 
 
 class _Table:
     """Tries the constraints of one table."""
 
-    def __init__(
-        self, planned: Planned, levels: Sequence[Sequence[str | None]], services: Services
-    ) -> None:
-        self.planned = planned
-        self.services = services
-        self.table = planned.table
-        self.bases: dict[str, Base] = {}
-        for row in self._execute(COLUMNS):
-            name, _, base, base_type, modifier = row[:5]
-            self.bases[str(name)] = Base(str(base), str(base_type), int(str(modifier)))
-        self.levels = dict(zip((a.column for a in planned.attributes), levels, strict=False))
-
-    def _execute(self, text: str) -> list[tuple[Any, ...]]:
-        return self.services.database.execute(text, [("int8", self.table.oid)])
+    def __init__(self, place: int, values: Values, services: Services) -> None:
+        self.place, self.values, self.services = place, values, services
+        self.planned = values.plan.tables[place]
+        self.table = self.planned.table
+        self.bases = values.bases[place]
+        self.expressions = values.expressions[place]
 
     def require(self) -> None:
         """Try all."""
-        for name, own, expression, columns in self._execute(_CHECKS):
-            check = _Check(name, own, expression, tuple(json.loads(columns or "[]")))
-            held = {column: self._values(column) for column in check.columns}
-            known = {column: found for column, found in held.items() if found is not None}
-            if len(known) == len(held) and known and self._is_plain(check):
-                self._try(check, known)
+        rows = self.services.database.execute(_CHECKS, [("int8", self.table.oid)])
+        for name, own, expression, columns in rows:
+            about = tuple(json.loads(str(columns or "[]")))
+            check = _Check(str(name), bool(own), str(expression), about)
+            if check.columns and self._is_plain(check.expression, check.columns, own=check.own):
+                self._require(check)
 
-    def _try(self, check: _Check, held: Mapping[str, tuple[Kind, Numbers]]) -> None:
-        numbers, all_tried = _combined({c: found for c, (_, found) in held.items()})
-        kinds = {column: kind for column, (kind, _) in held.items()}
-        types = {column: self.bases[column].type_name for column in held}
+    def _require(self, check: _Check) -> None:
+        """Try one on everything that its columns can hold, if that is known."""
+        details = TableDetails(self.table.name, checks=[(check.name, check.expression)])
+        needed = list(check.columns)
+        for column in check.columns:
+            use = self.planned.use(column)
+            if use not in (Use.GENERATED, Use.DEFAULT) or not check.own:
+                continue
+            text = self.expressions.get(column, "NULL")
+            read = [c for c in self.bases if quote_identifier(c) in text or c in text]
+            read = [c for c in read if self.planned.use(c) is not Use.GENERATED]
+            if not self._is_plain(text, read if use is Use.GENERATED else ()):
+                return
+            details.expressions[column] = text
+            if use is Use.GENERATED:
+                details.generated.append(column)
+                needed += [c for c in read if c not in needed]
+        held: dict[str, Held] = {}
+        for column in needed:
+            if column in details.expressions:
+                continue
+            found = self.values.of(self.place, column)
+            if found is None:
+                return
+            held[column] = found
+        details.types = {column: self.bases[column].type_name for column in needed}
+        self._try(check, details, held)
+
+    def _try(self, check: _Check, details: TableDetails, held: Mapping[str, Held]) -> None:
+        numbers, all_tried = _combined({c: found.numbers for c, found in held.items()})
+        kinds = {column: found.kind for column, found in held.items()}
         if not check.own:  # a domain's constraint calls the value by this name
             ((column, found),) = numbers.items()
             numbers, kinds = {"value": found}, {"value": kinds[column]}
-            types = {"value": types[column]}
-        details = TableDetails(self.table.name, checks=[(check.name, check.expression)])
-        details.types = types
+            details.types = {"value": details.types[column]}
+        if not numbers:
+            numbers, kinds = {_ONE: np.zeros(1, dtype=np.int64)}, {_ONE: Kind("integer")}
         rows = next(iter(numbers.values())).size
         try:
             broken = failing(self.planned, details, kinds, numbers, self.services)
@@ -165,33 +189,78 @@ class _Table:
             if str(getattr(error, "sqlstate", "")).startswith(_DATA_EXCEPTION):
                 return  # an expression that fails for some value: nothing is known of the others
             raise
-        if not rows or len(broken) < rows:
-            return
+        if rows and broken:
+            refused = np.zeros(rows, dtype=bool)
+            refused[list(broken)] = True
+            whole = all_tried and all(found.whole for found in held.values())
+            self._tell(
+                check,
+                held,
+                numbers if check.own else {check.columns[0]: numbers["value"]},
+                refused,
+                whole=whole,
+            )
+
+    def _tell(
+        self,
+        check: _Check,
+        held: Mapping[str, Held],
+        numbers: Mapping[str, Numbers],
+        refused: Flags,
+        *,
+        whole: bool,
+    ) -> None:
+        """Refuse a constraint that every row breaks, or the first one; warn where that may be."""
         columns = ", ".join(check.columns)
         where = show_name(self.table.schema, self.table.name)
         what = f'the constraint "{check.name}"' + ("" if check.own else " of its domain")
         detail = (
-            f"It is about {columns}, of which the copy can hold what is declared or made up:"
-            " none of that satisfies it."
+            f"It is about {columns}, of which the copy can hold what is declared, made up or"
+            " referred to: none of that satisfies it."
         )
         hint = "Declare domains whose values satisfy it, or drop the constraint on a copy."
-        if not all_tried:
-            self.services.warn(
-                f"hardly any synthetic row of {where} can satisfy {what}", detail, hint
+        if refused.all():
+            if not whole:
+                self.services.warn(
+                    f"hardly any synthetic row of {where} can satisfy {what}", detail, hint
+                )
+                return
+            raise NotAnswerable(
+                f"no synthetic row of {where} can satisfy {what}", detail=detail, hint=hint
             )
-            return
-        raise NotAnswerable(
-            f"no synthetic row of {where} can satisfy {what}", detail=detail, hint=hint
-        )
+        for column, found in held.items():
+            if found.first is None or not whole:
+                continue
+            never = [
+                int(key)
+                for key in np.unique(numbers[column][refused])
+                if refused[numbers[column] == key].all()
+            ]
+            if not never:
+                continue
+            detail = f"Keys are made up from {found.first} on, and none with {column} ="
+            detail += f" {never[0]} satisfies it, whatever else the row holds."
+            hint = (
+                f"Say where keys begin, CHECK ({column} >= 1000), or drop the constraint on a copy."
+            )
+            if found.first in never:
+                raise NotAnswerable(
+                    f"the first synthetic row of {where} cannot satisfy {what}",
+                    detail=detail,
+                    hint=hint,
+                )
+            self.services.warn(
+                f"some synthetic rows of {where} cannot satisfy {what}", detail, hint
+            )
 
-    def _is_plain(self, check: _Check) -> bool:
-        """Tell whether a constraint calls nothing but PostgreSQL's own immutable functions."""
+    def _is_plain(self, expression: str, columns: Sequence[str], *, own: bool = True) -> bool:
+        """Tell whether an expression calls nothing but PostgreSQL's own immutable functions."""
         shown = ", ".join(
-            f"null::{self.bases[c].type_name} as {quote_identifier(c) if check.own else 'value'}"
-            for c in check.columns
+            f"null::{self.bases[c].type_name} as {quote_identifier(c) if own else 'value'}"
+            for c in columns
         )
         label = quote_identifier(self.table.name)
-        text = f"select ({check.expression}) as t from (select {shown}) as {label}"
+        text = f"select ({expression}) as t from (select {shown or 'null as one'}) as {label}"
         try:
             analysis = self.services.catalog.analyze(text)
         except DpsqlError:
@@ -201,35 +270,6 @@ class _Table:
         return not (analysis["relations"] or analysis["domains"]) and bool(
             self.services.database.execute(_PLAIN, [("oid[]", oids)])[0][0]
         )
-
-    def _values(self, column: str) -> tuple[Kind, Numbers] | None:
-        """Return what a column of the copy can hold; None where that is not known here."""
-        use, base = self.planned.use(column), self.bases[column]
-        if use is Use.MISSING:
-            return Kind("integer"), np.array([MISSING], dtype=np.int64)
-        if use is Use.CONSTANT:
-            kind = Kind("constant", text=constant(base.name) or "", type_name=base.type_name)
-            return kind, np.zeros(1, dtype=np.int64)
-        if use is Use.KEY:
-            try:
-                kind = made_up(base.name, base.modifier, self.table.name, _KEYS, 0)
-            except NoKey:
-                return None
-            return kind, np.arange(1, _KEYS + 1, dtype=np.int64)
-        if use is not Use.ATTRIBUTE or not self.levels.get(column):
-            return None
-        attribute = next(a for a in self.planned.attributes if a.column == column)
-        made = values_of(attribute, base, self.levels[column])
-        if not attribute.bins:
-            return made.kind, made.low
-        share = max(2, _NUMBERS // len(made.low))
-        if made.low.dtype.kind == "f":
-            found = np.linspace(made.low, np.nextafter(made.high, made.low), share).ravel()
-            return made.kind, found
-        last = np.maximum(made.high - 1, made.low)
-        steps = np.linspace(0.0, 1.0, share)[:, None]
-        between = made.low + np.floor((last - made.low) * steps).astype(np.int64)
-        return made.kind, np.unique(np.where(made.low == MISSING, MISSING, between))
 
 
 def _combined(held: Mapping[str, Numbers]) -> tuple[dict[str, Numbers], bool]:

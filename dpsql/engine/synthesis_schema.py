@@ -7,6 +7,7 @@ their rows.  What of this is copied, `dpsql.synthesis.planning` says.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 MAX_RELATIONS = 200
 MIN_BINS, MAX_BINS = 2, 1000
 _INTEGERS = ("int2", "int4", "int8")
+#: As ``pg_get_constraintdef`` writes it.
+_BEGINS = re.compile(
+    r"CHECK \(\((?P<column>.+) (?P<over>>=?) '?(?P<low>\d{1,17})'?(::bigint)?\)\)( NOT VALID)?"
+)
 
 _BASE = """
 (with recursive over (type, name, base, filled) as (
@@ -245,9 +250,17 @@ def _table(row: dict[str, Any], services: Services, bins: int) -> Table:
 
 def _column(values: Sequence[Any], checks: Sequence[str]) -> Column:
     name, number, type_, not_null, default, generated, identity, (base, filled), quoted = values
-    spans = [span_of(quoted, text) for text in checks] if base in _INTEGERS else []
+    spans = [_span(quoted, text) for text in checks] if base in _INTEGERS else []
     span = next((s for s in spans if s is not None), None)
     return Column(name, number, type_, not_null or filled, default, generated, identity, base, span)
+
+
+def _span(quoted: str, text: str) -> tuple[int, int] | None:
+    """Read the first and last value that a CHECK lets a column have, or the first alone."""
+    matched = _BEGINS.fullmatch(text)
+    if matched is None or matched["column"] != quoted:
+        return span_of(quoted, text)
+    return int(matched["low"]) + (matched["over"] == ">"), 2**62
 
 
 def _with_domains(table: Table, declared: Relation, services: Services, bins: int) -> Table:

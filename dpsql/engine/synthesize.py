@@ -112,7 +112,8 @@ def synthesize(
     units = units_of([p.table for p in plan.tables], services)
     require_target(wish.target, plan, wish.replace, services)
     call = Call(wish, plan, units, settings, services)
-    require_checks(plan, [table.levels for table in call.measured.tables], services)
+    levels = [table.levels for table in call.measured.tables]
+    require_checks(plan, levels, call.public, services)
     call.notes.extend(left_out(plan, services))
     for told in together([*plan.notes, *call.notes]):
         services.note(told.message, told.detail, told.hint)

@@ -286,13 +286,17 @@ class _Table:
                 most = int(numbers.max(initial=0))
                 kind = made_up(base.name, base.modifier, table.name, most, self.seed)
                 columns[name] = stored(kind, numbers)
-            elif any(name in u.columns for u in table.uniques):
-                kind = made_up(base.name, base.modifier, table.name, rows, self.seed)
-                columns[name] = counted(kind)
-            else:  # nothing keeps rows from having the same
-                most = max(1, min(rows, room(base.name, base.modifier)))
+                continue
+            first, last = table.column(name).span or (1, 2**62)
+            if any(name in u.columns for u in table.uniques):
+                most = rows + first - 1
                 kind = made_up(base.name, base.modifier, table.name, most, self.seed)
-                columns[name] = counted(kind, most)
+                columns[name] = counted(kind, first=first)
+            else:  # nothing keeps rows from having the same
+                own = min(room(base.name, base.modifier), last) - first + 1
+                most = max(1, min(rows, own))
+                kind = made_up(base.name, base.modifier, table.name, most, self.seed)
+                columns[name] = counted(kind, most, first)
 
     def _waits(self, name: str, columns: Mapping[str, Source]) -> bool:
         """Tell whether a key is made up within what rows of the same table are referred to by."""

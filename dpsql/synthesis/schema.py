@@ -54,7 +54,8 @@ class Column:
     """A column of a table; ``type_name`` as ``format_type`` writes it with its modifier.
 
     ``base`` is its type, or what a domain is over, as ``pg_type`` has it: ``int4``, ``varchar``.
-    ``span`` is the first and the last value of an integer whose CHECK constraint is a range.
+    ``span`` is the first and the last value of an integer whose CHECK constraint is a range; the
+    last one is 2^62 where there is none.
     """
 
     name: str

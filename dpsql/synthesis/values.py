@@ -62,11 +62,11 @@ def stored(kind: Kind, numbers: Numbers) -> Source:
     return Source(kind, lambda rows: numbers[rows])
 
 
-def counted(kind: Kind, room: int | None = None) -> Source:
+def counted(kind: Kind, room: int | None = None, first: int = 1) -> Source:
     """Return a key that is made up: 1, 2, ...; with ``room`` from the beginning after so many."""
     if room is None:
-        return Source(kind, lambda rows: rows.astype(np.int64) + 1)
-    return Source(kind, lambda rows: rows.astype(np.int64) % room + 1)
+        return Source(kind, lambda rows: rows.astype(np.int64) + first)
+    return Source(kind, lambda rows: rows.astype(np.int64) % room + first)
 
 
 def followed(source: Source, parents: Integers) -> Source:

@@ -58,6 +58,19 @@ def spent(database: Any) -> float:
         ("add constraint c check (u_id < 0) not valid", '"c"'),
         ("add u_code digits not null default '1'; alter u_code drop default", '"digits_check" of its domain'),
         ("add constraint c check (case when u_kind = 'b' then 1 / (length(u_sort) - 1) else 0 end = 2) not valid", None),
+        # links, generated columns and defaults; keys begin where a constraint says, and the first row has the first
+        ("add constraint c check (u_place > 4) not valid", '"c"'),
+        ("add u_late int generated always as (u_born + 1000) stored; add constraint c check (u_late < 2900) not valid", '"c"'),
+        ("add u_code int not null default 3; add constraint c check (u_code = 4) not valid", '"c"'),
+        ("add constraint c check (u_id % 2 = 0) not valid", '"c"'),
+        (
+            "add constraint c check (u_place = 4 and u_kind = 'a') not valid; add u_up int references place; add constraint d check (u_up < 0 and u_kind = 'a') not valid;"
+            " add u_late int generated always as (u_born + 1000) stored; add constraint e check (u_late < 2950) not valid;"
+            " add u_some int not null default (random() * 5)::int; add constraint f check (u_some = 9) not valid;"
+            " add u_code int not null default 3; add constraint g check (u_code + length(u_kind) = 4) not valid;"
+            " add constraint h check (u_id > 1000) not valid; add constraint i check (u_id % 2 = 1) not valid",
+            None,
+        ),
         ("add constraint c check (u_kind = 'a' or u_sort = 'z')", None),
         ("add constraint c check (u_kind = 'b' and u_sort = 'y') not valid", None),
         ("add constraint c check (u_born = 1950)", None),
