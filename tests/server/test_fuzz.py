@@ -178,7 +178,7 @@ def test_no_statement_gets_past_the_door(worlds: Worlds) -> None:
 def test_the_fuzzer_notices_a_relation_that_leaks(worlds: Worlds) -> None:
     """The mutant: one privilege too much on the twin, and alarms and the planted text come."""
     database, watch = worlds.databases[1], worlds.watches[1]
-    database.sql(f"grant select on customer, member to {ROLES[0]}")
+    database.sql(f'grant select on customer, "Orders", member, visit to {ROLES[0]}')
     try:
         session = Session(database, ROLES[0])
         session.renew()
@@ -186,6 +186,6 @@ def test_the_fuzzer_notices_a_relation_that_leaks(worlds: Worlds) -> None:
         shown = [fault(session.send(writer.script().text)) for _ in range(300)]
         session.connection.close()
     finally:
-        database.sql(f"revoke select on customer, member from {ROLES[0]}")
+        database.sql(f'revoke select on customer, "Orders", member, visit from {ROLES[0]}')
     assert len(watch.alarms()) > 3
     assert "what was planted is shown" in shown
