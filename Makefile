@@ -79,7 +79,7 @@ server-test: tools build ## Tests on a throw-away server
 
 hunt: extras ## Property tests with other, more examples than make test, which repeats its own; 100,000 random statements
 	$(PYTEST) --hypothesis-profile hunt --hypothesis-seed random -m 'not server and not stat' tests
-	FUZZ_SCRIPTS=68000 $(PYTEST) -m server tests/server/test_fuzz.py
+	FUZZ_SEED=random FUZZ_SCRIPTS=68000 $(PYTEST) -m server tests/server/test_fuzz.py
 
 audit: extras ## Claimed and measured epsilon of every mechanism, and of its mutant (an hour)
 	$(PYTHON) -m tests.audit $(AUDIT_ARGUMENTS)

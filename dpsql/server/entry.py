@@ -20,9 +20,17 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
-from dpsql.errors import BY_SQLSTATE, DpsqlError, InternalError, ReleaseFailed
+from dpsql.errors import (
+    BY_SQLSTATE,
+    DpsqlError,
+    InternalError,
+    InvalidParameter,
+    ReleaseFailed,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dpsql.server.session import Session
 
 __all__ = ["__version__", "call"]
@@ -56,6 +64,7 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
     if session is None:
         session = gd["dpsql_session"] = Session()
     try:
+        _require_plain(arguments.values())
         return getattr(handlers, handler)(plpy, session, **arguments)
     except DpsqlError as error:
         if isinstance(error, ReleaseFailed):
@@ -71,6 +80,18 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
         _log(plpy, error, error_text=not session.touched)
         raised = _as_plpy_error(plpy, _unexpected(session))
     raise raised from None
+
+
+def _require_plain(arguments: Iterable[Any]) -> None:
+    """Refuse arrays of arrays: no function of ours takes one."""
+    for value in arguments:
+        if isinstance(value, tuple):
+            _require_plain(value)
+        elif isinstance(value, list) and any(isinstance(part, list) for part in value):
+            raise InvalidParameter(
+                "an array that is an argument must have one dimension",
+                hint="Give single values: array['open', '7'].",
+            )
 
 
 def _unexpected(session: Session) -> DpsqlError:

@@ -80,11 +80,6 @@ def _answer(
     role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
     if intervals is not None:
         settings = settings.with_intervals(intervals)
-    if any(isinstance(value, list) for value in parameters or ()):
-        raise InvalidParameter(
-            'parameter "parameters" must have one dimension',
-            hint="Give one value for each of $1, $2, ...: array['open', '7'].",
-        )
     return answer(
         _text(query), parameters, role, settings, services, intervals=intervals is not None
     )

@@ -162,7 +162,10 @@ begin
        set state = 'writing', details = synthesis_begun.details, made_schema = synthesis_begun.made_schema
      where s.id = own.id and s.state = 'measured';
     if not found then
-        raise exception 'synthesis % has begun already', job;
+        raise exception using
+            errcode = 'PD040',
+            message = format('synthesis %s has begun already', job),
+            hint = format('Go on with CALL dp.write_synthesis(%s);', job);
     end if;
     insert into dp.synthesis_table (synthesis, place, schema_name, table_name, relation)
     select own.id, u.place, own.target, u.name, to_regclass(format('%I.%I', own.target, u.name))
@@ -184,7 +187,10 @@ begin
     update dp.synthesis_table as t set rows = synthesis_wrote.rows, written = synthesis_wrote.written
      where t.synthesis = own.id and t.place = synthesis_wrote.place and t.written = before;
     if not found then
-        raise exception 'synthesis % is elsewhere', job;
+        raise exception using
+            errcode = 'PD040',
+            message = format('synthesis %s is elsewhere', job),
+            hint = format('Go on with CALL dp.write_synthesis(%s);', job);
     end if;
 end
 $$;

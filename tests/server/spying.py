@@ -48,7 +48,7 @@ def make(server: Any, *more: str, budget: float = 1e6) -> tuple[Any, Any]:
     for database in pair:
         database.sql(SET_UP)
         for spy in SPIES:
-            database.sql(f"select dp.grant_budget('{spy}', {budget}, 1e-6)")
+            database.sql(f"select dp.grant_budget('{spy}', {budget}, 1e-3)")
         for text in more:
             database.sql(text)
     pair[1].sql(PLANTED)

@@ -113,6 +113,7 @@ REFUSED = [
     ("PD014", "select * from dp.run('select dp_count($1) from client', null) as t(a int)"),
     ("PD040", "select * from dp.run(null, null) as t(a int)"),
     ("PD040", "select * from dp.run('select 1', array[array['1']]) as t(a int)"),
+    ("PD040", "select dp.release('r', 'select dp_count(*) from client', weights => '{{1}, {2}}')"),
     ("PD040", "select dp.integers('\\x00'), dp.bigints('\\x00'), dp.floats('\\x00')"),
     ("PD070", "select dp.read_as_owner('client'::regclass)"),
     ("42P01", "select dp.query('select dp_count(*) from nowhere')"),

@@ -10,6 +10,8 @@ from psycopg import pq
 
 from tests.server.fuzzing.world import OWN
 
+#: A constant that the extended protocol sends as a parameter.
+PLACE = re.compile(r"< (7|30)\b")
 #: Types from this OID on are somebody's own.
 FIRST_NORMAL = 16384
 #: What outlives a transaction in the session.
@@ -69,7 +71,8 @@ class Session:
         self.notices = found.notices
         wire = self.connection.pgconn
         if extended:
-            wire.send_query_params(script.encode(), [])
+            bound = PLACE.sub("< $1", script, count=1)
+            wire.send_query_params(bound.encode(), [b"7"] if bound != script else [])
         else:
             wire.send_query(script.encode())
         while result := wire.get_result():
