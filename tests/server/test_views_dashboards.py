@@ -217,3 +217,27 @@ def test_what_goes_around_changes_no_answer(silent: Any, part: int) -> None:
         known = silent.execute(statement.format(o='public."Orders"')).fetchall()
         assert _plain(found) == _plain(known), (seed, statement)
     assert answered > 15
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select c_country, rank() over (order by count(*)) from dpv.customer group by c_country",
+        "select c_country, count(*) from dpv.customer join (select c_country as c from dpv.customer group by 1 limit 1) as top"
+        " on c = c_country group by c_country",
+        "select o_status, count(*) from dpv.\"Orders\" join (select c_country as c from dpv.customer group by 1 limit 1) as top"
+        " on c = o_status group by o_status",
+    ],
+)  # fmt: skip
+def test_what_goes_around_needs_the_same_rights(views: Any, statement: str) -> None:
+    again = "select dp.expose('customer', array['c_id', 'c_country']{})"
+    before = views.sql("select count(*) from dp.ledger")
+    with views.connect("bob") as bob:
+        bob.execute("set client_min_messages = error")
+        views.sql(again.format(", readers => array['alice']"), user="owner1")
+        try:
+            assert asking.state(bob, statement) == "42501"
+            assert views.sql("select count(*) from dp.ledger") == before
+        finally:
+            views.sql(again.format(""), user="owner1")
+        assert asking.state(bob, statement) is None
