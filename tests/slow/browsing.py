@@ -16,6 +16,7 @@ from selenium.common.exceptions import (
     NoSuchElementException,
     StaleElementReferenceException,
     TimeoutException,
+    WebDriverException,
 )
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -182,6 +183,13 @@ class Traffic:
                 if path.startswith("/api/v1/") and "json" in answer["mimeType"]:
                     self._begun[request] = (path, answer["status"])
             elif message["method"] == "Network.loadingFinished" and request in self._begun:
-                told = driver.execute_cdp_cmd("Network.getResponseBody", {"requestId": request})
-                self.found.append((*self._begun.pop(request), json.loads(told["body"])))
+                path, status = self._begun.pop(request)
+                try:
+                    told = driver.execute_cdp_cmd("Network.getResponseBody", {"requestId": request})
+                except WebDriverException as error:
+                    # an answer to the page before, which was left meanwhile
+                    if "No resource with given identifier" in str(error):
+                        continue
+                    raise
+                self.found.append((path, status, json.loads(told["body"])))
         return self.found
