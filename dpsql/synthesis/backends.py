@@ -139,14 +139,16 @@ class ByTypes(_Relaxed):
 
     def fits(self, workloads: Iterable[Cross]) -> bool:
         """See `Backend.fits`."""
+        return self.holds(workloads, self.most_types)
+
+    def holds(self, workloads: Iterable[Cross], most: int) -> bool:
+        """Tell whether all of these, with what is in use, make at most so many pairs of types."""
         one, other = self.one.mask, self.other.mask
         for w in workloads:
             one, other = one | w.left, other | w.right
         bound = min(cells(self.left.sizes, one), self.left.count)
         bound *= min(cells(self.right.sizes, other), self.right.count)
-        if bound <= self.most_types:
-            return True
-        return self._number(True, one) * self._number(False, other) <= self.most_types
+        return bound <= most or self._number(True, one) * self._number(False, other) <= most
 
     def _number(self, first: bool, mask: int) -> int:
         known = self._sizes.get((first, mask))

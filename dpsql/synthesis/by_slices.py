@@ -25,14 +25,19 @@ from dpsql.synthesis.records import Answer, Cross, Links, count_links
 from dpsql.synthesis.slicing import learn_slice, rows_of_links
 from dpsql.synthesis.swaps import BySwaps
 from dpsql.synthesis.type_descent import Descent
+from dpsql.synthesis.types import types_of
 from dpsql.workload.marginals import Floats
 
 #: Links that the rows of a slice begin with: a slice has so many rows of either table at most.
 SLICE = 300
 #: Slices at most; and how often every link is in one, or there are none.
-MOST_SLICES, PASSES = 100, 2
+MOST_SLICES, PASSES = 30, 2
+#: Where types do not hold all answers, they are by so much fewer: what follows is quicker.
+_FEWER = 8
 #: Steps of each fit.
 _STEPS = 25
+#: Of `swaps`: raked answers are met to far less than their noise, slowly at last.
+_SWEEPS, _STILL = 100, 1e-3
 
 
 class BySlices(ByTypes):
@@ -53,12 +58,18 @@ class BySlices(ByTypes):
         return True
 
     def fit(self, answers: Sequence[Answer]) -> float:
-        """See `backends.Backend`: fit as many answers as types can hold, the first ones first."""
-        kept: list[Answer] = []
-        for a in answers:
-            if super().fits([*(k.workload for k in kept), a.workload]):
-                kept.append(a)
-        self._answers, self._held = answers, len(kept)
+        """See `backends.Backend`: as many answers as types hold, the first ones first."""
+        kept = list(answers)
+        self._answers = answers
+        if not self.holds([a.workload for a in answers], self.most_types):
+            few = self.most_types // _FEWER
+            if self.table.size > few:
+                self._begin(types_of(self.left, 0), types_of(self.right, 0))
+            kept = []
+            for a in answers:
+                if self.holds([*(k.workload for k in kept), a.workload], few):
+                    kept.append(a)
+        self._held = len(kept)
         return super().fit(kept) if kept else 0.0
 
     def sample(self, rng: np.random.Generator) -> Sampled:
@@ -70,7 +81,7 @@ class BySlices(ByTypes):
         if PASSES * links.left.size <= MOST_SLICES * SLICE:
             links = self.sliced(links, rng)
         ends = self.left, self.right, self.relationship
-        moves = BySwaps(*ends, rng, links, tick=self.tick)
+        moves = BySwaps(*ends, rng, links, sweeps=_SWEEPS, still=_STILL, tick=self.tick)
         moves.fit(self._answers)
         return Sampled(moves.links, found.missed)
 

@@ -26,6 +26,8 @@ from dpsql.workload.residual_bases import Integers
 
 #: Fractions are multiples of one over this.
 UNIT = 1 << 40
+#: Cells that rectangles are looked for in while one cycle is walked, about.
+_WALKED = 4000
 #: A sum so close to an integer is that integer.
 NEAR = 1e-6
 
@@ -93,7 +95,7 @@ def _round(parts: Integers, rng: np.random.Generator, tick: Callable[[], None]) 
         tick()
         moved = _rectangles(parts, rng) + _rectangles(parts.T, rng)
         left = int(_open(parts).sum())
-        misses = misses + 1 if moved * 50 < left else 0
+        misses = misses + 1 if moved * _WALKED < parts.size else 0
     if left:
         _walk(parts, rng, tick)
     return parts // UNIT

@@ -49,7 +49,7 @@ def test_slices_come_as_near_as_types_where_these_do_not_fit():
     assert not few.fits([a.workload for a in answers])
     few.fit(answers[:3])
     rng = np.random.default_rng(3)
-    backend = BySlices(left, right, relationship, most_types=1000)
+    backend = BySlices(left, right, relationship, most_types=8000)
     assert backend.fits([a.workload for a in answers])
     backend.fit(answers)
     assert backend.table.size <= 1000
@@ -93,7 +93,7 @@ def test_a_slice_has_few_pairs_and_many_links_get_none(monkeypatch):
 
     monkeypatch.setattr(slicing, "MarginalMap", seen)
     monkeypatch.setattr(by_slices, "SLICE", 40)
-    backend = BySlices(left, right, one_to_many(PARENTS, CHILDREN), most_types=1000)
+    backend = BySlices(left, right, one_to_many(PARENTS, CHILDREN), most_types=8000)
     backend.fit(answers)
     first = error(
         ByTypes.sample(backend, np.random.default_rng(2)).links, left, right, links, answers
