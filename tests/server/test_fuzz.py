@@ -82,13 +82,16 @@ def worlds(server: Any) -> Iterator[Worlds]:
     server.drop_database(admin)
 
 
-def fault(outcome: Outcome) -> str | None:
+def fault(script: Script, outcome: Outcome) -> str | None:
     """What no statement may do, if the outcome shows it."""
     if outcome.lost:
         return "the session was lost"
     if CANARY in outcome.everything():
         return "what was planted is shown"
     state = outcome.state
+    if state == "XX001" and "reindex table lab.mine" in script.text:
+        # PostgreSQL's own, where a function of an index reads the table while the index is empty
+        return None if "could not read block 0 " in outcome.words["message"] else "broken index"
     if state.startswith("PD9") or (state and not state.startswith(("PD", *PLAIN))):
         return f"failed with {state}"
     return None
@@ -145,7 +148,7 @@ def test_no_statement_gets_past_the_door(worlds: Worlds) -> None:
         outcomes = [worlds.send(role, place, script, extended) for place in places]
         statements += script.statements
         kinds[kind(script, outcomes[0])] += 1
-        found = [fault(outcome) for outcome in outcomes]
+        found = [fault(script, outcome) for outcome in outcomes]
         found += [f"past the door: {alarm}" for alarm in worlds.alarms()]
         if len(places) == 2:
             found.append(differs(script, *outcomes))
@@ -183,7 +186,8 @@ def test_the_fuzzer_notices_a_relation_that_leaks(worlds: Worlds) -> None:
         session = Session(database, ROLES[0])
         session.renew()
         writer = Writer(1, worlds.calls())
-        shown = [fault(session.send(writer.script().text)) for _ in range(300)]
+        scripts = [writer.script() for _ in range(300)]
+        shown = [fault(script, session.send(script.text)) for script in scripts]
         session.connection.close()
     finally:
         database.sql(f'revoke select on customer, "Orders", member, visit from {ROLES[0]}')
