@@ -19,7 +19,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
 .PHONY: help packages venv extras up down dsn demo test check hunt lint format unit stat server-test \
-	bench audit core-suite cron-suite build clean
+	bench audit core-suite cron-suite test-docker build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -91,6 +91,10 @@ core-suite: build ## PostgreSQL's own regression suite with the library loaded (
 cron-suite: venv ## Schedules that pg_cron runs; installs it (slow)
 	@scripts/bootstrap.sh packages cron
 	$(PYTEST) --server-floor 29 tests/slow/cron_suite.py
+
+test-docker: venv ## The image: builds and runs it where a Docker engine is; fails where none is
+	@scripts/bootstrap.sh venv demo test lint docker
+	$(PYTEST) --server-floor 7 tests/slow/docker_suite.py
 
 clean: down ## Remove .dpsql/ and caches
 	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi
