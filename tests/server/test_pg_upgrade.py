@@ -9,7 +9,7 @@ import pytest
 
 from dpsql.client.cluster import Cluster
 from dpsql.client.layout import own
-from tests.conftest import Database, Server
+from tests.conftest import TEMPLATE, Database, Server
 from tests.server.conftest import declare
 from tests.server.inventory import differences, inventory
 from tests.server.test_dump_restore import KEPT
@@ -60,6 +60,8 @@ def compared(database: Database) -> dict[str, str | None]:
 def test_the_ledger_moves_and_charges_after_it_was_acknowledged(make_server: Any) -> None:
     server = make_server()
     shop = declare(server.create_database())
+    # one database with the extension is enough to move
+    Database(server.cluster, "postgres").sql(f"drop database {TEMPLATE}")
     owner = shop.connect("owner1")
     owner.execute("select dp.grant_budget('alice', 10, 1e-5)")
     owner.execute("select dp.collect_statistics('purchase'), dp.refresh_statistics('purchase')")
@@ -90,7 +92,10 @@ def test_the_ledger_moves_and_charges_after_it_was_acknowledged(make_server: Any
         assert moved.sql(spent) == [(4,)]
         # triggers of the catalogue see what happens here
         moved.sql("drop table purchase cascade", user="owner1")
-        assert moved.sql("select relation_name from dp.root order by 1") == [("client",), ("purchase",)]
+        assert moved.sql("select relation_name from dp.root order by 1") == [
+            ("client",),
+            ("purchase",),
+        ]
     finally:
         moved.close()
         cluster.stop("immediate")
