@@ -1,11 +1,10 @@
-"""Build the extension and put it, its package and its dependencies below a folder, as an image has them."""
+"""Build the extension; put it, its package and its dependencies below a folder, for an image."""
 
 from __future__ import annotations
 
 import compileall
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -16,22 +15,20 @@ sys.path.insert(0, str(source))
 from dpsql import __version__  # noqa: E402
 from dpsql.client.authentication import hba_block, ident_block  # noqa: E402
 from dpsql.client.build import copy_package  # noqa: E402
+from dpsql.client.layout import run  # noqa: E402
 
 PG_CONFIG = "/usr/lib/postgresql/15/bin/pg_config"
 
-library = subprocess.run(
-    [PG_CONFIG, "--pkglibdir"], check=True, capture_output=True, text=True
-).stdout.strip()
+library = run([PG_CONFIG, "--pkglibdir"]).strip()
 package = Path(library) / "dpsql" / __version__
 dependencies = package / "site-packages"
 venv = next(Path(sys.prefix).glob("lib/python3*/site-packages"))
 
-subprocess.run(
+run(
     [
         *("make", "-C", source / "sql", "BUILD=/build", f"DESTDIR={out}", f"PG_CONFIG={PG_CONFIG}"),
         *(f"PACKAGE_DIR={package}", f"SITE_PACKAGES={dependencies}", "install"),
-    ],
-    check=True,
+    ]
 )
 copy_package(source, out / str(package).lstrip("/"))
 tools = shutil.ignore_patterns(

@@ -6,6 +6,10 @@ from typing import Any
 
 _ACL = '(select array_agg(a::text order by a::text collate "C") from unnest({0}) a)'
 
+_RELATION_ACL = _ACL.format(
+    """coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's'::"char" else 'r'::"char" end, c.relowner))"""
+)
+
 # Objects of the extension, but the views of dpv, which it makes for what a database protects.
 _MEMBERS = """
 with member as materialized (
@@ -39,13 +43,13 @@ _PARTS = {
                    p.proleakproof, p.proparallel, p.procost, p.prorows, p.prosupport::regproc, p.proconfig,
                    p.proargnames, p.proargmodes, p.provariadic, p.prosqlbody is null,
                    a.aggkind, a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggtranstype::regtype, a.agginitval,
-                   {_ACL.format("p.proacl")})::text
+                   {_ACL.format("coalesce(p.proacl, acldefault('f', p.proowner))")})::text
           from pg_proc p join member m on m.classid = 'pg_proc'::regclass and m.objid = p.oid
           join pg_language l on l.oid = p.prolang left join pg_aggregate a on a.aggfnoid = p.oid""",
     "relation": f"""
         select c.oid::regclass::text,
                row(c.relkind, c.relowner::regrole, c.relpersistence, c.reloptions, c.relrowsecurity,
-                   c.relforcerowsecurity, c.relreplident, {_ACL.format("c.relacl")},
+                   c.relforcerowsecurity, c.relreplident, {_RELATION_ACL},
                    case when c.relkind = 'v' then pg_get_viewdef(c.oid) end)::text
           from relation c""",
     "column": f"""
@@ -70,13 +74,13 @@ _PARTS = {
     "type": f"""
         select t.oid::regtype::text, row(t.typtype, t.typowner::regrole, t.typnotnull, t.typbasetype::regtype,
                    (select array_agg(e.enumlabel order by e.enumsortorder) from pg_enum e where e.enumtypid = t.oid),
-                   {_ACL.format("t.typacl")})::text
+                   {_ACL.format("coalesce(t.typacl, acldefault('T', t.typowner))")})::text
           from pg_type t join member m on m.classid = 'pg_type'::regclass and m.objid = t.oid""",
     "event trigger": """
         select t.evtname, row(t.evtevent, t.evtowner::regrole, t.evtfoid::regprocedure, t.evtenabled, t.evttags)::text
           from pg_event_trigger t join member m on m.classid = 'pg_event_trigger'::regclass and m.objid = t.oid""",
     "schema": f"""
-        select n.nspname, row(n.nspowner::regrole, {_ACL.format("n.nspacl")})::text
+        select n.nspname, row(n.nspowner::regrole, {_ACL.format("coalesce(n.nspacl, acldefault('n', n.nspowner))")})::text
           from pg_namespace n join member m on m.classid = 'pg_namespace'::regclass and m.objid = n.oid""",
     "comment": """
         select pg_describe_object(d.classoid, d.objoid, d.objsubid), d.description

@@ -45,7 +45,9 @@ def refuses_until_acknowledged(restored: Database, known: dict[str, Any]) -> Non
     restored.sql("select dp.acknowledge_restore('a test')", user="owner1")
     restored.sql(QUESTION, user="alice")
     spent = "select epsilon_spent from dp.budgets where role = 'alice'"
-    assert restored.sql(spent) == [(2,)], "what the dump knows is spent, stored answers are not in it"
+    assert restored.sql(spent) == [(2,)], (
+        "what the dump knows is spent, stored answers are not in it"
+    )
 
 
 def test_a_directory_restored_by_several_jobs(server: Any, shop: Any, tmp_path: Path) -> None:
@@ -105,7 +107,9 @@ def test_a_whole_cluster_with_its_roles_and_settings(
         tool("psql", *psql, stdin=roles)
         tool("psql", *psql, "-v", "ON_ERROR_STOP=1", stdin=database)
         restored = Database(other.cluster, shop.name)
-        shown = "select current_setting('dp.epsilon')::numeric, current_setting('dp.delta')::numeric"
+        shown = (
+            "select current_setting('dp.epsilon')::numeric, current_setting('dp.delta')::numeric"
+        )
         assert [float(x) for x in restored.sql(shown, user="reader_of_dumps")[0]] == [0.25, 1e-9]
         member = "select pg_has_role('reader_of_dumps', 'dp_analyst', 'member')"
         assert restored.sql(member) == [(True,)]

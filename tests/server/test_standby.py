@@ -118,6 +118,63 @@ def test_what_only_looks_works(primary: Primary, standby: Database) -> None:
         assert refused(standby, statement).sqlstate == "42501"
 
 
+@pytest.fixture
+def subscriber(primary: Primary) -> Iterator[Database]:
+    """A database with dpsql that is sent the clients, and what is added to the ledger's identity."""
+    shop = primary.shop
+    subscriber = primary.server.create_database()
+    subscriber.sql(
+        "create table client (c_id int primary key, c_region int not null, c_born date, c_kind text);"
+        "alter table client owner to owner1; select dp.grant_budget('alice', 5)"
+    )
+    for name, table in (("rows", "client"), ("books", "dp.ledger_identity")):
+        shop.sql(f"create publication {name} for table {table}")
+        shop.sql(f"select pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    subscriber.sql(
+        f"create subscription rows connection '{shop.conninfo()}' publication rows"
+        " with (create_slot = false)"
+    )
+    wait_until(lambda: subscriber.sql("select count(*) from client") == [(200,)], 30)
+    yield subscriber
+    for (name,) in subscriber.sql("select subname from pg_subscription where subdbid = (select oid from pg_database where datname = current_database())"):  # fmt: skip
+        subscriber.sql(f"alter subscription {name} disable")
+        subscriber.sql(f"alter subscription {name} set (slot_name = none)")
+        subscriber.sql(f"drop subscription {name}")
+    primary.server.drop_database(subscriber)
+    idle = "select 1 from pg_replication_slots where slot_type = 'logical' and active"
+    wait_until(lambda: shop.sql(idle) == [], 30)
+    shop.sql("select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_type = 'logical'")  # fmt: skip
+    for name in ("rows", "books"):
+        shop.sql(f"drop publication {name}")
+
+
+def test_a_subscriber_answers_nothing_by_the_ledger_of_the_publisher(
+    primary: Primary, subscriber: Database
+) -> None:
+    assert refused(subscriber, PAID).sqlstate == "PD012"
+    found = primary.shop.sql("select hole, object from dp.check_lockdown() where hole = 'publication'")  # fmt: skip
+    assert ("publication", "rows") in found
+    subscriber.sql("select dp.protect('client')")
+    subscriber.sql(PAID, user="alice")
+    subscriber.sql(
+        f"create subscription books connection '{primary.shop.conninfo()}' publication books"
+        " with (create_slot = false, copy_data = false)"
+    )
+    # what an administrator of the publisher writes down there arrives here
+    row = (
+        "insert into dp.ledger_identity (incarnation, system_identifier, timeline, database, note, recorded_by)"
+        " select incarnation, system_identifier, timeline, database, 'sent', recorded_by"
+        " from dp.ledger_identity order by id desc limit 1"
+    )
+    for _ in range(5):
+        primary.shop.sql(row)
+    last = "select note from dp.ledger_identity order by id desc limit 1"
+    wait_until(lambda: subscriber.sql(last) == [("sent",)], 30)
+    error = refused(subscriber, PAID)
+    assert error.sqlstate == "PD051", error
+    primary.shop.sql(NEW.replace("150", "149"), user="alice")
+
+
 def test_a_charge_waits_for_the_synchronous_standby_and_survives_its_promotion(
     primary: Primary,
 ) -> None:

@@ -123,7 +123,14 @@ def test_what_is_left_is_said_and_can_be_removed(bare: Database) -> None:
     assert len(things(bare)) > len(before) + 400
     bare.sql("drop extension dpsql cascade")
     # roles are the cluster's, and privileges of roles outlive what they were given for
-    granted = {"schema public", "table guest", "table visit", "table client", "table purchase", "table region"}
+    granted = {
+        "schema public",
+        "table guest",
+        "table visit",
+        "table client",
+        "table purchase",
+        "table region",
+    }
     left = dict(set(things(bare).items()) - set(before.items()))
     bare.sql(f"drop owned by {ROLES}")
     removed = set(left.items()) - set(things(bare).items())
