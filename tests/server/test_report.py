@@ -18,6 +18,8 @@ from tests.server.commanding import Command, commander
 
 EVIL = "<script>alert(1)</script>"
 QUOTED = '"' + EVIL + '"'
+#: No time or number of a page has it by chance.
+CONSTANT = "471147114711"
 RELEASE = "<b>r</b>"
 FORMULA = "$\\frac{1}{2}$ & </svg>"
 SETUP = f"""
@@ -148,7 +150,7 @@ def ask(shop: Any) -> None:
     """Some life: answers, refusals, a release, statistics."""
     alice = shop.connect("alice")
     alice.execute("set dp.epsilon = 0.5")
-    alice.execute("select dp_count(*) from client where c_id > 4711")
+    alice.execute(f"select dp_count(*) from client where c_id > {CONSTANT}")
     alice.execute(f"select dp_count(*) from {QUOTED}")
     alice.execute(
         f"select dp.release('{RELEASE}', $$ select c_kind, dp_count(*) from client group by 1 $$, 2)"
@@ -213,11 +215,12 @@ def test_texts_and_exact_changes_are_asked_for(shop: Any, command: Command, tmp_
     shop.sql("insert into client select i from generate_series(1001, 1777) as i")
     page = read(command, tmp_path, shop, "owner1")
     text = page.text + page.scripts[0]
-    assert "4711" not in text
-    assert "777" not in text
+    assert CONSTANT not in text
     assert "rows changed" not in text
+    assert all("changes" not in row for row in json.loads(page.scripts[0])["statistics"])
+    assert all(len(row) == 6 for row in page.sections["statistics"])
     page = read(command, tmp_path, shop, "owner1", "--with", "questions", "--with", "changes")
-    assert "4711" in page.text
+    assert CONSTANT in page.text
     assert page.sections["statistics"][1][6] == "777"
     page = read(
         command, tmp_path, shop, "owner1", "--without", "statistics", "--without", "lockdown"
@@ -234,7 +237,7 @@ def test_an_analyst_sees_its_own(shop: Any, command: Command, tmp_path: Path) ->
     assert [row[0] for row in page.sections["budgets"] if len(row) == 11] == ["role", "bob"]
     text = (tmp_path / "page.html").read_text()
     assert "alice" not in text
-    assert "4711" not in text
+    assert CONSTANT not in text
     assert page.sections["refusals"] == []
     # who may see nothing is refused by the server
     done = command("report", "--html", str(tmp_path / "no.html"), "--dsn", shop.conninfo("mallory"))
@@ -251,7 +254,6 @@ def test_the_document_and_its_keys(shop: Any, command: Command, tmp_path: Path) 
     assert done.document["about"]["made_at"].endswith("+00:00")
     assert set(done.document) == {"about", "questions", *SECTIONS}
     assert done.document["questions"] is None
-    read(command, tmp_path, shop, "owner1")
     missing = str(tmp_path / "none" / "page.html")
     done = command("report", "--html", missing, "--dsn", shop.conninfo("owner1"))
     assert done.code == 1
