@@ -348,10 +348,14 @@ class GroupDomain:
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A result column as PostgreSQL's analysis typed it."""
+    """A result column as PostgreSQL's analysis typed it.
+
+    Where its type is a domain, ``type_name`` is what that is over, and ``domain`` names it.
+    """
 
     name: str
     type_name: str
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ from dpsql.engine.undeclared import (
     warning,
     without_effect,
 )
-from dpsql.errors import LedgerUnavailable
+from dpsql.errors import LedgerUnavailable, UnsupportedConstruct
 from dpsql.ledger.model import Charge, Hit
+from dpsql.model import OutputColumn
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -75,6 +76,7 @@ def answer(
         says so.
     """
     prepared = prepare(text, parameters, services)
+    _require_plain(prepared.question.columns)
     if intervals:
         from dpsql.engine.intervals import with_intervals
 
@@ -107,6 +109,18 @@ def answer(
         services.note(told)
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
+
+
+def _require_plain(columns: Sequence[OutputColumn]) -> None:
+    """Refuse columns of domains: a constraint of one could refuse public values, or be any code."""
+    for column in columns:
+        if column.domain:
+            raise UnsupportedConstruct(
+                f'the result\'s column "{column.name}" is of the domain {column.domain}',
+                detail="Its constraints would run on the answer.",
+                hint=f"Write it as {column.type_name}: CAST({column.name} AS {column.type_name}),"
+                " and group by that.",
+            )
 
 
 def _debit_and_run(

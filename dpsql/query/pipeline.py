@@ -210,7 +210,10 @@ def output_columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[Outpu
     names = json.loads(
         catalog.evaluate(f"SELECT pg_catalog.to_json(ARRAY[{calls}]::text[])::text") or "[]"
     )
-    return tuple(OutputColumn(c["name"], t) for c, t in zip(listed, names, strict=True))
+    return tuple(
+        OutputColumn(c["name"], t, str(c.get("domain", "")))
+        for c, t in zip(listed, names, strict=True)
+    )
 
 
 def graph_of(

@@ -108,6 +108,13 @@ _TYPE_IN_CASTS = _CAST_OF.format(
     "coalesce(e.oid, t.oid)", _AMONG.format("k.casttarget"), _AMONG.format("k.castsource")
 )
 
+#: OIDs of what is not PostgreSQL's own begin here.
+_FIRST_MADE = 16384
+_PLAIN = """
+select b.type::int8 as type, b.modifier::int4 as modifier, format_type($1, null) as name
+from dp.plain_type($1, $2) as b
+"""
+
 _OWNS = """
 select coalesce(bool_and(c.oid is not null and pg_has_role($1::oid, c.relowner, 'USAGE')), true)
   as owns
@@ -157,7 +164,17 @@ class SpiCatalog:
         except Exception as error:  # noqa: BLE001 - SPI errors have no common class here
             raise _analysis_error(error) from None
         analysis: dict[str, Any] = json.loads(str(rows[0][0]))
+        self._undomained(analysis.get("columns") or [])
         return analysis
+
+    def _undomained(self, columns: Sequence[dict[str, Any]]) -> None:
+        """Type columns of domains as what these are over: nothing of ours is cast to a domain."""
+        found = [c for c in columns if int(c["type"]) >= _FIRST_MADE]
+        for column in found:
+            given = (("oid", column["type"]), ("int4", column["typmod"]))
+            ((type_, modifier, name),) = self._database.execute(_PLAIN, given)
+            if type_ != column["type"]:
+                column.update(type=type_, typmod=modifier, domain=name)
 
     @property
     def time_zone(self) -> str:
