@@ -189,7 +189,7 @@ def test_it_is_one_question_with_the_inner_join(joined: Any, written: str, meant
 
 UNITS = """
 create table person (id int primary key, land int not null, kind text not null);
-create table visit (id int primary key, person int not null references person, day int not null, guest int references person);
+create table visit (id int primary key, person int not null references person, day int not null, guest int);
 insert into person select i, i % 4, (array['a', 'b'])[1 + i % 2] from generate_series(1, 50) as i;
 insert into visit select i, 1 + i % 50, i % 7, nullif(i % 50, 0) from generate_series(1, 200) as i;
 select dp.protect('person', privacy_unit => 'id');
@@ -232,7 +232,7 @@ def test_operators_of_others_are_not_taken_for_equality(joined: Any) -> None:
         ):
             error = asking.refused(session, over(statement, "dpv"))
             assert str(error.sqlstate).startswith("PD01")
-            assert "not one of pg_catalog" in str(error.diag.message_detail) + str(error), error
+            assert "operator" in str(error).lower(), error
         session.execute("drop schema mine cascade")
 
 
