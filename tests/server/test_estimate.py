@@ -238,7 +238,7 @@ def test_who_asks_and_what_is_refused(shop: Any) -> None:
     with shop.connect(user="alice") as alice:
         for statement, sqlstate in (
             ("select count(*) from client", "PD011"),
-            ("select dp_count(*) from client left join region on r_id = c_region", "PD011"),
+            ("select dp_count(*) from client full join region on r_id = c_region", "PD011"),
             (None, "PD040"),
         ):
             with pytest.raises(psycopg.Error) as caught:

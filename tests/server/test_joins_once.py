@@ -187,6 +187,55 @@ def test_it_is_one_question_with_the_inner_join(joined: Any, written: str, meant
     assert joined.sql("select count(*) from dp.ledger") == before
 
 
+UNITS = """
+create table person (id int primary key, land int not null, kind text not null);
+create table visit (id int primary key, person int not null references person, day int not null, guest int);
+insert into person select i, i % 4, (array['a', 'b'])[1 + i % 2] from generate_series(1, 50) as i;
+insert into visit select i, 1 + i % 50, i % 7, nullif(i % 50, 0) from generate_series(1, 200) as i;
+select dp.protect('person', privacy_unit => 'id');
+select dp.set_domain('person', 'kind', array['a', 'b']);
+select dp.grant_budget('postgres', epsilon => 1000, delta => 1e-4);
+"""
+
+
+def test_privacy_units_own_what_the_inner_join_gives_them(server: Any) -> None:
+    for database in asking.made(server, UNITS):
+        with database.connect() as session:
+            session.execute("set dp.epsilon = 0.5; set client_min_messages = error")
+            for written, meant in (
+                ("select kind, dp_count(*) from visit as v left join person as p on p.id = v.person group by 1",
+                 "select kind, dp_count(*) from visit as v join person as p on p.id = v.person group by 1"),
+                ("select dp_count(*) from visit where person in (select id from person where land = 1)",
+                 "select dp_count(*) from visit as v join person as p on p.id = v.person where land = 1"),
+                ("select kind, dp_count(v.id) from person as p left join visit as v on v.person = p.id group by 1",
+                 "select kind, dp_count(*) from visit as v join person as p on p.id = v.person group by 1"),
+                ("select dp_count(*) from visit as v where exists (select from person as p where p.id = v.guest and land = 2)",
+                 "select dp_count(*) from visit as v join person as p on p.id = v.guest where land = 2"),
+            ):  # fmt: skip
+                first = session.execute(written).fetchall()
+                before = database.sql("select count(*) from dp.ledger")
+                assert session.execute(meant).fetchall() == first
+                assert database.sql("select count(*) from dp.ledger") == before
+
+
+def test_operators_of_others_are_not_taken_for_equality(joined: Any) -> None:
+    with joined.connect() as session:
+        session.execute(
+            "create schema mine; create function mine.same(int, int) returns boolean language sql immutable as 'select true';"
+            " create operator mine.= (leftarg = int, rightarg = int, function = mine.same); set search_path = mine, pg_catalog"
+        )
+        for statement in (
+            "select count(*) from {b} where b_customer in (select c_id from {c})",
+            "select count(*) from {b} as b where exists (select from {c} as c where c_id = b_customer)",
+            "select count(*) from {b} as b left join {c} as c on c_id = b_customer",
+            "select count(*) from {b} as b left join (select c_id as b_customer from {c}) as c using (b_customer)",
+        ):
+            error = asking.refused(session, over(statement, "dpv"))
+            assert str(error.sqlstate).startswith("PD01")
+            assert "operator" in str(error).lower(), error
+        session.execute("drop schema mine cascade")
+
+
 LINKS = {"b": [("c", "{0}.b_customer = {1}.c_id"), ("c", "{0}.b_gift = {1}.c_id"), ("m", "{1}.m_buy = {0}.b_id")],
          "c": [("l", "{0}.c_land = {1}.l_id"), ("l", "{0}.c_born = {1}.l_id"), ("b", "{1}.b_customer = {0}.c_id")],
          "m": [("b", "{0}.m_buy = {1}.b_id")], "l": []}  # fmt: skip
