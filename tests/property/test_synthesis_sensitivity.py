@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.core.rng import SystemNoise
 from dpsql.engine import release_measure, synthesis_call, synthesis_readings, synthesize
 from dpsql.engine.request import Settings
 from dpsql.engine.synthesis_measure import Measuring
@@ -388,6 +389,94 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     _parents_of_attributes_not_cut: "ProfilePart",
     _attributes_cost_nothing: "ProfilePart",
 }
+
+
+class Meter:
+    """Real noise, and what it was drawn with."""
+
+    def __init__(self) -> None:
+        self.variances: list[Fraction] = []
+        self._noise = SystemNoise()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._noise, name)
+
+    def gaussians(self, variance: Fraction, count: int, tick: Any = None) -> Iterator[Any]:
+        self.variances.append(variance)
+        return self._noise.gaussians(variance, count, tick)
+
+
+def losses(case: Case, whose: str, rho: Fraction, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Measure a copy; return what everything that was drawn costs, and the shares reported.
+
+    Every variance that is drawn is one that a part asked for, at the change it says.
+    """
+    call = case.tasks[whose]
+    call.rho = rho
+    call.measured = call._measured()
+    meter = case.services.noise = Meter()
+    costs: list[Fraction] = []
+    asked: list[Fraction] = []
+    right, by_columns = synthesis_readings.variance_for_square, release_measure.measure_table
+
+    def squared(square: Fraction, given: Fraction) -> Fraction:
+        found = right(square, given)
+        costs.append(square / (2 * found))
+        asked.append(found)
+        return found
+
+    def plain(changed: int, given: Fraction) -> Fraction:
+        found = right(Fraction(changed * changed), given)
+        costs.append(changed * changed / (2 * found))
+        asked.append(found)
+        return found
+
+    def columns(mechanism: Any, counts: Any, services: Any, progress: Any, **named: Any) -> Any:
+        costs.append(mechanism.loss)
+        asked.extend(m.parameter for m in mechanism.measurements)
+        return by_columns(mechanism, counts, services, progress, **named)
+
+    drowned = Measuring._drowned
+
+    def looked(measuring: Measuring, *given: Any) -> bool:
+        known = len(costs)
+        found = drowned(measuring, *given)
+        del costs[known:]  # of noise that was looked at, and not drawn
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Measuring, "_drowned", looked)
+        patch.setattr(synthesis_readings, "variance_for", plain)
+        patch.setattr(synthesis_readings, "variance_for_square", squared)
+        patch.setattr(release_measure, "measure_table", columns)
+        case.session.execute("begin")
+        try:
+            task = Task(call.plan, call.parts, rho, call.measured, 1)
+            measured = Measuring(task, case.services, Quiet()).run()
+        finally:
+            case.session.execute("rollback")
+    for link in measured.links:
+        if link.state is not None:
+            costs.append(link.state.used)
+            asked.extend(a.variance for a in link.state.answers)
+    assert set(meter.variances) <= set(asked)
+    return sum(costs, Fraction(0)), sum(part["share"] for part in measured.parts)
+
+
+def test_what_is_drawn_costs_no_more_than_is_charged(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is given up and handed on: the parts cost what was charged, or less."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201
+    database = server.create_database()
+    case = Case(database, random.Random(seed))
+    for whose in case.tasks:
+        for rho in (Fraction(1, 10**6), Fraction(1, 50), Fraction(10**4)):
+            cost, shares = losses(case, whose, rho, monkeypatch)
+            assert 0 < cost <= rho, (whose, rho, float(cost))
+            assert shares <= 1 + 1e-9
+    server.drop_database(database)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -16,7 +16,9 @@ from tests.server.copying import run
 
 PARENTS, CHILDREN, ATTRIBUTES, LEVELS = 2000, 2, 8, 4
 NAMES = [f"k{i}" for i in range(ATTRIBUTES)]
-_SAME = ", ".join(f"case when random() < 0.35 then {k} else (4 * random())::int % 4 end" for k in NAMES)
+_SAME = ", ".join(
+    f"case when random() < 0.35 then {k} else (4 * random())::int % 4 end" for k in NAMES
+)
 WIDE = f"""
 create table public.guest (g_id int primary key, {", ".join(f"{k} int not null" for k in NAMES)});
 create table public.visit (v_id int primary key, v_guest int not null references public.guest,
