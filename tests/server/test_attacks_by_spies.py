@@ -171,3 +171,14 @@ def test_a_spy_sees_the_same_with_and_without_the_person(
     if any("spies." in statement for statement in attack.script):
         for database in pair:
             database.sql(CLEAN)
+
+
+def test_a_spy_who_may_read_sees_the_difference(pair: tuple[Any, Any]) -> None:
+    """The comparison finds what it looks for."""
+    seen = []
+    for database in pair:
+        database.sql("grant select (id) on person to spy_two")
+        attack = Attack(["select count(id) from person"], "")
+        seen.append(spying.visible(database, attack, "spy_two"))
+        database.sql("revoke select (id) on person from spy_two")
+    assert seen[0] != seen[1]

@@ -253,7 +253,7 @@ def test_the_log_holds_no_number_without_noise(pair: tuple[Any, Any]) -> None:
     finally:
         database.sql(f"alter role spy_one in database {database.name} reset all")
     written = log.read_bytes()[start:].decode(errors="replace")
-    assert "LOG:  plan:" in written
+    assert "LOG:  00000: plan:" in written
     assert SECRET not in written
     # a draw of 0 on this scale has a probability below 1e-12
     assert answer != TRUE_SUM

@@ -6,6 +6,8 @@ sees what runs without the executor, such as COPY of a relation.
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ def library() -> Path:
     """Compile the library with warnings as errors; the server reads it where it is."""
     folder = Path(tempfile.mkdtemp(prefix="dpsql-watch-"))
     folder.chmod(0o755)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     pg_config = Layout.discover().bin / "pg_config"
 
     def told(option: str) -> list[str]:
