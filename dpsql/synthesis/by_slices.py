@@ -32,6 +32,8 @@ from dpsql.workload.marginals import Floats
 SLICE = 300
 #: Slices at most; and how often every link is in one, or there are none.
 MOST_SLICES, PASSES = 30, 2
+#: Links that are moved one by one: a pass over them and 16 answers takes a second.
+MOST_LINKS = 100_000
 #: Where types do not hold all answers, they are by so much fewer: what follows is quicker.
 _FEWER = 8
 #: Steps of each fit.
@@ -53,9 +55,8 @@ class BySlices(ByTypes):
     _held = 0
 
     def fits(self, workloads: Iterable[Cross]) -> bool:
-        """See `backends.Backend`: always."""
-        del workloads
-        return True
+        """See `backends.Backend`: always, where so few links can be moved one by one."""
+        return self.relationship.total <= MOST_LINKS or super().fits(workloads)
 
     def fit(self, answers: Sequence[Answer]) -> float:
         """See `backends.Backend`: as many answers as types hold, the first ones first."""

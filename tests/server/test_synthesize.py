@@ -128,6 +128,12 @@ def test_declared_numbers_of_rows_hold_exactly(shop: Any) -> None:
     assert shop.sql("select (select count(*) from syn.guest), count(*) from syn.visit") == [
         (1234, 4321)
     ]
+    shares = (
+        "select count(*) from dp.synthesis_report('syn') where what = 'share of number of rows'"
+    )
+    assert alice.execute(shares).fetchone() == (0,)  # nothing is paid for what is public
+    call(alice, ", row_counts => '{\"guest\": 1234}', replace => true")
+    assert alice.execute(shares).fetchone() == (1,)
 
 
 @pytest.mark.parametrize("method", ["aim", "residual_planner"])

@@ -75,6 +75,10 @@ def test_types_alone_are_used_where_they_hold_all(monkeypatch):
     monkeypatch.setattr(by_slices, "learn_slice", None)
     monkeypatch.setattr(by_slices, "BySwaps", None)
     relationship = one_to_many(PARENTS, CHILDREN)
+    monkeypatch.setattr(by_slices, "MOST_LINKS", CHILDREN - 1)
+    assert not BySlices(left, right, relationship, most_types=1000).fits(
+        [a.workload for a in answers]
+    )
     one, other = BySlices(left, right, relationship), ByTypes(left, right, relationship)
     assert one.fit(answers[:2]) == other.fit(answers[:2])
     found, same = (b.sample(np.random.default_rng(5)).links for b in (one, other))
