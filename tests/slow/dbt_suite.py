@@ -149,7 +149,6 @@ def project(server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         project.write(PROJECT | {"profiles.yml": profiles})
         yield project
         database.sql(f"drop owned by {ROLE} cascade; select dp.revoke_budget('{ROLE}')")
-    server.cluster  # noqa: B018
     with psycopg.connect(server.cluster.conninfo(), autocommit=True) as session:
         session.execute(f"drop role {ROLE}")
 
