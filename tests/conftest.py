@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dpsql.client.cluster import Cluster
 
 TEMPLATE = "dpsql_template"
+SERVER: pytest.StashKey[Server] = pytest.StashKey()
 ROLES = ("owner1", "alice", "bob", "mallory")
 
 pytest.register_assert_rewrite("tests.server.refusals")
@@ -161,6 +162,17 @@ class Server:
             f"drop database if exists {database.name} with (force)"
         )
 
+    def revoke_memberships(self) -> None:
+        """Roles belong to the cluster, so that the next test would find them."""
+        Database(self.cluster, "postgres").sql(
+            "do $$ declare found record; begin"
+            " for found in select roleid::regrole as role, member::regrole as member"
+            " from pg_auth_members join pg_roles as r on r.oid = member where r.rolname = any ("
+            f"array{list(ROLES)}) loop"
+            " execute format('revoke %s from %s cascade', found.role, found.member); end loop;"
+            " end $$"
+        )
+
     def remove(self) -> None:
         self.cluster.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -209,14 +221,23 @@ def installation() -> None:
 
 
 @pytest.fixture(scope="session")
-def server(installation: None) -> Iterator[Server]:
+def server(installation: None, pytestconfig: pytest.Config) -> Iterator[Server]:
     """The session's cluster with roles and template database (fsync off)."""
     server = start_server()
+    pytestconfig.stash[SERVER] = server
     yield server
     if os.environ.get("DPSQL_KEEP_SERVER"):
         server.cluster.stop()
     else:
         server.remove()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memberships(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Take back, after each file, what its tests made the roles of all databases members of."""
+    yield
+    if server := pytestconfig.stash.get(SERVER, None):
+        server.revoke_memberships()
 
 
 @pytest.fixture(scope="session")

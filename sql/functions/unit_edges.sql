@@ -54,7 +54,8 @@ as $$
 begin
     return (
         select case
-                   when dp.plain_oid(a.atttypid) not in ('bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'int8'::regtype,
+                   when case when a.atttypid < 16384 then a.atttypid else dp.plain_oid(a.atttypid) end
+                            not in ('bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'int8'::regtype,
                                            'numeric'::regtype, 'text'::regtype, 'varchar'::regtype,
                                            'bpchar'::regtype, '"char"'::regtype, 'uuid'::regtype, 'date'::regtype,
                                            'timestamp'::regtype, 'timestamptz'::regtype, 'bytea'::regtype)
@@ -141,7 +142,10 @@ begin
               from unnest(w.above_mine, w.above_theirs) as u(mine, theirs)
               join pg_attribute as a on a.attrelid = unit_edges.relation and a.attnum = u.mine
               join pg_attribute as b on b.attrelid = w.top and b.attnum = u.theirs
-             cross join lateral (select dp.plain_oid(a.atttypid), dp.plain_oid(b.atttypid)) as t(mine, theirs)
+             cross join lateral (
+                select case when a.atttypid < 16384 then a.atttypid else dp.plain_oid(a.atttypid) end,
+                       case when b.atttypid < 16384 then b.atttypid else dp.plain_oid(b.atttypid) end
+                ) as t(mine, theirs)
             ) as j(names, parent_names, same, wrong, filled)
     )
     select coalesce(d.names, '{}'), d.top, coalesce(d.parent_names, '{}'), coalesce(d.same, false),

@@ -93,7 +93,7 @@ to dp_owner;
 -- Whoever answers questions reads the declarations; base relations are granted by dp.protect.
 grant select on dp.policy, dp.root, dp.unit_link, dp.column_domain to dp_executor;
 grant execute on function dp.domain_type_oid(regclass, name) to dp_executor;
-grant execute on function dp.plain_type(oid, integer) to dp_analyst, dp_owner, dp_executor;
+grant execute on function dp.plain_type(oid, integer), dp.plain_oid(oid) to dp_analyst, dp_owner, dp_executor;
 grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner, dp_executor;
 grant execute on function dp.ledger_in_place() to dp_owner, dp_executor;
 

@@ -61,7 +61,7 @@ def test_a_copy_that_a_constraint_refuses_goes_on_without_it_for_nothing(
     people.sql("delete from person")
     for part in change.split("; "):
         people.sql(part)
-    message, hint = refused(people)
+    message, hint = refused(people, "'person'", """, row_counts => '{"person": 50}'""")
     assert "satisfies the constraint" in message
     assert named in message
     assert spent(people) == pytest.approx(8)

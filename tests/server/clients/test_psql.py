@@ -13,6 +13,9 @@ import pytest
 
 from tests.server.waiting import wait_until
 
+# pexpect forks, of which JAX warns where an earlier test loaded it; the child runs psql at once
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 PROMPT = "ready> "
 STATUS = 'select o_status, count(*) as n from dpv."Orders" group by 1 order by 1'
 
