@@ -170,6 +170,8 @@ class _Search:
     def offer(self, part: Polynomial, point: tuple[int, ...]) -> None:
         """Evaluate a point exactly and keep it if it is better."""
         found = evaluate(part, point)
+        if not found:  # what a search returns that found nothing above its floor
+            return
         k = sum(point)
         log_value = math.log(found) - self.beta * k
         if log_value > self.log_value:

@@ -26,7 +26,7 @@ def exhaustive(polynomials, beta, n):
 
 @st.composite
 def families(draw):
-    n = draw(st.integers(1, 3))
+    n = draw(st.integers(1, 4))
     powers = st.tuples(*[st.sampled_from([0, 0, 1, 1, 2, CAPPED])] * n)
     size = st.one_of(st.integers(0, 3), st.integers(0, 10**4), st.just(10**40))
     polynomial = st.dictionaries(powers, size.filter(bool), min_size=1, max_size=7)
@@ -34,7 +34,7 @@ def families(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(families(), st.floats(0.3, 1.0))
+@given(families(), st.one_of(st.floats(0.3, 1.0), st.floats(1.0, 80.0)))
 def test_equals_exhaustive_enumeration(family, beta) -> None:
     n, polynomials = family
     truth = exhaustive(polynomials, beta, n)
@@ -42,6 +42,15 @@ def test_equals_exhaustive_enumeration(family, beta) -> None:
     assert truth * (1 - 1e-12) <= found.value <= truth * (1 + 1.1e-9)
     at = max(evaluate(p, found.at) for p in polynomials) * math.exp(-beta * found.k)
     assert at >= truth * (1 - 1.1e-9)
+
+
+def test_a_search_that_finds_nothing_better_offers_nothing() -> None:
+    """The last polynomial is 0 at the origin and small elsewhere."""
+    constant = {(0, 0, 0, 0): 7, (0, 0, 0, 1): 1}
+    mixed = {(1, 0, 0, 0): 1, (1, 1, 0, 0): 1, (1, 0, 1, 0): 1, (0, 1, 1, 0): 3, (1, 1, 1, 0): 1}
+    found = smooth_maximum([constant, mixed], 60.0, 4)
+    assert 7 <= found.exact <= 7 * (1 + 1e-9)
+    assert found.at == (0, 0, 0, 0)
 
 
 def dense(n, p, coefficient):
