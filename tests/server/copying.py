@@ -134,3 +134,11 @@ select dp.set_domain('trans', 't_at', '1993-01-01', '1998-12-31 12:00');
 select dp.set_domain('trans', 't_free', 0.5, 2);
 select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);
 """
+
+
+def spent(database: Any) -> float:
+    """Return the epsilon that alice has spent."""
+    found = database.sql(
+        "select epsilon_spent from dp.budgets where role = 'alice' and account = 'role'"
+    )
+    return float(found[0][0])

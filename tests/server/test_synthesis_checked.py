@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.copying import run
+from tests.server.copying import run, spent
 
 pytestmark = pytest.mark.server
 
@@ -38,13 +38,6 @@ MEASURE = """select dp.synthesize_query('syn', array['person'::regclass::oid], '
 def people(database: Any) -> Any:
     run(database, MADE)
     return database
-
-
-def spent(database: Any) -> float:
-    found = database.sql(
-        "select epsilon_spent from dp.budgets where role = 'alice' and account = 'role'"
-    )
-    return float(found[0][0])
 
 
 @pytest.mark.parametrize(

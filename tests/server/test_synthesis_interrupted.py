@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.copying import run
+from tests.server.copying import run, spent
 from tests.server.waiting import wait_until
 
 #: Enough attributes that measuring takes seconds.
@@ -42,13 +42,6 @@ def shop(database: Any) -> Any:
     for n in range(WIDE):
         database.sql(f"select dp.set_domain('guest', 'a{n}', 0, 15)")
     return database
-
-
-def spent(database: Any) -> float:
-    found = database.sql(
-        "select epsilon_spent from dp.budgets where role = 'alice' and account = 'role'"
-    )
-    return float(found[0][0])
 
 
 class Calling:

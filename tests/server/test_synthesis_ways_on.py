@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.copying import run
+from tests.server.copying import run, spent
 
 MADE = """
 create table public.person (id int primary key, kind text not null, many int, code text);
@@ -39,13 +39,6 @@ def refused(database: Any, *arguments: str) -> tuple[str, str]:
     with pytest.raises(psycopg.Error) as raised:
         call(database, *arguments)
     return str(raised.value.diag.message_primary), str(raised.value.diag.message_hint)
-
-
-def spent(database: Any) -> float:
-    found = database.sql(
-        "select epsilon_spent from dp.budgets where role = 'alice' and account = 'role'"
-    )
-    return float(found[0][0])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.copying import run
+from tests.server.copying import run, spent
 from tests.server.test_releases_pgm import HIDE
 
 SHOP = """
@@ -49,13 +49,6 @@ def shop(database: Any) -> Any:
 
 def call(session: Any, more: str = "") -> None:
     session.execute(CALL.replace("{more}", more))
-
-
-def spent(database: Any) -> float:
-    found = database.sql(
-        "select epsilon_spent from dp.budgets where role = 'alice' and account = 'role'"
-    )
-    return float(found[0][0])
 
 
 def test_a_copy_has_the_rows_the_links_and_what_they_have_in_common(shop: Any) -> None:

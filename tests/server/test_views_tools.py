@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.server import asking
-from tests.server.exposing import EXPOSE, SET_UP
+from tests.server.exposing import EXPOSE, SET_UP, plain
 
 pytestmark = pytest.mark.server
 
@@ -103,13 +103,6 @@ def silent(views: Any) -> Iterator[Any]:
         yield session
 
 
-def _plain(rows: list[Any]) -> list[list[object]]:
-    """Quotients and roots have digits that depend on how they were computed."""
-    return [
-        [float(f"{v:.9g}") if isinstance(v, (Decimal, float)) else v for v in row] for row in rows
-    ]
-
-
 @pytest.mark.parametrize("statement", [*PLAIN, *SUPERSET, *METABASE, *TABLEAU, *POWER_BI, *DBT])
 def test_a_view_is_answered_as_the_relation(silent: Any, statement: str) -> None:
     asked = silent.execute(statement.format(o='dpv."Orders"', c="dpv.customer"))
@@ -122,7 +115,7 @@ def test_a_view_is_answered_as_the_relation(silent: Any, statement: str) -> None
     if "ORDER BY" not in statement:
         found, known = sorted(found, key=str), sorted(known, key=str)
     assert known
-    assert _plain(found) == _plain(known)
+    assert plain(found) == plain(known)
 
 
 @pytest.mark.parametrize(
