@@ -43,7 +43,9 @@ as $$
                 'pg_tablespace_size', 'pg_lock_status', 'pg_prepared_xact', 'pg_prepared_statement', 'pg_cursor',
                 'pg_notification_queue_usage', 'pg_current_wal_lsn', 'pg_current_wal_insert_lsn',
                 'pg_current_wal_flush_lsn', 'pg_last_wal_receive_lsn', 'pg_last_wal_replay_lsn',
-                'pg_get_replication_slots', 'pg_control_checkpoint'))
+                'pg_get_replication_slots', 'pg_control_checkpoint', 'pg_control_recovery',
+                -- it returns where it wrote
+                'pg_logical_emit_message'))
 $$;
 comment on function dp.withheld_functions() is 'internal: functions of PostgreSQL that tell of rows';
 

@@ -13,6 +13,7 @@
 #include "access/sysattr.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
 #include "nodes/parsenodes.h"
@@ -74,6 +75,34 @@ compat_permissions(PlannedStmt *statement)
 	return statement->permInfos;
 #else
 	return statement->rtable;
+#endif
+}
+
+/* What a relation of a query asks permission for, or NULL: parts of another and the like ask for none. */
+static inline void *
+compat_permission(Query *query, RangeTblEntry *rte)
+{
+#if PG_VERSION_NUM >= 160000
+	return rte->perminfoindex == 0 ? NULL : getRTEPermissionInfo(query->rteperminfos, rte);
+#else
+	return rte->requiredPerms == 0 ? NULL : rte;
+#endif
+}
+
+/* Is it given?  If not, and if told to, raise PostgreSQL's own error. */
+static inline bool
+compat_check_permission(void *entry, bool raise)
+{
+#if PG_VERSION_NUM >= 160000
+	RTEPermissionInfo *asked = (RTEPermissionInfo *) entry;
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+
+	rte->rtekind = RTE_RELATION;
+	rte->relid = asked->relid;
+	rte->perminfoindex = 1;
+	return ExecCheckPermissions(list_make1(rte), list_make1(asked), raise);
+#else
+	return ExecCheckRTPerms(list_make1(entry), raise);
 #endif
 }
 

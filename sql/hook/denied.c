@@ -6,6 +6,12 @@
  * is asked for.  Selecting from the relation itself stays PostgreSQL's own
  * refusal, which gets a hint where the role may know of the relation.  Both
  * hints are written by dp.instead_of_rows.
+ *
+ * PostgreSQL refuses when a statement starts, after it was planned, and a plan
+ * holds estimates: how many rows a relation has and, by its statistics and the
+ * ends of its indexes, how many have which values.  SET debug_print_plan and
+ * client_min_messages show it to whoever asked (PRIVACY.md section 2).  So the
+ * refusal comes when the planner has opened a relation, before it says anything.
  */
 #include "postgres.h"
 
@@ -17,6 +23,9 @@
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/plancat.h"
+#include "parser/parsetree.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -28,6 +37,7 @@
 PG_FUNCTION_INFO_V1(dpsql_refuse_rows);
 
 static ExecutorStart_hook_type previous_start = NULL;
+static get_relation_info_hook_type previous_relation_info = NULL;
 
 /* dp.refuse_rows(name): the only row source of a view that refuses. */
 Datum
@@ -74,12 +84,12 @@ instead_of_rows(Oid relation)
 }
 
 /*
- * Raise PostgreSQL's error with a hint, if the statement is about to fail for
- * a table that the asking role itself may not read.  Code of definers and
+ * Raise PostgreSQL's error with a hint, if a statement is about to fail for a
+ * table that the asking role itself may not read.  Code of definers and
  * maintenance are on nobody's behalf.
  */
 static void
-explain_denial(PlannedStmt *statement)
+explain_denial(List *permissions)
 {
 	ListCell   *cell;
 	Oid			user;
@@ -89,7 +99,7 @@ explain_denial(PlannedStmt *statement)
 	if (user != GetOuterUserId() || (context & SECURITY_RESTRICTED_OPERATION) ||
 		IsParallelWorker() || !IsTransactionState() || superuser_arg(user))
 		return;
-	foreach(cell, compat_permissions(statement))
+	foreach(cell, permissions)
 	{
 		Oid			relation = compat_only_read(lfirst(cell));
 		char	   *hint;
@@ -113,11 +123,26 @@ explain_denial(PlannedStmt *statement)
 static void
 start(QueryDesc *query, int flags)
 {
-	explain_denial(query->plannedstmt);
+	explain_denial(compat_permissions(query->plannedstmt));
 	if (previous_start)
 		previous_start(query, flags);
 	else
 		standard_ExecutorStart(query, flags);
+}
+
+/* No plan over a relation that may not be read; parts of a relation are asked about as the whole. */
+static void
+before_planning(PlannerInfo *root, Oid relation, bool inherited, RelOptInfo *info)
+{
+	void	   *asked = compat_permission(root->parse, planner_rt_fetch(info->relid, root));
+
+	if (previous_relation_info)
+		previous_relation_info(root, relation, inherited, info);
+	if (asked != NULL && !compat_check_permission(asked, false))
+	{
+		explain_denial(list_make1(asked));
+		(void) compat_check_permission(asked, true);
+	}
 }
 
 void
@@ -125,4 +150,6 @@ denied_init(void)
 {
 	previous_start = ExecutorStart_hook;
 	ExecutorStart_hook = start;
+	previous_relation_info = get_relation_info_hook;
+	get_relation_info_hook = before_planning;
 }
