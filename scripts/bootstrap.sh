@@ -5,7 +5,7 @@
 #   scripts/bootstrap.sh packages [cron|browser|clients]
 #                                        install the missing Debian packages; cron: pg_cron too;
 #                                        browser: Chromium; clients: Java and PostgreSQL's driver for it
-#   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras
+#   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras, or add them
 #   scripts/bootstrap.sh superset        make .dpsql/superset, a virtual environment with Apache Superset
 #   scripts/bootstrap.sh dbt             make .dpsql/dbt, a virtual environment of dbt's own
 #   scripts/bootstrap.sh major           print the PostgreSQL major that is used
@@ -181,17 +181,23 @@ venv() {
         ln -s "$DPSQL_VENV" "$root/venv"; }; return 0; }
     check_python "$(major)"
     directory="$root/venv"
-    stamp="$directory/.dpsql-$(printf '%s\n' "$clone" "$*" "$($python -V)" | cat - "$clone/pyproject.toml" |
+    # What is installed is in a file, one extra a line, whose name says from which sources and by which Python:
+    # whoever asks for less, or for the same in another order, asks pip for nothing.
+    stamp="$directory/.dpsql-$(printf '%s\n' "$clone" "$($python -V)" | cat - "$clone/pyproject.toml" |
         sha256sum | cut -c1-16)"
-    [ ! -e "$stamp" ] || return 0
+    extras=$(printf '%s\n' "$@" | cat - "$stamp" 2>/dev/null | sort -u | sed '/^$/d')
+    [ ! -e "$stamp" ] || [ "$extras" != "$(cat "$stamp")" ] || return 0
     # one that was interrupted while it was made has no pip
     "$directory/bin/python" -m pip --version >/dev/null 2>&1 || $python -m venv --clear "$directory"
-    extras=$(echo "$*" | tr ' ' ',')
-    echo "dpsql: installing Python packages into $directory"
-    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -e "$clone${extras:+[$extras]}" ||
+    echo "dpsql: installing Python packages into $directory (one to four minutes)"
+    env -u PYTHONPATH "$directory/bin/python" -m pip install -qq --disable-pip-version-check \
+        -e "$clone${extras:+[$(echo "$extras" | paste -sd,)]}" ||
         fail "pip could not install the Python packages" "look at the message above; then run the command again"
-    touch "$stamp"
+    printf '%s\n' "$extras" >"$stamp.new"
+    mv "$stamp.new" "$stamp"
 }
+
+# pip must not look at what the Makefile puts on PYTHONPATH: it takes the clone for a package that lacks others.
 
 # Superset asks for other versions of packages than dpsql does, so it gets an environment of its own.
 superset() {
@@ -200,8 +206,8 @@ superset() {
     stamp="$directory/.dpsql-$(printf '%s\n' "$directory" "$($python -V)" | cat - "$requirements" | sha256sum | cut -c1-16)"
     [ ! -e "$stamp" ] || return 0
     $python -m venv --clear "$directory"
-    echo "dpsql: installing Apache Superset into $directory (minutes)"
-    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" ||
+    echo "dpsql: installing Apache Superset into $directory (several minutes)"
+    env -u PYTHONPATH "$directory/bin/python" -m pip install -qq --disable-pip-version-check -r "$requirements" ||
         fail "pip could not install Apache Superset" "look at the message above; then run the command again"
     touch "$stamp"
 }
@@ -212,8 +218,8 @@ dbt() {
     stamp="$directory/.dpsql-$(sha256sum <"$wanted" | cut -c1-16)"
     [ ! -e "$stamp" ] || return 0
     $python -m venv --clear "$directory"
-    echo "dpsql: installing dbt into $directory"
-    "$directory/bin/python" -m pip install -qq --disable-pip-version-check -r "$wanted" ||
+    echo "dpsql: installing dbt into $directory (a minute or two)"
+    env -u PYTHONPATH "$directory/bin/python" -m pip install -qq --disable-pip-version-check -r "$wanted" ||
         fail "pip could not install dbt" "look at the message above; then run the command again"
     touch "$stamp"
 }

@@ -37,6 +37,7 @@ _PG_init(void)
 		mask_init();
 		progress_init();
 		refusals_init();
+		frames_init();
 		preload_init();
 	}
 }

@@ -83,6 +83,9 @@ extern void progress_add_rounds(int64 more);
 /* refusals.c: how many statements were refused */
 extern void refusals_init(void);
 
+/* frames.c: contexts of refusals */
+extern void frames_init(void);
+
 /* preload.c: Python in the postmaster */
 extern bool preload_python;		/* setting */
 extern void preload_init(void);

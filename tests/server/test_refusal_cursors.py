@@ -232,3 +232,44 @@ def test_a_failure_after_the_charge_tells_nothing(shop: Any) -> None:
     assert error.diag.statement_position is None
     assert error.diag.internal_query is None
     assert shop.sql("select sum(epsilon) from dp.ledger") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("select dp.protect('client', privacy_unit => 'nothing')", "PD040"),
+        ("select dp.grant_budget('alice', epsilon => -1)", "PD040"),
+        ("select dp.set_domain('client', 'nothing', array['a'])", "PD040"),
+        ("select dp.set_domain('client', 'c_id', 7, 1)", "PD040"),
+    ],
+)
+def test_declarations_are_refused_without_frames_of_ours(shop: Any, text: str, state: str) -> None:
+    with shop.connect(user="owner1") as owner:
+        with pytest.raises(psycopg.Error) as caught:
+            owner.execute(text)
+        assert caught.value.sqlstate == state
+        assert caught.value.diag.context is None
+        quoted = text.replace("'", "''")
+        with pytest.raises(psycopg.Error) as caught:
+            owner.execute(f"do $$ begin execute '{quoted}'; end $$")
+    assert caught.value.sqlstate == state
+    lines = caught.value.diag.context.splitlines()
+    assert lines[-1].startswith("PL/pgSQL function inline_code_block line 1")
+    assert not any("dp." in line for line in lines if line.startswith("PL/pgSQL"))
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"), [("PD901", True), ("PD900", True), ("22023", True), ("PD040", False)]
+)
+def test_only_refusals_lose_their_frames(shop: Any, state: str, kept: bool) -> None:
+    shop.sql(
+        "create or replace function dp.fails(state text) returns void language plpgsql as"
+        " $$ begin raise exception using errcode = state, message = 'broken'; end $$"
+    )
+    try:
+        with pytest.raises(psycopg.Error) as caught:
+            shop.sql("select dp.fails(%s)", state)
+    finally:
+        shop.sql("drop function dp.fails")
+    assert caught.value.sqlstate == state
+    assert ("dp.fails(text)" in (caught.value.diag.context or "")) is kept

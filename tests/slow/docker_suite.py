@@ -1,12 +1,14 @@
 """The image: `make test-docker`.  Needs a Docker engine, and fails where none answers.
 
-``DPSQL_DOCKER_NETWORK=host`` builds and runs on the host's network, for engines without a bridge.
+``DPSQL_DOCKER_NETWORK=host`` builds and runs on the host's network, for engines whose bridge reaches
+no network; compose always has a bridge of its own.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import time
@@ -162,3 +164,45 @@ def test_a_new_server_needs_a_password(image: str) -> None:
     done = subprocess.run(["docker", "run", "--rm", image], text=True, capture_output=True)
     assert done.returncode == 1
     assert "POSTGRES_PASSWORD" in done.stderr
+
+
+def compose_command() -> list[str]:
+    """Find compose: a plugin of docker, or the older program."""
+    plugin = ["docker", "compose"]
+    if subprocess.run([*plugin, "version"], capture_output=True).returncode == 0:
+        return plugin
+    program = shutil.which("docker-compose")
+    assert program, "neither docker compose nor docker-compose is installed"
+    return [program]
+
+
+def test_compose_starts_the_demonstration(image: str) -> None:
+    port = _free_port()
+    project = f"dpsql-test-{secrets.token_hex(4)}"
+    command = [*compose_command(), "-p", project, "-f", str(ROOT / "docker/compose.yaml")]
+    environment = os.environ | {"DPSQL_IMAGE": image, "DPSQL_PORT": str(port)}
+
+    def compose(*arguments: str) -> str:
+        done = subprocess.run(
+            [*command, *arguments], env=environment, text=True, capture_output=True, timeout=300
+        )
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"[-3000:]
+        return done.stdout
+
+    try:
+        compose("up", "-d", "--no-build", "db")
+        end = time.monotonic() + 180
+        while True:
+            try:
+                alice = psycopg.connect(
+                    f"host=127.0.0.1 port={port} user=alice password=alice dbname=shop"
+                )
+                break
+            except psycopg.OperationalError:
+                assert time.monotonic() < end, compose("logs", "db")
+                time.sleep(1)
+        with alice:
+            rows = alice.execute("select kind, dp_count(*) from customer group by kind").fetchall()
+        assert sorted(kind for kind, _ in rows) == ["club", "single"]
+    finally:
+        compose("down", "-v")
