@@ -28,6 +28,9 @@
 #endif
 #include "storage/lock.h"
 #include "utils/acl.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"				/* 15 has these macros in postgres.h */
+#endif
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
 #error "dpsql supports PostgreSQL 15 to 18"

@@ -13,6 +13,8 @@
 
 #include "fmgr.h"
 
+#include "compat.h"
+
 #define KEY_BYTES 16
 
 PG_FUNCTION_INFO_V1(dpsql_draw);

@@ -19,6 +19,8 @@
 #include "fmgr.h"
 #include "utils/memutils.h"
 
+#include "compat.h"
+
 #define MAX_COLUMNS 16
 #define FIRST_ROWS 64
 #define MOST_ROWS 65536

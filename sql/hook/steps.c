@@ -23,6 +23,8 @@
 #include "fmgr.h"
 #include "utils/numeric.h"
 
+#include "compat.h"
+
 PG_FUNCTION_INFO_V1(dpsql_steps);
 PG_FUNCTION_INFO_V1(dpsql_clamped_steps);
 
