@@ -32,11 +32,12 @@ as $$
     select 'catalogue', c.relname::text, dp.watched_through(a.grantee, watched), 'high',
            case c.relname when 'pg_class' then 'estimated numbers of rows and pages of every relation'
                           when 'pg_largeobject_metadata' then 'how many large objects there are'
+                          when 'pg_shdepend' then 'how many large objects each role has'
                           else 'values of rows' end,
-           case when a.grantee = 0 and c.relname in ('pg_class', 'pg_largeobject_metadata') then 'SELECT * FROM dp.lockdown()'
+           case when a.grantee = 0 and c.relname in ('pg_class', 'pg_largeobject_metadata', 'pg_shdepend') then 'SELECT * FROM dp.lockdown()'
                 else format('REVOKE SELECT ON %s FROM %s', c.oid::regclass, dp.grantee_name(a.grantee)) end
       from pg_class as c, aclexplode(c.relacl) as a
-     where c.oid in ('pg_class'::regclass, 'pg_largeobject_metadata'::regclass, 'pg_largeobject'::regclass,
+     where c.oid in ('pg_class'::regclass, 'pg_largeobject_metadata'::regclass, 'pg_shdepend'::regclass, 'pg_largeobject'::regclass,
                      'pg_statistic'::regclass, 'pg_statistic_ext_data'::regclass, 'pg_authid'::regclass)
        and a.privilege_type = 'SELECT' and a.grantee <> c.relowner
        and (a.grantee = 0 or pg_get_userbyid(a.grantee) not in ('dp_owner', 'dp_executor', 'pg_read_all_stats'))

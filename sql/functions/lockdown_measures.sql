@@ -127,7 +127,7 @@ begin
     for found_object in
         select c.oid::regclass::text as object, c.relname, a.is_grantable
           from pg_class as c, aclexplode(c.relacl) as a
-         where c.oid in ('pg_class'::regclass, 'pg_largeobject_metadata'::regclass)
+         where c.oid in ('pg_class'::regclass, 'pg_largeobject_metadata'::regclass, 'pg_shdepend'::regclass)
            and a.grantee = 0 and a.privilege_type = 'SELECT'
     loop
         perform dp.change_privilege(true, 'catalogue', 'TABLE', found_object.object, null, 0, 'SELECT',

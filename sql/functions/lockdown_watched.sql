@@ -53,7 +53,9 @@ $$;
 comment on function dp.guarded_relations(regclass[]) is 'internal: protected relations with their parts';
 
 -- Internal: relations, and what shows their rows to whoever may read it: views and materialized views over them, but
--- for views that read with the rights of the reader, and for those that belong to the extension and refuse.
+-- for views that read with the rights of the reader, for those that belong to the extension and refuse, and for those of
+-- private questions: these remember the relation (sql/hook/replace.c) and ask for no permission on it, in every entry that
+-- their rule has of it.  What is not written just so counts as showing.
 create or replace function dp.showing_relations(relations oid[])
 returns oid[]
 language sql stable parallel safe security invoker
@@ -66,7 +68,11 @@ as $$
           from over
           join pg_depend as d on d.refclassid = 'pg_class'::regclass and d.refobjid = over.oid
                              and d.classid = 'pg_rewrite'::regclass
-          join pg_rewrite as r on r.oid = d.objid)
+          join pg_rewrite as r on r.oid = d.objid
+         cross join lateral format('%s:relid %s ', case when current_setting('server_version_num')::integer >= 160000
+                                                        then '\{RTEPERMISSIONINFO ' end, over.oid) as entry(text)
+         where regexp_count(r.ev_action::text, entry.text)
+               is distinct from nullif(regexp_count(r.ev_action::text, entry.text || '[^{}]*:requiredPerms 0 '), 0))
     select coalesce(array_agg(c.oid), '{}')
       from over join pg_class as c on c.oid = over.oid
      where c.oid = any (relations)

@@ -95,6 +95,7 @@ CLOSED = [
     "select * from pg_stat_wal",
     "select * from pg_replication_slots",
     "select * from pg_largeobject_metadata",
+    "select count(*) from pg_shdepend where classid = 'pg_largeobject'::regclass",
     "select * from pg_stat_statements",
     "select * from pg_stat_statements_info",
     "select get_raw_page('public.purchase', 0)",
