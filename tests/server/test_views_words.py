@@ -17,12 +17,12 @@ PLACES = [
     'select count(*) from dpv.customer ^left join dpv."Orders" on c_id = o_customer',
     'select o_status, count(*) from dpv."Orders" where ^md5(o_status) = \'x\' group by 1',
     "select count(*) from dpv.customer where c_id ^in (select o_customer from dpv.\"Orders\")",
-    "select count(*), sum(o_amount) from dpv.\"Orders\" as o where o_amount > (^select 3 from public.customer)",
+    "select count(*), sum(o_amount) from dpv.\"Orders\" as o where o_amount > (^select o_amount)",
     "select n from (select count(*) as n from dpv.customer where ^md5(c_country) = 'x') as t",
     "with t as (select c_id as i, c_country from dpv.customer) select count(*) from t where ^md5(c_country) = 'x'",
     "select ^max(c_country) from dpv.customer",
     "select count(*), ^array_agg(c_id) from dpv.customer",
-    "select count(*) from dpv.customer where md5(c_country) = 'x' or md5(c_country) = 'y' limit 1 + (^select 3 from public.customer)",
+    "select count(*) from dpv.customer where md5(c_country) = 'x' or md5(c_country) = 'y' having count(*) > (^select 3 where count(*) > 1)",
     # nothing of an aggregate says where the question stands
     "select c_country from dpv.customer where md5(c_country) = 'x' group by c_country",
 ]  # fmt: skip
