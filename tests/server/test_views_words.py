@@ -22,7 +22,7 @@ PLACES = [
     "with t as (select c_id as i, c_country from dpv.customer) select count(*) from t where ^md5(c_country) = 'x'",
     "select ^max(c_country) from dpv.customer",
     "select count(*), ^array_agg(c_id) from dpv.customer",
-    "select count(*) from dpv.customer where md5(c_country) = 'x' or md5(c_country) = 'y' having count(*) > (^select 3 where count(*) > 1)",
+    "select c_country, count(*) from dpv.customer where c_country = 'x' or c_country = 'y' group by 1 order by (^select c_country)",
     # nothing of an aggregate says where the question stands
     "select c_country from dpv.customer where md5(c_country) = 'x' group by c_country",
 ]  # fmt: skip
