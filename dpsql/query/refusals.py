@@ -107,12 +107,12 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         f"Subtract what has a match from all: {_WITHOUT_MEMBER}",
     ),
     "scalar": (
-        "a sub-query as a value is not supported",
-        "Find the value first, if it is private by a question of its own (SELECT dp_avg(a, 0, 100)"
-        " FROM t), and write it as a constant or parameter: WHERE a > $1.",
+        "a sub-query as a value must stand alone and read no protected rows",
+        "Let it ask a question of its own, WHERE a > (SELECT dp_avg(a, 0, 100) FROM t), or find the"
+        " value first and write it as a constant or parameter: WHERE a > $1.",
     ),
     "output_query": (
-        "a sub-query beside a private aggregate is not supported",
+        "a sub-query beside a private aggregate must stand alone and read no protected rows",
         "Use it on the answer: SELECT n, (SELECT ...) FROM (SELECT dp_count(*) AS n FROM t)"
         " AS answer.",
     ),

@@ -165,8 +165,14 @@ declare
                                where s.relation = instead_of_rows.relation and s.columns is not null
                                  and has_table_privilege(dp.caller(), to_regclass(format('dpv.%I', s.name)), 'select'));
 begin
-    if not (pg_has_role(dp.caller(), 'dp_analyst', 'usage') or dp.caller_administers())
-       or (select s.kind from dp.standing(relation) as s) is distinct from 'protected' then
+    if not (pg_has_role(dp.caller(), 'dp_analyst', 'usage') or dp.caller_administers()) then
+        return null;
+    end if;
+    if (select s.kind from dp.standing(relation) as s) = 'public' then
+        return format('Questions may join it without a privilege; where it is read by itself, as in the sub-query of a value, its'
+                      || ' owner must allow that: GRANT SELECT ON %s TO %s.', named, dp.caller()::regrole);
+    end if;
+    if (select s.kind from dp.standing(relation) as s) is distinct from 'protected' then
         return null;
     end if;
     -- whoever may read the rows is not sent to tables of others, where reading runs their code
@@ -205,7 +211,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     found_relation constant regclass := (select s.relation from dp.shown_relation as s where s.name = rows_refused.name);
-    hint constant text := dp.instead_of_rows(found_relation);
+    hint constant text := case when (select s.kind from dp.standing(found_relation) as s) = 'protected'
+                               then dp.instead_of_rows(found_relation) end;
 begin
     if hint is null then
         return array[format('dpv.%I has no rows', name), 'The relation that it stood for is not protected any more, or is gone.',

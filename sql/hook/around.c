@@ -308,6 +308,17 @@ typedef struct
 	bool		reads_rows;
 } Grouped;
 
+/* Is a private aggregate called as a window function? */
+static bool
+counts_in_window(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, WindowFunc) && is_private_aggregate(((WindowFunc *) node)->winfnoid))
+		return true;
+	return expression_tree_walker(node, counts_in_window, context);
+}
+
 /* An expression over the groups of a query as one over its answer. */
 static Node *
 over_answer(Node *node, void *context)
@@ -327,9 +338,11 @@ over_answer(Node *node, void *context)
 			 equal(compat_before_grouping(grouped->query, (Node *) entry->expr), node)))
 			return (Node *) answer_column(entry);
 	}
-	if (IsA(node, Aggref) && ((Aggref *) node)->agglevelsup == 0)
+	/* an end of an interval hangs on the noise, which only the question knows */
+	if ((IsA(node, Aggref) && ((Aggref *) node)->agglevelsup == 0) ||
+		(IsA(node, FuncExpr) && is_interval_end(((FuncExpr *) node)->funcid)))
 	{
-		found = makeTargetEntry(copyObject((Expr *) node), list_length(grouped->targets) + 1, NULL, false);
+		found = makeTargetEntry((Expr *) copyObject(node), list_length(grouped->targets) + 1, NULL, false);
 		grouped->targets = lappend(grouped->targets, found);
 		return (Node *) answer_column(found);
 	}
@@ -348,6 +361,8 @@ windows_around(Query *query)
 	List	   *shown;
 	ListCell   *cell;
 
+	if (counts_in_window((Node *) query->targetList, NULL))
+		return false;
 	foreach(cell, query->groupClause)
 	{
 		TargetEntry *key = get_sortgroupclause_tle(lfirst_node(SortGroupClause, cell), query->targetList);

@@ -28,6 +28,12 @@
 #define ERRCODE_DPSQL_NOT_INTERCEPTED MAKE_SQLSTATE('P', 'D', '0', '6', '0')
 
 /* settings.c */
+enum
+{
+	REFUSED_ROWS_ERROR,
+	REFUSED_ROWS_NONE,
+};
+extern int	refused_rows;		/* setting */
 extern void settings_init(void);
 
 /* members.c: what belongs to the extension, by OID */
@@ -60,7 +66,7 @@ extern const char *ordinary_name(const char *word);
 extern char *in_ordinary_words(const char *text);
 
 /* translate.c: ordinary SQL over exposed views becomes private questions */
-extern void translate_exposed(ParseState *pstate, Node *statement);
+extern void translate_exposed(ParseState *pstate, Node *statement, bool top);
 
 /* prune.c: columns of sub-queries that nobody reads */
 extern void prune_unread(Query *query);
@@ -108,6 +114,10 @@ extern void remember_caller(Caller *caller);
 struct ReturnSetInfo;
 extern bool wants_rows(struct ReturnSetInfo *caller);
 extern void return_rows(struct ReturnSetInfo *caller, ArrayType *rows);
+
+/* aside.c: sub-queries that are read beside the question */
+extern bool is_correlated(Query *query);
+extern Query *put_aside(ParseState *pstate, Query *query, List **values);
 
 /* replace.c */
 extern void replace_query(ParseState *pstate, Query *query, int location);

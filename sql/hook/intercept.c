@@ -23,9 +23,9 @@ static post_parse_analyze_hook_type previous_hook = NULL;
 static bool visit(Node *node, void *context);
 
 static void
-visit_statement(Node *statement, ParseState *pstate)
+visit_statement(Node *statement, ParseState *pstate, bool top)
 {
-	translate_exposed(pstate, statement);
+	translate_exposed(pstate, statement, top);
 	visit(statement, pstate);
 }
 
@@ -35,18 +35,18 @@ visit_utility(Node *statement, ParseState *pstate)
 	switch (nodeTag(statement))
 	{
 		case T_ExplainStmt:
-			visit_statement(((ExplainStmt *) statement)->query, pstate);
+			visit_statement(((ExplainStmt *) statement)->query, pstate, false);
 			break;
 		case T_DeclareCursorStmt:
-			visit_statement(((DeclareCursorStmt *) statement)->query, pstate);
+			visit_statement(((DeclareCursorStmt *) statement)->query, pstate, true);
 			break;
 		case T_CreateTableAsStmt:
 			{
 				CreateTableAsStmt *create = (CreateTableAsStmt *) statement;
 
-				visit_statement(create->query, pstate);
+				visit_statement(create->query, pstate, false);
 				/* a materialized view keeps a second copy: its definition */
-				visit_statement((Node *) create->into->viewQuery, pstate);
+				visit_statement((Node *) create->into->viewQuery, pstate, false);
 			}
 			break;
 		default:
@@ -96,8 +96,11 @@ visit(Node *node, void *context)
 		}
 		if (holds_private_aggregate(query, &location))
 		{
+			if (query->hasWindowFuncs && put_around(query))
+				return query_tree_walker(query, visit, context, 0);
 			replace_query(pstate, query, location);
-			return false;
+			/* sub-queries that are read beside the question may hold questions */
+			return query->hasSubLinks && query_tree_walker(query, visit, context, 0);
 		}
 		return query_tree_walker(query, visit, context, 0);
 	}
@@ -115,7 +118,7 @@ intercept(ParseState *pstate, Query *query, JumbleState *jstate)
 {
 	if (previous_hook)
 		previous_hook(pstate, query, jstate);
-	visit_statement((Node *) query, pstate);
+	visit_statement((Node *) query, pstate, true);
 }
 
 void

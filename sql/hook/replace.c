@@ -67,6 +67,22 @@ renumber_parameters(Node *node, void *context)
 	return expression_tree_walker(node, renumber_parameters, context);
 }
 
+/* What parameters below 0 stand for: sub-queries that are read beside the question. */
+static List *
+with_values(List *parameters, List *values)
+{
+	ListCell   *cell;
+
+	foreach(cell, parameters)
+	{
+		int			number = lfirst_node(Param, cell)->paramid;
+
+		if (number < 0)
+			lfirst(cell) = list_nth(values, -1 - number);
+	}
+	return parameters;
+}
+
 /* The relations that the query names, each once. */
 static bool
 collect_relations(Node *node, void *context)
@@ -299,7 +315,8 @@ remember_relations(Query *result, List *relations)
 void
 replace_query(ParseState *pstate, Query *query, int location)
 {
-	Query	   *asked = copyObject(query);
+	List	   *values;
+	Query	   *asked = copyObject(put_aside(pstate, query, &values));
 	Query	   *result = makeNode(Query);
 	RangeTblRef *from = makeNode(RangeTblRef);
 	List	   *parameters = NIL;
@@ -313,11 +330,11 @@ replace_query(ParseState *pstate, Query *query, int location)
 				 errmsg("a private aggregate cannot be computed during a parallel operation"),
 				 errhint("Mark the function that holds the query PARALLEL UNSAFE."),
 				 parser_errposition(pstate, location)));
-	check_self_contained(pstate, query, location);
-	check_hidden_operators(pstate, query, location);
+	check_self_contained(pstate, asked, location);
+	check_hidden_operators(pstate, asked, location);
 	renumber_parameters((Node *) asked, &parameters);
-	collect_relations((Node *) query, &relations);
-	call = run_call(pstate, deparse_query(asked), parameters, has_taken_view(relations),
+	collect_relations((Node *) asked, &relations);
+	call = run_call(pstate, deparse_query(asked), with_values(parameters, values), has_taken_view(relations),
 					pstate->p_sourcetext == debug_query_string ? location : -1);
 
 	foreach(cell, query->targetList)
@@ -343,6 +360,7 @@ replace_query(ParseState *pstate, Query *query, int location)
 	result->stmt_location = query->stmt_location;
 	result->stmt_len = query->stmt_len;
 	result->rtable = list_make1(function_entry(call));
+	result->hasSubLinks = values != NIL;
 	result->jointree = makeFromExpr(list_make1(from), NULL);
 	remember_relations(result, relations);
 	*query = *result;

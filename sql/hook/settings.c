@@ -43,6 +43,12 @@ enum
 	MECHANISM_R2T,
 };
 
+static const struct config_enum_entry refused_rows_options[] = {
+	{"error", REFUSED_ROWS_ERROR, false},
+	{"none", REFUSED_ROWS_NONE, false},
+	{NULL, 0, false}
+};
+
 static const struct config_enum_entry method_options[] = {
 	{"auto", METHOD_AUTO, false},
 	{"residual", METHOD_RESIDUAL, false},
@@ -84,6 +90,7 @@ static int	min_frequency;
 static int	method;
 static int	mechanism;
 static int	statistics;
+int			refused_rows;
 static bool sampling_filter;
 static bool fresh;
 bool		preload_python;
@@ -197,6 +204,11 @@ settings_init(void)
 							 "Whether sensitivities come from the data or from statistics that were stored.",
 							 "Stored ones are looked up at once and cost accuracy with every change since.",
 							 &statistics, STATISTICS_LIVE, statistics_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("dp.refused_rows",
+							 "What a statement gets that wants rows of a protected relation: an error, or its columns and no row.",
+							 "For tools that learn the columns of a query from its first row.",
+							 &refused_rows, REFUSED_ROWS_ERROR, refused_rows_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomBoolVariable("dp.preload_python",

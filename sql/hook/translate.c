@@ -24,6 +24,7 @@
 #include "parser/parse_node.h"
 #include "rewrite/rewriteHandler.h"
 #include "rewrite/rewriteManip.h"
+#include "tcop/tcopprot.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
@@ -404,6 +405,46 @@ make_private(Translation *translation, Query *query)
 	prune_unread(query);
 }
 
+static bool translate(Node *node, void *context);
+
+/*
+ * Sub-queries of a query that is about to be a question become questions of
+ * their own where they stand alone (aside.c).  Those of IN and EXISTS that
+ * only remove duplicates mean the same without.
+ */
+static bool
+translate_values(Node *node, void *context)
+{
+	Translation *translation = (Translation *) context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		Level		level = {(Query *) node, translation->level};
+
+		translation->level = &level;
+		query_tree_walker((Query *) node, translate_values, context, 0);
+		translation->level = level.outer;
+		return false;
+	}
+	if (IsA(node, SubLink))
+	{
+		SubLink    *sublink = (SubLink *) node;
+		Query	   *query = (Query *) sublink->subselect;
+		bool		duplicates_only = (sublink->subLinkType == ANY_SUBLINK || sublink->subLinkType == EXISTS_SUBLINK) &&
+			!query->hasAggs && query->limitCount == NULL && query->limitOffset == NULL;
+
+		if (!(duplicates_only && combines_rows(query)))
+		{
+			translate_values(sublink->testexpr, context);
+			return is_correlated(query) ? translate_values((Node *) query, context)
+				: translate((Node *) query, context);
+		}
+	}
+	return expression_tree_walker(node, translate_values, context);
+}
+
 static bool
 translate(Node *node, void *context)
 {
@@ -421,6 +462,7 @@ translate(Node *node, void *context)
 		if (combines_rows(query) && reads_exposed(translation, query, translation->level) &&
 			!put_around(query))
 		{
+			translate_values(node, context);
 			make_private(translation, query);
 			return false;
 		}
@@ -452,17 +494,40 @@ mentions_exposed(Node *node, void *context)
 }
 
 /*
+ * A statement of the client that wants rows of an exposed view gives its columns
+ * and none, like LIMIT 0, where the session has chosen that: some tools learn
+ * the columns of a query from its first row.  Never a statement that keeps what
+ * it reads, or one in a function: there, no rows would be a wrong answer.
+ */
+static void
+show_no_rows(Translation *translation, Query *query)
+{
+	if (refused_rows != REFUSED_ROWS_NONE || translation->pstate->p_sourcetext != debug_query_string ||
+		combines_rows(query) || !reads_exposed(translation, query, NULL))
+		return;
+	query->limitCount = (Node *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(0), false,
+										   FLOAT8PASSBYVAL);
+	query->limitOption = LIMIT_OPTION_COUNT;
+	ereport(WARNING,
+			(errmsg("rows of protected relations are not shown: these are the columns alone"),
+			 errhint("RESET dp.refused_rows to be told what can be asked instead.")));
+}
+
+/*
  * Make private questions, in place, of the queries in a statement that combine
  * rows of exposed views: the innermost ones, so that what is around them works
  * on noised answers.  What combines nothing reads the view, which refuses.
  */
 void
-translate_exposed(ParseState *pstate, Node *statement)
+translate_exposed(ParseState *pstate, Node *statement, bool top)
 {
 	List	   *known = NIL;
 	List	   *passing = NIL;
 	Translation translation = {pstate, &known, &passing, NULL, 0, false, false};
 
-	if (mentions_exposed(statement, &translation))
-		translate(statement, &translation);
+	if (!mentions_exposed(statement, &translation))
+		return;
+	translate(statement, &translation);
+	if (top)
+		show_no_rows(&translation, (Query *) statement);
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.server import asking, exposing
 from tests.server.collecting import Collector
 from tests.server.refusals import EXTRA, rewrite_tables
 from tests.server.sketching import NETWORK, PROTECT, looking
@@ -138,3 +139,17 @@ def chained(database: Any) -> Any:
 
     database.sql(CHAIN.format(database=database.name))
     return database
+
+
+@pytest.fixture(scope="module")
+def views(server: Any) -> Iterator[Any]:
+    """A shop with exposed views that a module's tests share."""
+    yield from asking.made(server, exposing.SET_UP + exposing.EXPOSE)
+
+
+@pytest.fixture(scope="module")
+def silent(views: Any) -> Iterator[Any]:
+    """A session on it whose answers have no noise."""
+    with asking.silent(views, "customer") as session:
+        session.execute("set client_min_messages = error; set dp.epsilon = 1")
+        yield session

@@ -227,6 +227,7 @@ def test_defaults(alice: Asking) -> None:
         "dp.fresh": "off",
         "dp.confidence": "0.95",
         "dp.preload_python": "on",
+        "dp.refused_rows": "error",
         "dp.sampling_filter": "off",
         "dp.sampling_rate": "0.001",
         "dp.max_contribution": "1000000000",

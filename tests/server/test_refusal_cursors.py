@@ -21,7 +21,7 @@ MARKED = [
     ("select dp_count(*), /* left ( */ -- sum(1)\n  ^sum(c_id)\nfrom client", "PD011"),
     ("select c_kind, ^dp_sum(distinct c_id) from client group by c_kind", "PD011"),
     ("select dp_count(*) as left from client where c_kind <> 'left join' and"
-     " c_id ^in (select 1)", "PD011"),
+     " c_id ^in (select p_client from purchase)", "PD011"),
     ("select 'left', 1; select 2 as \"left\"; select dp_count(*) from client c"
      " ^left join purchase on true", "PD011"),
     ("select x.n from (select dp_count(*) as n from client c ^left join purchase on true) x"

@@ -53,10 +53,10 @@ CASES = {
     "full": ("full join b on b.id = a.id", WITHOUT),
     "scalar": ("where a.x > (select min(x) from b)", VALUE),
     "above all": ("where a.x > all (select x from b)", VALUE),
-    "in an argument": ("where a.x < 7 and abs((select 1)) = 1", VALUE),
-    "having": ("having dp_count(*) > (select 7)", OUTSIDE),
-    "having exists": ("having exists (select 7)", OUTSIDE),
-    "limit": ("limit (select 7)", OUTSIDE),
+    "in an argument": ("where a.x < 7 and abs((select min(x) from b)) = 1", VALUE),
+    "having": ("having dp_count(*) > (select min(x) from b)", OUTSIDE),
+    "having exists": ("having exists (select from b)", OUTSIDE),
+    "limit": ("limit (select min(x) from b)", OUTSIDE),
 }
 #: What the hints make of it, and what PostgreSQL counts; over units that the join equates.
 INSTEAD = [
@@ -109,12 +109,14 @@ def test_each_construct_has_its_own_hint(silent: Any, kind: str, names: dict[str
 
 @pytest.mark.parametrize("place", ["{}", "dp_count(*) filter (where x = {})", "dp_count({})"])
 def test_a_query_in_the_output_is_put_around_the_answer(silent: Any, place: str) -> None:
-    asked = place.format("(select 1)")
+    asked = place.format("(select min(x) from b)")
     error = refused(silent, f"select dp_count(*), {asked} from a")
     # what is inside of an aggregate is read of every row
     assert (OUTSIDE if asked.startswith("(") else VALUE) in str(error.diag.message_hint)
     # a sub-query in FROM has no output of its own
-    error = refused(silent, "select dp_count(*) from (select (select 1) as y from a) as s")
+    error = refused(
+        silent, "select dp_count(*) from (select (select min(x) from b) as y from a) as s"
+    )
     assert VALUE in str(error.diag.message_hint)
 
 

@@ -19,11 +19,6 @@ COUNT = 'select count(*) from dpv."Orders"'
 
 
 @pytest.fixture(scope="module")
-def views(server: Any) -> Iterator[Any]:
-    yield from asking.made(server, SET_UP + EXPOSE)
-
-
-@pytest.fixture(scope="module")
 def original(server: Any) -> Iterator[Any]:
     """A database that nobody is connected to."""
     yield from asking.made(server, SET_UP + EXPOSE)

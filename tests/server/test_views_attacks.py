@@ -10,16 +10,10 @@ import pytest
 
 from tests.server import asking
 from tests.server.asking import refused, state
-from tests.server.exposing import EXPOSE, SET_UP
 
 pytestmark = pytest.mark.server
 
 HIDDEN = ("c_secret", "o_secret")
-
-
-@pytest.fixture(scope="module")
-def views(server: Any) -> Iterator[Any]:
-    yield from asking.made(server, SET_UP + EXPOSE)
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,12 @@ Noise is off where answers are compared with those of PostgreSQL over the relati
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.server import asking
-from tests.server.exposing import EXPOSE, SET_UP, plain
+from tests.server.exposing import plain
 
 pytestmark = pytest.mark.server
 
@@ -70,20 +69,7 @@ REFUSED = [
     ("SELECT o_status, sum(o_amount) OVER () FROM {o} GROUP BY o_status", "42803"),
     ("SELECT o_status, sum(count(*)) OVER () FROM {o} GROUP BY ROLLUP (o_status)", "PD011"),
     ("SELECT o_status, string_agg(o_note, ','), rank() OVER (ORDER BY count(*)) FROM {o} GROUP BY o_status", "PD011"),
-    ("SELECT o_status, rank() OVER (ORDER BY dp_interval_low(dp_count(*))) FROM {o} GROUP BY o_status", "PD011"),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def views(server: Any) -> Iterator[Any]:
-    yield from asking.made(server, SET_UP + EXPOSE)
-
-
-@pytest.fixture(scope="module")
-def silent(views: Any) -> Iterator[Any]:
-    with asking.silent(views, "customer") as session:
-        session.execute("set client_min_messages = error; set dp.epsilon = 1")
-        yield session
 
 
 def _sorted(rows: list[Any]) -> list[list[object]]:

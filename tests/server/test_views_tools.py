@@ -5,14 +5,13 @@ Noise is off, so nothing here depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tests.server import asking
-from tests.server.exposing import EXPOSE, SET_UP, plain
+from tests.server.exposing import plain
 
 pytestmark = pytest.mark.server
 
@@ -89,18 +88,6 @@ DBT = [
     " j AS (SELECT c_country AS country, b AS amount FROM o JOIN c ON a = c_id), s AS (SELECT country, sum(amount) AS x FROM j GROUP BY 1),"
     " n AS (SELECT country, count(*) AS y FROM j GROUP BY 1) SELECT s.country, x, y FROM s JOIN n USING (country)",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def views(server: Any) -> Iterator[Any]:
-    yield from asking.made(server, SET_UP + EXPOSE)
-
-
-@pytest.fixture(scope="module")
-def silent(views: Any) -> Iterator[Any]:
-    with asking.silent(views, "customer") as session:
-        session.execute("set client_min_messages = error; set dp.epsilon = 1")
-        yield session
 
 
 @pytest.mark.parametrize("statement", [*PLAIN, *SUPERSET, *METABASE, *TABLEAU, *POWER_BI, *DBT])

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server import asking
 from tests.server.asking import refused
-from tests.server.exposing import EXPOSE, SET_UP
 
 pytestmark = pytest.mark.server
 
@@ -19,20 +17,15 @@ PLACES = [
     'select count(*) from dpv.customer ^left join dpv."Orders" on c_id = o_customer',
     'select o_status, count(*) from dpv."Orders" where ^md5(o_status) = \'x\' group by 1',
     "select count(*) from dpv.customer where c_id ^in (select o_customer from dpv.\"Orders\")",
-    "select count(*), sum(o_amount) from dpv.\"Orders\" as o where o_amount > (^select 3)",
+    "select count(*), sum(o_amount) from dpv.\"Orders\" as o where o_amount > (^select o_amount)",
     "select n from (select count(*) as n from dpv.customer where ^md5(c_country) = 'x') as t",
     "with t as (select c_id as i, c_country from dpv.customer) select count(*) from t where ^md5(c_country) = 'x'",
     "select ^max(c_country) from dpv.customer",
     "select count(*), ^array_agg(c_id) from dpv.customer",
-    "select count(*) from dpv.customer where md5(c_country) = 'x' or md5(c_country) = 'y' limit 1 + (^select 3)",
+    "select c_country, count(*) from dpv.customer where c_country = 'x' or c_country = 'y' group by 1 order by (^select c_country)",
     # nothing of an aggregate says where the question stands
     "select c_country from dpv.customer where md5(c_country) = 'x' group by c_country",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def views(server: Any) -> Iterator[Any]:
-    yield from asking.made(server, SET_UP + EXPOSE)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +53,7 @@ def test_the_cursor_is_in_the_statement_or_nowhere(alice: Any, marked: str) -> N
         ("select count(*) from dpv.customer where c_id in (select o_customer from dpv.\"Orders\")",
          "SELECT count(DISTINCT a.id) FROM a JOIN b ON b.x = a.x; where x is a key of b, count(*) counts the same."),
         ("select sum(distinct c_id) from dpv.customer", "Use count(DISTINCT column), or leave DISTINCT out."),
-        ("select count(*) from dpv.customer where c_id > (select 3)", "(SELECT dp_avg(a, 0, 100) FROM t)"),
+        ("select count(*) from dpv.customer where c_id > (select max(c_id) from public.customer)", "(SELECT dp_avg(a, 0, 100) FROM t)"),
     ],
 )  # fmt: skip
 def test_hints_write_what_can_be_written_over_views(alice: Any, statement: str, hint: str) -> None:

@@ -50,9 +50,12 @@ class Shop:
         return psycopg.connect(self.conninfo(), **arguments)
 
 
-@pytest.fixture(scope="module")
-def shop(server: Any) -> Iterator[Shop]:
+@pytest.fixture(scope="module", params=["open", "locked"])
+def shop(server: Any, request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """Each client meets the database as it is, and after dp.lockdown."""
     for database in asking.made(server, SET_UP + EXPOSE):
+        if request.param == "locked":
+            database.sql("select * from dp.lockdown()")
         yield Shop(database)
 
 
