@@ -143,6 +143,7 @@ def amounts_over_time(
         low = high
     axes.set_ylabel("refused")
     axes.set_ylim(bottom=0)
+    axes.yaxis.get_major_locator().set_params(integer=True)
     _dates(axes)
     return drawing.svg()
 

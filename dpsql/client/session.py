@@ -15,6 +15,11 @@ from psycopg.rows import dict_row
 
 from dpsql.client.layout import SetupError
 
+WHERE_TO = (
+    "--dsn, or the variable DPSQL_DSN, says which server, database and role; what it lacks comes from"
+    " PGHOST, PGPORT, PGDATABASE and PGUSER."
+)
+
 Connection = psycopg.Connection[dict[str, Any]]
 Row = dict[str, Any]
 
@@ -46,20 +51,25 @@ def session(dsn: str, as_json: bool) -> Iterator[Connection]:
         With code 1 after an error of the server, which has been told.
     """
     try:
-        with psycopg.connect(
+        connected = psycopg.connect(
             dsn, autocommit=True, row_factory=dict_row, fallback_application_name="dpsql"
-        ) as connection:
+        )
+    except psycopg.Error as error:
+        refuse(error, as_json, hint=WHERE_TO)
+    try:
+        with connected as connection:
             connection.add_notice_handler(lambda said: _tell(_facts(said), as_json))
             yield connection
     except psycopg.Error as error:
         refuse(error, as_json)
 
 
-def refuse(error: psycopg.Error, as_json: bool) -> NoReturn:
+def refuse(error: psycopg.Error, as_json: bool, hint: str | None = None) -> NoReturn:
     """Tell an error of the server, or of the way there, and end with code 1."""
     facts = _facts(error.diag)
     if not facts["message"]:
-        facts |= {"severity": "ERROR", "message": str(error).strip()}
+        message = str(error).strip().removeprefix("connection is bad: ")
+        facts |= {"severity": "ERROR", "message": message, "hint": hint}
     _tell(facts, as_json)
     raise typer.Exit(1) from None
 

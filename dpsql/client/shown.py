@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 WIDE = 100_000
+LONG = 100
 
 
 def plain(value: Any) -> Any:
@@ -63,11 +64,20 @@ def print_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> No
     for row in rows:
         table.add_row(*(cell(row[name]) for name in columns))
     width = None if sys.stdout.isatty() else WIDE
-    Console(markup=False, highlight=False, emoji=False, width=width).print(table)
+    console = Console(markup=False, highlight=False, emoji=False, width=width)
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():
+        print(line.rstrip())
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print names and values, one a line."""
+    """Print names and values, one a line; of a long list each member."""
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name:<{width}}  {cell(value)}")
+        lines = [cell(value)]
+        if isinstance(value, list | tuple) and len(lines[0]) > LONG:
+            lines = [cell(one) for one in value]
+        for line in lines:
+            print(f"{name:<{width}}  {line}")
+            name = ""

@@ -150,9 +150,11 @@ def test_errors_go_to_standard_error_with_their_hint(
     # no server there
     done = command("status", "--dsn", "host=/nowhere port=1")
     assert (done.code, done.out) == (1, "")
-    assert "dpsql: ERROR: " in done.err
+    assert "dpsql: ERROR: connection to server" in done.err
+    assert "\nHINT: --dsn" in done.err
     done = command("status", "--dsn", "not a connection string")
     assert (done.code, done.out) == (1, "")
+    assert "\nHINT: --dsn" in done.err
 
 
 def test_a_database_without_the_extension_says_so(server: Any, command: Command) -> None:

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta, timezone
 from math import nan
 from xml.etree import ElementTree
 
+import pytest
+
 from dpsql.client import report_charts as charts
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -36,3 +38,11 @@ def test_one_moment_and_one_point_can_be_drawn() -> None:
         assert "r-0" in ids(charts.amounts_over_time("r", "R", starts, step, [[1] * 90]))
     svg = charts.errors_by_budget("e", "E", [(1, 0.2, 3.0), (2, 1.0, 0.001)])
     assert ">2</text>" in svg
+
+
+@pytest.mark.parametrize("heights", [[1], [3], [19], [250]])
+def test_numbers_of_refusals_are_whole(heights: list[int]) -> None:
+    svg = charts.amounts_over_time("r", "R", [START], timedelta(hours=1), [heights])
+    shown = re.findall(r">([0-9.]+)</text>", svg[svg.index("matplotlib.axis_2") :])
+    assert len(shown) >= 2
+    assert not any("." in text for text in shown)

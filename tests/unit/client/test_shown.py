@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from dpsql.client.shown import cell, plain
+from dpsql.client.shown import cell, plain, print_facts, print_table
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,20 @@ def test_cells_are_printable() -> None:
     )
     assert cell(Decimal("0.000000060000")) == "6e-08"
     assert cell([None, True, 2]) == "-, yes, 2"
+
+
+def test_long_lists_have_a_line_for_each_member(capsys: pytest.CaptureFixture[str]) -> None:
+    note = "a note that is rather long, as notes of a synthesis are"
+    print_facts({"id": 7, "reads": ["a", "b"], "notes": [note, note]})
+    assert capsys.readouterr().out.splitlines() == [
+        "id     7",
+        "reads  a, b",
+        f"notes  {note}",
+        f"       {note}",
+    ]
+
+
+def test_tables_have_no_blanks_at_their_right(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"a": "x", "b": None}, {"a": "y", "b": "long"}], ["a", "b"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["a  b", "x  -", "y  long"]
