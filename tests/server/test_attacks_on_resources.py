@@ -94,3 +94,52 @@ def test_the_ledger_keeps_the_beginning_of_a_long_question(spy: Any) -> None:
         assert len(text) < 10_100
         assert text.endswith(" characters)")
         assert "FROM public.person" in text
+
+
+@pytest.fixture
+def bounded(here: Any) -> Iterator[Any]:
+    here.sql(
+        "create table rating (movie int not null, stars int); grant create on schema public to owner1; alter table rating owner to owner1"
+    )
+    here.sql("alter default privileges grant all on tables to public", user="owner1")
+    try:
+        here.sql("select dp.set_degree_bound('rating', array['movie'], 3)", user="owner1")
+        yield here
+    finally:
+        here.sql("alter default privileges revoke all on tables from public", user="owner1")
+        here.sql(
+            "select dp.drop_degree_bound('rating', array['movie']); drop table rating",
+            user="owner1",
+        )
+
+
+def test_strangers_cannot_hold_what_writers_wait_for(bounded: Any) -> None:
+    """Nor tell by trying who writes which values: an advisory lock is anybody's."""
+    with bounded.connect(user="owner1", autocommit=False) as writer:
+        writer.execute("insert into rating values (777, 5)")
+        pid = writer.info.backend_pid
+        held = bounded.sql(
+            "select locktype, relation::regclass::text from pg_locks where pid = %s", pid
+        )
+        writer.rollback()
+    kinds = {kind for kind, _ in held}
+    assert kinds <= {"relation", "transactionid", "virtualxid"}, held
+    turns = {
+        name
+        for _, name in held
+        if name and name.startswith("rating_dp_slot") and "pkey" not in name
+    }
+    assert len(turns) == 1
+    ((readers,),) = bounded.sql(
+        "select count(*) from pg_class as c, aclexplode(c.relacl) as a"
+        " where c.oid = %s::regclass and a.grantee <> c.relowner",
+        turns.pop(),
+    )
+    assert readers == 0
+
+
+def test_bounded_rows_of_many_values_are_written_at_once(bounded: Any) -> None:
+    """A lock in memory for each value would use up what all sessions of the server share."""
+    bounded.sql("insert into rating select i, 1 from generate_series(1, 30000) as i", user="owner1")
+    assert bounded.sql("select count(*), max(dp_slot_movie) from rating") == [(30000, 1)]
+    assert bounded.sql("select count(*) from rating_dp_slot_movie") == [(16384,)]
