@@ -41,6 +41,7 @@ _SENTENCE = re.compile(r"[A-Z][^\n{}]{8,}[.;)]")
 _C_HINT = re.compile(r'\berrhint\(((?:\s*"(?:[^"\\]|\\.)*")+)\s*\)')
 _C_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _SQL_HINT = re.compile(r"\bhint = '((?:[^']|'')*)'\s*[,;]")
+_STATE = re.compile(r"\('(PD\d{3})', '")
 
 
 class BuildError(Exception):
@@ -158,10 +159,19 @@ def hints() -> list[str]:
     return sorted(found - {""})
 
 
+def states() -> list[str]:
+    """Return the SQLSTATEs of refusals: those of which dp.refusals knows a reason."""
+    return sorted(set(_STATE.findall((ROOT / "sql/functions/refusals.sql").read_text())))
+
+
 def hints_header() -> str:
-    """Return the hints as a C header."""
-    lines = [f"\t{json.dumps(hint)}," for hint in hints()]
-    return "static const char *const hints[] = {\n" + "\n".join(lines) + "\n};\n"
+    """Return the hints and the SQLSTATEs of refusals as a C header."""
+    return "".join(
+        f"static const char *const {name}[] = {{\n"
+        + "\n".join(f"\t{json.dumps(text)}," for text in texts)
+        + "\n};\n"
+        for name, texts in (("hints", hints()), ("states", states()))
+    )
 
 
 def require_version(version: str) -> None:

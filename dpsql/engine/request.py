@@ -125,6 +125,15 @@ class Settings:
             )
 
 
+#: More digits, before or after the point, has no number that is meant.
+_DIGITS = 1000
+_SHOWN_CHARACTERS = 40
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
 def exact(name: str, text: str) -> Fraction:
     """Read a decimal number exactly, naming the parameter when it is not one."""
     try:
@@ -133,7 +142,13 @@ def exact(name: str, text: str) -> Fraction:
         number = Decimal("NaN")
     if not number.is_finite():
         raise InvalidParameter(
-            f'parameter "{name}" must be a finite number', detail=f"Got {text!r}."
+            f'parameter "{name}" must be a finite number', detail=f"Got {_clipped(text)!r}."
+        )
+    # a fraction writes out all digits, which takes hours, and nothing can cancel it
+    if len(number.as_tuple().digits) > _DIGITS or (number and abs(number.adjusted()) > _DIGITS):
+        raise InvalidParameter(
+            f'parameter "{name}" must have at most {_DIGITS} digits',
+            detail=f"Got {_clipped(text)}.",
         )
     return Fraction(number)
 

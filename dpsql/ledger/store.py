@@ -42,6 +42,8 @@ select (extract(epoch from
 _FAIL = "select dp.ledger_fail($1::bigint)"
 _PURGE = "select dp.ledger_purge()"
 _IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
+#: Spends are kept for ever, and a small epsilon pays for a million of them.
+_KEPT_CHARACTERS = 10_000
 _ADOPT = "select dp.ledger_adopt($1::uuid, $2::timestamptz)"
 
 
@@ -145,7 +147,7 @@ class LedgerStore:
             charge.mechanism,
             charge.method,
             charge.label,
-            charge.question,
+            _kept(charge.question),
             _boolean(charge.fresh),
             self.connection.backend_start,
             None if charge.token is None else _integers(charge.objects),
@@ -230,6 +232,13 @@ def _amounts(charge: Charge) -> tuple[str, str, str | None, str | None]:
         None if charge.rho is None else amount_text(charge.rho),
         None if charge.rho_delta is None else amount_text(charge.rho_delta),
     )
+
+
+def _kept(question: str) -> str:
+    """Return what the ledger shows of a question; its identity is in the key."""
+    if len(question) <= _KEPT_CHARACTERS:
+        return question
+    return f"{question[:_KEPT_CHARACTERS]}... ({len(question)} characters)"
 
 
 def _boolean(value: bool) -> str:

@@ -17,6 +17,7 @@ from dpsql.errors import (
     SyntaxInvalid,
     UndeclaredRelation,
     UnreadableRelation,
+    UnsupportedConstruct,
 )
 from dpsql.ledger.refusals import restored
 from dpsql.query.catalog import Function
@@ -110,6 +111,8 @@ _TYPE_IN_CASTS = _CAST_OF.format(
 
 #: OIDs of what is not PostgreSQL's own begin here.
 _FIRST_MADE = 16384
+#: Nobody can cancel while a text is taken apart: half a second for one so long.
+_LONGEST = 1_000_000
 _PLAIN = """
 select b.type::int8 as type, b.modifier::int4 as modifier, format_type($1, null) as name
 from dp.plain_type($1, $2) as b
@@ -148,6 +151,7 @@ class SpiCatalog:
         PostgreSQL's message except those about privileges, which could name hidden objects.
         """
         literals = None if parameters is None else list(parameters)
+        _require_short(text, *(p for p in literals or () if p is not None))
         return self._analysed("dp.analyze($1, $2)", (("text", text), ("text[]", literals)))
 
     def analyze_counting(self, text: str) -> dict[str, Any]:
@@ -379,6 +383,18 @@ _FIELDS = (
     *("columns", "keys", "foreign_keys", "domains"),
     "definition",
 )
+
+
+def _require_short(*texts: str) -> None:
+    """Refuse a statement, with its parameters, that keeps a backend busy for its length alone."""
+    length = sum(map(len, texts))
+    if length > _LONGEST:
+        raise UnsupportedConstruct(
+            "the statement is too long",
+            detail=f"It has {length} characters, with all names and parameters written out; at"
+            f" most {_LONGEST} are read.",
+            hint="Keep long lists of values in a public table, and join it.",
+        )
 
 
 def _analysis_error(error: Exception) -> Exception:

@@ -2,6 +2,9 @@
 -- section 8): a column dp_slot_... numbers such rows from 1 to "bound", by a unique key with these columns and a
 -- CHECK.  PostgreSQL keeps both in every session and isolation level, and neither can be switched off.  A trigger
 -- gives new rows the first number that is free, so that nobody who writes needs to know of it; it protects nothing.
+-- Writers of the same values wait for each other at a row of a table of turns, which is the owner's alone.  Advisory
+-- locks were rejected: any role can take them, so that writers wait for ever, and try them, and so see when a row
+-- with certain values is written (section 2); and they are kept in memory, one for each value.
 -- A new bound takes the place of the old one.  Callers: the relation's owner.
 -- Security invoker on purpose: the constraints, and the trigger's function, are the owner's own.  The function is
 -- whoever calls this: it reads the table, which runs code that its owner put into indexes.
@@ -13,7 +16,10 @@ as $$
 declare
     slot constant name := dp.slot_name(columns);
     listed constant text := dp.shown_columns(columns, '');
+    turns constant integer := 16384;
+    owner name;
     filler text;
+    reader oid;
     body text;
 begin
     if relation is null or columns is null or cardinality(columns) = 0 or array_position(columns, null) > 0 or bound is null or bound < 1 then
@@ -39,7 +45,10 @@ begin
             message = format('relation %s has more than %s rows with the same %s', relation, bound, listed),
             hint = 'Give a larger bound, or let rows go first.';
     end;
-    -- whoever waits for the lock sees which numbers were taken meanwhile; what holds the bound is the key
+    owner := (select r.rolname from pg_class as c join pg_roles as r on r.oid = c.relowner where c.oid = relation);
+    filler := (select format('%I.%I', n.nspname, left(c.relname::text, 31) || '_' || left(slot::text, 31))
+                 from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
+    -- whoever waits for the turn sees which numbers were taken meanwhile; what holds the bound is the key
     body := format($body$
 begin
     if tg_op = 'UPDATE' and row(%1$s)::text = row(%2$s)::text and new.%3$I is not null then
@@ -49,7 +58,7 @@ begin
         raise exception using
             errcode = 'insufficient_privilege', message = %9$L, hint = 'SELECT dp.set_degree_bound(...) by its owner again.';
     end if;
-    perform pg_advisory_xact_lock(hashtextextended(%4$L || row(%2$s)::text, 0));
+    perform from %4$s as t where t.turn = hashtextextended(row(%2$s)::text, 0) & %10$s for update;
     select n into new.%3$I
       from generate_series(1, %5$s) as n
      where not exists (select from %6$s as t where (%7$s) = (%2$s) and t.%3$I = n)
@@ -61,19 +70,27 @@ begin
     return new;
 end
 $body$,
-        dp.shown_columns(columns, 'old.'), dp.shown_columns(columns, 'new.'), slot, relation::oid::text, bound,
+        dp.shown_columns(columns, 'old.'), dp.shown_columns(columns, 'new.'), slot, filler, bound,
         (select format('%I.%I', n.nspname, c.relname) from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
           where c.oid = relation),
         dp.shown_columns(columns, 't.'),
         format('relation %s has %s rows with the same %s already', relation, bound, listed),
-        format('relation %s belongs to another role than when its rows were bounded', relation));
-    filler := (select format('%I.%I', n.nspname, left(c.relname::text, 31) || '_' || left(slot::text, 31))
-                 from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
+        format('relation %s belongs to another role than when its rows were bounded', relation), turns - 1);
     execute format('create function %s() returns trigger language plpgsql volatile parallel unsafe security definer'
                    ' set search_path = pg_catalog, pg_temp as %L', filler, body);
     execute format('revoke all on function %s() from public', filler);
-    execute format('alter function %s() owner to %I', filler,
-                   (select r.rolname from pg_class as c join pg_roles as r on r.oid = c.relowner where c.oid = relation));
+    execute format('alter function %s() owner to %I', filler, owner);
+    execute format('create table %s (turn integer primary key)', filler);
+    execute format('insert into %s select generate_series(0, %s)', filler, turns - 1);
+    execute format('alter table %s owner to %I', filler, owner);
+    -- default privileges may have let others take turns
+    for reader in
+        select distinct a.grantee from pg_class as c, aclexplode(c.relacl) as a
+         where c.oid = filler::regclass and a.grantee <> c.relowner
+    loop
+        execute format('revoke all on %s from %s', filler,
+                       case when reader = 0 then 'public' else reader::regrole::text end);
+    end loop;
     execute format('create trigger %I before insert or update on %s for each row execute function %s()',
                    slot, relation, filler);
 end
@@ -89,7 +106,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     slot constant name := dp.slot_name(columns);
-    filler regprocedure;
+    filler oid;
+    turns regclass;
 begin
     perform dp.require_boundable(relation, columns);
     if not dp.is_numbered(relation, columns) then
@@ -101,8 +119,16 @@ begin
     select t.tgfoid into filler from pg_trigger as t
      where t.tgrelid = relation and t.tgname = slot and not t.tgisinternal;
     if found then
+        -- of the same name and owner
+        select c.oid into turns
+          from pg_proc as p join pg_class as c on c.relnamespace = p.pronamespace and c.relname = p.proname
+          join pg_attribute as a on a.attrelid = c.oid and a.attname = 'turn' and a.attnum = 1
+         where p.oid = filler and c.relkind = 'r' and c.relowner = p.proowner;
         execute format('drop trigger %I on %s', slot, relation);
-        execute format('drop function %s', filler);
+        execute format('drop function %s', filler::regprocedure);
+        if turns is not null then
+            execute format('drop table %s', turns);
+        end if;
     end if;
     execute format('alter table %s drop column %I', relation, slot);
 end

@@ -13,7 +13,9 @@
  * The counters are a table in shared memory, written to a file at shutdown and
  * read at start; a crash loses them, and dp.refusals_since() says so.  A row is
  * found in a handful of places, under a spinlock: a refusal never waits.  Where
- * all places are taken, the oldest row goes.
+ * all places are taken a row of the same role goes, else the oldest one.  Any role
+ * can raise errors with our SQLSTATEs and hints, so that must cost nobody else
+ * his counts; SQLSTATEs that dpsql does not have are not counted.
  */
 #include "postgres.h"
 
@@ -70,6 +72,9 @@ static Refusals *refusals = NULL;
 
 /* Hints by their order in hints.h, which sorts them. */
 static uint32 hint_hashes[lengthof(hints)];
+
+/* SQLSTATEs by their order in hints.h */
+static int	state_codes[lengthof(states)];
 
 static shmem_request_hook_type next_request = NULL;
 static shmem_startup_hook_type next_startup = NULL;
@@ -163,6 +168,7 @@ static Row *
 row_of(const Row *key, uint32 hash)
 {
 	Row		   *oldest = NULL;
+	Row		   *own = NULL;
 
 	for (uint32 i = 0; i < PLACES; i++)
 	{
@@ -173,7 +179,12 @@ row_of(const Row *key, uint32 hash)
 			return row;
 		if (!oldest || (oldest->count > 0 && (row->count == 0 || row->hour < oldest->hour)))
 			oldest = row;
+		if (row->database == key->database && row->role == key->role &&
+			(!own || row->hour < own->hour))
+			own = row;
 	}
+	if (oldest->count > 0 && own)
+		oldest = own;
 	if (oldest->count > 0)
 	{
 		TimestampTz lost = ((TimestampTz) oldest->hour + 1) * USECS_PER_HOUR;
@@ -220,6 +231,26 @@ hint_text(uint32 hash)
 	return NULL;				/* of another version */
 }
 
+/* At server start; below a spinlock, and in an error, there is time for integers only. */
+static void
+read_states(void)
+{
+	for (int i = 0; i < lengthof(states); i++)
+		state_codes[i] = MAKE_SQLSTATE(states[i][0], states[i][1], states[i][2], states[i][3],
+									   states[i][4]);
+}
+
+static bool
+is_known_state(int sqlstate)
+{
+	for (int i = 0; i < lengthof(states); i++)
+	{
+		if (state_codes[i] == sqlstate)
+			return true;
+	}
+	return false;
+}
+
 static void
 count(int sqlstate, const char *hint)
 {
@@ -247,7 +278,7 @@ watch(ErrorData *error)
 	if (next_emit)
 		next_emit(error);
 	if (refusals && error->elevel == ERROR && OidIsValid(MyDatabaseId) && !IsParallelWorker() &&
-		ERRCODE_TO_CATEGORY(error->sqlerrcode) == MAKE_SQLSTATE('P', 'D', '0', '0', '0'))
+		is_known_state(error->sqlerrcode))
 		count(error->sqlerrcode, error->hint);
 }
 
@@ -255,6 +286,7 @@ watch(ErrorData *error)
 void
 refusals_init(void)
 {
+	read_states();
 	next_request = shmem_request_hook;
 	shmem_request_hook = request;
 	next_startup = shmem_startup_hook;

@@ -202,6 +202,34 @@ def test_full_places_forget_the_oldest_and_say_so(own: Any) -> None:
     ) == [(gone + 1,)]
 
 
+def test_forged_refusals_cost_nobody_else_his_counts(own: Any) -> None:
+    """Any role can raise errors of any SQLSTATE; of ours they are counted, in the role's own places."""
+    server, database = own
+    kept = server.cluster.data / "pg_stat/dpsql_refusals.stat"
+    (oids,) = database.sql(
+        "select d.oid::bigint, a.oid::bigint, b.oid::bigint from pg_database d, pg_roles a, pg_roles b"
+        " where d.datname = current_database() and a.rolname = 'alice' and b.rolname = 'bob'"
+    )
+    server.cluster.stop()
+    written = kept.read_bytes()
+    state = sum(((ord(c) - ord("0")) & 0x3F) << (6 * i) for i, c in enumerate("PD010"))
+    full = b"".join(
+        struct.pack("=IIiiIIq", oids[0], oids[1 + hour % 2], state, hour, 0, 0, 1)
+        for hour in range(16384)
+    )
+    kept.write_bytes(written[:4] + bytes(8) + full)
+    server.cluster.launch()
+    states = [f"PD{n:03}" for n in range(0, 1000, 1)] + ["PDABC", "PD0ZZ"]
+    with database.connect(user="alice") as alice:
+        for forged in states:
+            with pytest.raises(psycopg.Error):
+                alice.execute(f"do $$ begin raise sqlstate '{forged}'; end $$")
+    found = dict(database.sql("select role, sum(refused)::integer from dp.refusals group by 1"))
+    assert found == {"alice": 8192, "bob": 8192}
+    shown = "select count(*) from dp.refusals where reason = 'another refusal'"
+    assert database.sql(shown) == [(0,)]
+
+
 def test_every_sqlstate_has_a_reason() -> None:
     told = set(re.findall(r"\('(PD\d{3})'", (ROOT / "sql/functions/refusals.sql").read_text()))
     raised = set(re.findall(r'sqlstate = "(PD\d{3})"', (ROOT / "dpsql/errors.py").read_text()))
