@@ -16,7 +16,7 @@ from dpsql.engine.compute import compute
 from dpsql.engine.finish import finish
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.payload import Payload
-from dpsql.engine.prepare import Prepared, confirm_read, prepare
+from dpsql.engine.prepare import Prepared, confirm_read, prepare, prepared_before
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import (
@@ -75,18 +75,19 @@ def answer(
         Of a class that says what is wrong; nothing is spent unless it is `ReleaseFailed` or
         says so.
     """
-    prepared = prepare(text, parameters, services)
-    _require_plain(prepared.question.columns)
-    if intervals:
-        from dpsql.engine.intervals import with_intervals
-
-        prepared = with_intervals(prepared, reach=settings.max_groups_contributed > 0)
-    text_key = _text_key(prepared, settings)
-    if prepared.question.roots and not settings.fresh:
-        hit = services.ledger.peek(role.oid, text_key)
-        if hit is not None:
-            payload = _stored(hit, services)
-            rows = finish(prepared.question, payload, services.database, settings.confidence)
+    # A stored answer reads nothing, so what it relies on may be looked up the cheap way.  Whatever
+    # comes after it reads, and is prepared as the statement's snapshot shows it.
+    known = prepared_before(text, parameters, services)
+    if known is not None:
+        asked, text_key = _asked(known, settings, intervals=intervals)
+        rows = _paid(asked, text_key, role, settings, services)
+        if rows is not None:
+            return asked, rows
+    found = prepare(text, parameters, services)
+    prepared, text_key = _asked(found, settings, intervals=intervals)
+    if found is not known:
+        rows = _paid(prepared, text_key, role, settings, services)
+        if rows is not None:
             return prepared, rows
     groups = confirmed_groups(prepared, services)
     if prepared.question.roots and groups is not None:
@@ -94,9 +95,9 @@ def answer(
 
         served = serve(prepared, groups, role, settings, services)
         if served is not None:
-            found, said = served
+            payload, said = served
             services.note(said)
-            rows = finish(prepared.question, found, services.database, settings.confidence)
+            rows = finish(prepared.question, payload, services.database, settings.confidence)
             return prepared, rows
     quote = price(
         prepared.question,
@@ -109,6 +110,29 @@ def answer(
         services.note(told)
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
+
+
+def _asked(prepared: Prepared, settings: Settings, *, intervals: bool) -> tuple[Prepared, bytes]:
+    """Return the question with the intervals that are wanted, and the identity of its text."""
+    _require_plain(prepared.question.columns)
+    if intervals:
+        from dpsql.engine.intervals import with_intervals
+
+        prepared = with_intervals(prepared, reach=settings.max_groups_contributed > 0)
+    return prepared, _text_key(prepared, settings)
+
+
+def _paid(
+    prepared: Prepared, text_key: bytes, role: Role, settings: Settings, services: Services
+) -> list[tuple[object, ...]] | None:
+    """Return the stored answer that the role has paid for; ``None`` if there is none."""
+    if not prepared.question.roots or settings.fresh:
+        return None
+    hit = services.ledger.peek(role.oid, text_key)
+    if hit is None:
+        return None
+    payload = _stored(hit, services)
+    return finish(prepared.question, payload, services.database, settings.confidence)
 
 
 def _require_plain(columns: Sequence[OutputColumn]) -> None:

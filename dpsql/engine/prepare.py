@@ -61,8 +61,7 @@ def prepare(
     ``use_keys`` says whether validated foreign keys may remove joins, ``ways`` by which units
     results are counted (`dpsql.query.units.attribute_units`).
     """
-    zone = services.catalog.time_zone
-    key = (text, None if parameters is None else tuple(parameters), use_keys, zone, tuple(ways))
+    key = _key(text, parameters, services, use_keys=use_keys, ways=ways)
     known = services.plans.get(key)
     if known is not None:
         # The statement was analysed with the rights of whoever asked then.
@@ -93,6 +92,34 @@ def prepare(
             services.plans.pop(next(iter(services.plans)))
         services.plans[key] = prepared
     return prepared
+
+
+def prepared_before(
+    text: str, parameters: Sequence[str | None] | None, services: Services
+) -> Prepared | None:
+    """Return the question of ``text`` as this session knows it, to show what was paid for.
+
+    A change that is just being committed may not show yet (``dp.fingerprint_known``), so nothing
+    protected may be read by it: `prepare` first.
+    """
+    known = services.plans.get(_key(text, parameters, services))
+    if known is None or not services.catalog.may_name(known.named):
+        return None
+    told = services.catalog.fingerprint_known(known.relations)
+    return known if told == known.fingerprint else None
+
+
+def _key(
+    text: str,
+    parameters: Sequence[str | None] | None,
+    services: Services,
+    *,
+    use_keys: bool = True,
+    ways: Sequence[UnitPath] = (),
+) -> tuple[object, ...]:
+    """Return what a kept plan is found by."""
+    zone = services.catalog.time_zone
+    return (text, None if parameters is None else tuple(parameters), use_keys, zone, tuple(ways))
 
 
 def names_of(

@@ -328,6 +328,15 @@ class SpiCatalog:
         parameters = (("oid[]", list(oids)),)
         return str(self._database.execute("select dp.fingerprint($1) as token", parameters)[0][0])
 
+    def fingerprint_known(self, oids: Sequence[int]) -> str:
+        """Return the newest `fingerprint` that this session knows: for showing what was paid for.
+
+        It can be late by the instant between the commit of a change and its telling to sessions.
+        """
+        parameters = (("oid[]", list(oids)),)
+        sql = "select dp.fingerprint_known($1) as token"
+        return str(self._database.execute(sql, parameters)[0][0])
+
     def types_among(self, oids: Sequence[int]) -> list[int]:
         """Return those of the objects that a question names which are types."""
         rows = self._database.execute(

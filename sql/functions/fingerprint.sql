@@ -167,3 +167,11 @@ language c stable strict parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_fingerprint_now';
 comment on function dp.fingerprint_now(oid[]) is 'internal: dp.fingerprint_text under the newest snapshot';
+
+create or replace function dp.fingerprint_known(objects oid[])
+returns text
+language c volatile strict parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'dpsql_fingerprint_known';
+comment on function dp.fingerprint_known(oid[]) is
+    'internal: dp.fingerprint_now, kept while the session is told of no change; for stored answers';

@@ -11,6 +11,7 @@
 #include "nodes/primnodes.h"
 #include "parser/parse_node.h"
 #include "utils/array.h"
+#include "utils/snapshot.h"
 
 #define DPSQL_EXTENSION "dpsql"
 #define DPSQL_SCHEMA "dp"
@@ -45,6 +46,11 @@ extern Oid	member_function(const char *name, int nargs, const Oid *types);
 extern void intercept_init(void);
 extern void stored_init(void);
 extern void executed_init(void);
+
+/* reads.c: what plans and stored answers rely on */
+extern Oid *objects_of(Datum objects, int *count);
+extern char *declared_state(Datum objects, const Oid *oids, int count, Snapshot snapshot);
+extern Datum declared_token(const char *text, const Oid *oids, int count);
 
 /* exposed.c: the columns of a relation that a view of the schema dpv shows, in the view's order */
 typedef struct

@@ -132,51 +132,74 @@ append_privileges(StringInfo token, const Oid *oids, int count)
 	}
 }
 
+/* The objects of an array; the number of a null is 0. */
+Oid *
+objects_of(Datum objects, int *count)
+{
+	Datum	   *values;
+	bool	   *nulls;
+	Oid		   *oids;
+
+	deconstruct_array(DatumGetArrayTypeP(objects), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
+					  &values, &nulls, count);
+	oids = palloc((*count + 1) * sizeof(Oid));
+	for (int i = 0; i < *count; i++)
+		oids[i] = nulls[i] ? InvalidOid : DatumGetObjectId(values[i]);
+	return oids;
+}
+
+/* What dp.fingerprint_text tells under a snapshot. */
+char *
+declared_state(Datum objects, const Oid *oids, int count, Snapshot snapshot)
+{
+	static SPIPlanPtr plan = NULL;
+	MemoryContext context = CurrentMemoryContext;
+	Oid			type = OIDARRAYOID;
+	char	   *text;
+
+	if (same_state(snapshot) && kept.count == count &&
+		memcmp(oids, kept.objects, count * sizeof(Oid)) == 0)
+		return pstrdup(kept.text);
+	SPI_connect();
+	if (plan == NULL)
+	{
+		SPIPlanPtr	made = SPI_prepare("select dp.fingerprint_text($1)", 1, &type);
+
+		if (made == NULL || SPI_keepplan(made) != 0)
+			elog(ERROR, "dp.fingerprint_text cannot be prepared");
+		plan = made;
+	}
+	if (SPI_execute_snapshot(plan, &objects, NULL, snapshot, InvalidSnapshot, true, false,
+							 1) != SPI_OK_SELECT || SPI_processed != 1)
+		elog(ERROR, "dp.fingerprint_text gave no answer");
+	text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (text == NULL)
+		elog(ERROR, "dp.fingerprint_text gave no answer");
+	text = MemoryContextStrdup(context, text);
+	keep_token(snapshot, oids, count, text);
+	SPI_finish();
+	return text;
+}
+
+/* The whole token: with what may be read as of now. */
+Datum
+declared_token(const char *text, const Oid *oids, int count)
+{
+	StringInfoData token;
+
+	initStringInfo(&token);
+	appendStringInfoString(&token, text);
+	append_privileges(&token, oids, count);
+	return PointerGetDatum(cstring_to_text_with_len(token.data, token.len));
+}
+
 static Datum
 fingerprint(Datum objects, Snapshot snapshot)
 {
-	static SPIPlanPtr plan = NULL;
-	StringInfoData token;
-	Oid			type = OIDARRAYOID;
-	Datum	   *values;
-	bool	   *nulls;
 	int			count;
-	Oid		   *oids;
+	Oid		   *oids = objects_of(objects, &count);
 
-	initStringInfo(&token);
-	deconstruct_array(DatumGetArrayTypeP(objects), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
-					  &values, &nulls, &count);
-	oids = palloc((count + 1) * sizeof(Oid));
-	for (int i = 0; i < count; i++)
-		oids[i] = nulls[i] ? InvalidOid : DatumGetObjectId(values[i]);
-	if (same_state(snapshot) && kept.count == count &&
-		memcmp(oids, kept.objects, count * sizeof(Oid)) == 0)
-		appendStringInfoString(&token, kept.text);
-	else
-	{
-		char	   *text;
-
-		SPI_connect();
-		if (plan == NULL)
-		{
-			SPIPlanPtr	made = SPI_prepare("select dp.fingerprint_text($1)", 1, &type);
-
-			if (made == NULL || SPI_keepplan(made) != 0)
-				elog(ERROR, "dp.fingerprint_text cannot be prepared");
-			plan = made;
-		}
-		if (SPI_execute_snapshot(plan, &objects, NULL, snapshot, InvalidSnapshot, true, false,
-								 1) != SPI_OK_SELECT || SPI_processed != 1)
-			elog(ERROR, "dp.fingerprint_text gave no answer");
-		text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-		if (text == NULL)
-			elog(ERROR, "dp.fingerprint_text gave no answer");
-		appendStringInfoString(&token, text);	/* in the caller's memory */
-		keep_token(snapshot, oids, count, text);
-		SPI_finish();
-	}
-	append_privileges(&token, oids, count);
-	return PointerGetDatum(cstring_to_text_with_len(token.data, token.len));
+	return declared_token(declared_state(objects, oids, count, snapshot), oids, count);
 }
 
 /* dp.fingerprint(objects oid[]): as of the caller's snapshot */

@@ -1,0 +1,53 @@
+-- Internal: counts changes of which this session was told: of the system catalogue, and of the tables below.  What
+-- was found at one count holds as long as it is the same (sql/hook/state.c).  NULL: nothing can be concluded, since the
+-- transaction keeps an old snapshot or changed something itself, or on a standby.
+create or replace function dp.catalogue_state()
+returns bigint
+language c volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'dpsql_catalogue_state';
+comment on function dp.catalogue_state() is 'internal: counts changes of the catalogue';
+
+-- Internal, trigger: tells all sessions, when the transaction commits, that rows of a table have changed that say
+-- something about relations.
+create or replace function dp.tell_sessions()
+returns trigger
+language c volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'dpsql_tell_sessions';
+comment on function dp.tell_sessions() is 'internal: lets sessions know that declarations changed';
+
+create or replace trigger tell_sessions
+after insert or update or delete or truncate on dp.policy
+for each statement execute function dp.tell_sessions();
+alter table dp.policy enable always trigger tell_sessions;
+
+create or replace trigger tell_sessions
+after insert or update or delete or truncate on dp.root
+for each statement execute function dp.tell_sessions();
+alter table dp.root enable always trigger tell_sessions;
+
+create or replace trigger tell_sessions
+after insert or update or delete or truncate on dp.unit_link
+for each statement execute function dp.tell_sessions();
+alter table dp.unit_link enable always trigger tell_sessions;
+
+create or replace trigger tell_sessions
+after insert or update or delete or truncate on dp.column_domain
+for each statement execute function dp.tell_sessions();
+alter table dp.column_domain enable always trigger tell_sessions;
+
+create or replace trigger tell_sessions
+after insert or update or delete or truncate on dp.shown_relation
+for each statement execute function dp.tell_sessions();
+alter table dp.shown_relation enable always trigger tell_sessions;
+
+create or replace trigger tell_sessions
+after insert or update or delete or truncate on dp.ledger_incarnation
+for each statement execute function dp.tell_sessions();
+alter table dp.ledger_incarnation enable always trigger tell_sessions;
+
+create or replace trigger tell_sessions
+after insert or update or delete or truncate on dp.ledger_identity
+for each statement execute function dp.tell_sessions();
+alter table dp.ledger_identity enable always trigger tell_sessions;
