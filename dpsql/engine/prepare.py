@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.refused import FIRST_OWN, keep, raise_again
 from dpsql.errors import DeclarationsChanged, NotAnswerable, ReleaseFailed, UnsupportedConstruct
 from dpsql.model import JoinQuery, Question
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from dpsql.relation import UnitPath
 
 MAX_PLANS = 256
-#: OIDs below are PostgreSQL's own.
-FIRST_OWN = 16384
 DEFAULT_COLLATION = 100
 #: How enums are written: stable as their labels may change, which the fingerprint shows.
 ENUM_OUT = 3507
@@ -61,7 +60,9 @@ def prepare(
     ``use_keys`` says whether validated foreign keys may remove joins, ``ways`` by which units
     results are counted (`dpsql.query.units.attribute_units`).
     """
-    key = _key(text, parameters, services, use_keys=use_keys, ways=ways)
+    here = services.catalog.circumstances()
+    key = _key(text, parameters, here.zone, use_keys=use_keys, ways=ways)
+    raise_again(key, here, services)
     known = services.plans.get(key)
     if known is not None:
         # The statement was analysed with the rights of whoever asked then.
@@ -78,6 +79,7 @@ def prepare(
         )
     except NotAnswerable as error:
         error.query = str(analysis["sql"])
+        keep(key, here, analysis, error, services)
         raise
     collated = bool(set(analysis["collations"]) - {0, DEFAULT_COLLATION})
     if collated:
@@ -102,7 +104,7 @@ def prepared_before(
     A change that is just being committed may not show yet (``dp.fingerprint_known``), so nothing
     protected may be read by it: `prepare` first.
     """
-    known = services.plans.get(_key(text, parameters, services))
+    known = services.plans.get(_key(text, parameters, services.catalog.time_zone))
     if known is None or not services.catalog.may_name(known.named):
         return None
     told = services.catalog.fingerprint_known(known.relations)
@@ -112,13 +114,12 @@ def prepared_before(
 def _key(
     text: str,
     parameters: Sequence[str | None] | None,
-    services: Services,
+    zone: str,
     *,
     use_keys: bool = True,
     ways: Sequence[UnitPath] = (),
 ) -> tuple[object, ...]:
     """Return what a kept plan is found by."""
-    zone = services.catalog.time_zone
     return (text, None if parameters is None else tuple(parameters), use_keys, zone, tuple(ways))
 
 

@@ -21,6 +21,21 @@ class Function:
     returns_set: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a statement's meaning depends on beside its text.
+
+    ``state`` counts changes of the system catalogue and of declarations that the session was told
+    of: what was found at one count holds while it is the same (``sql/hook/state.c``); ``None``:
+    it tells nothing here.  ``new`` says whether the statement's snapshot shows all that was counted.
+    """
+
+    zone: str
+    asker: int
+    state: int | None
+    new: bool
+
+
 class Catalog(Protocol):
     """Implemented by the server layer; all answers are public facts.
 

@@ -20,7 +20,7 @@ from dpsql.errors import (
     UnsupportedConstruct,
 )
 from dpsql.ledger.refusals import restored
-from dpsql.query.catalog import Function
+from dpsql.query.catalog import Circumstances, Function
 from dpsql.relation import Column, Domain, ForeignKey, Hop, Relation, UnitPath
 from dpsql.server.spi import diagnostics, sqlstate
 
@@ -118,6 +118,13 @@ select b.type::int8 as type, b.modifier::int4 as modifier, format_type($1, null)
 from dp.plain_type($1, $2) as b
 """
 
+# The count before the snapshot's age: all that was counted then is in a snapshot that is new.
+_CIRCUMSTANCES = """
+select current_setting('timezone') as zone, dp.caller()::int8 as asker,
+  dp.catalogue_state() as state, dp.snapshot_is_new() as new
+where $1 = 1
+"""
+
 _OWNS = """
 select coalesce(bool_and(c.oid is not null and pg_has_role($1::oid, c.relowner, 'USAGE')), true)
   as owns
@@ -138,6 +145,8 @@ class SpiCatalog:
         self._database = database
         self._rows: dict[tuple[str, str], dict[str, Any] | None] = {}
         self.seen: set[int] = set()
+        #: Whether all that was found about relations is declared or in the system catalogue.
+        self.lasting = True
 
     def analyze(self, text: str, parameters: Sequence[str | None] | None = None) -> dict[str, Any]:
         """Let the server analyse a statement under the pinned search_path.
@@ -179,6 +188,12 @@ class SpiCatalog:
             ((type_, modifier, name),) = self._database.execute(_PLAIN, given)
             if type_ != column["type"]:
                 column.update(type=type_, typmod=modifier, domain=name)
+
+    def circumstances(self) -> Circumstances:
+        """Return what a statement's meaning depends on beside its text."""
+        zone, asker, state, new = self._database.execute(_CIRCUMSTANCES, (("int4", 1),))[0]
+        known = None if state is None else int(str(state))
+        return Circumstances(str(zone), int(str(asker)), known, bool(new))
 
     @property
     def time_zone(self) -> str:
@@ -309,6 +324,19 @@ class SpiCatalog:
         )
         return rows[0][0] == len(set(functions))
 
+    def folds(self, functions: Sequence[int]) -> bool:
+        """Whether analysis may compute one by the time, by settings, or by code that is not ours.
+
+        PostgreSQL computes calls of immutable functions beforehand, of stable ones for estimates,
+        of volatile ones and of aggregates never.
+        """
+        rows = self._database.execute(
+            "select count(*) as n from pg_proc as p where p.oid = any ($1) and p.prokind = 'f'"
+            " and (p.provolatile = 's' or p.oid >= 16384)",
+            (("oid[]", list(functions)),),
+        )
+        return rows[0][0] != 0
+
     def _plain_types(self, oids: Sequence[int]) -> bool:
         rows = self._database.execute(
             "select count(*) filter (where t.typnamespace = 'pg_catalog'::regnamespace"
@@ -382,6 +410,9 @@ class SpiCatalog:
                 for field in ("columns", "keys", "foreign_keys", "domains", "units"):
                     row[field] = json.loads(row[field] or "[]")
                 self.seen.add(row["oid"])
+                # members of such a domain are rows of a public relation; a view can name the time
+                of_rows = any(domain[2] == "reference" for domain in row["domains"])
+                self.lasting = self.lasting and not of_rows and row["kind"] != "view"
             self._rows[key] = row
         return self._rows[key]
 

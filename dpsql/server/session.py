@@ -26,6 +26,8 @@ class Session:
     """The state under ``GD["dpsql_session"]``."""
 
     plans: dict[str, Any] = field(default_factory=dict)
+    # refusals, each with whom it was told and when (dpsql/engine/refused.py)
+    refusals: dict[Any, Any] = field(default_factory=dict)
     statements: dict[str, Any] = field(default_factory=dict)
     store: LedgerStore | None = None
     # Whether this call may have read protected rows, and whether it charged the role.
@@ -52,6 +54,7 @@ class Session:
             warn=database.warn,
             note=database.note,
             plans=self.plans,
+            refusals=self.refusals,
             strategies=self.strategies,
         )
 

@@ -8,6 +8,14 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_catalogue_state';
 comment on function dp.catalogue_state() is 'internal: counts changes of the catalogue';
 
+-- Internal: whether the caller's snapshot shows all that one taken now would show.
+create or replace function dp.snapshot_is_new()
+returns boolean
+language c volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'dpsql_snapshot_is_new';
+comment on function dp.snapshot_is_new() is 'internal: whether a snapshot shows all that one taken now shows';
+
 -- Internal, trigger: tells all sessions, when the transaction commits, that rows of a table have changed that say
 -- something about relations.
 create or replace function dp.tell_sessions()

@@ -30,6 +30,7 @@
 
 PG_FUNCTION_INFO_V1(dpsql_catalogue_state);
 PG_FUNCTION_INFO_V1(dpsql_fingerprint_known);
+PG_FUNCTION_INFO_V1(dpsql_snapshot_is_new);
 PG_FUNCTION_INFO_V1(dpsql_tell_sessions);
 
 static int64 changes = 0;		/* 0: nobody asked yet */
@@ -101,6 +102,28 @@ dpsql_catalogue_state(PG_FUNCTION_ARGS)
 	if (state == 0)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(state);
+}
+
+static bool
+same_numbers(const TransactionId *first, int64 n, const TransactionId *second, int64 m)
+{
+	return n == m && memcmp(first, second, n * sizeof(TransactionId)) == 0;
+}
+
+/*
+ * dp.snapshot_is_new(): whether the caller's snapshot shows all that one taken
+ * now shows, and so all that was counted before.
+ */
+Datum
+dpsql_snapshot_is_new(PG_FUNCTION_ARGS)
+{
+	Snapshot	mine = GetActiveSnapshot();
+	Snapshot	latest = GetLatestSnapshot();
+
+	PG_RETURN_BOOL(!mine->suboverflowed && !latest->suboverflowed &&
+				   mine->xmin == latest->xmin && mine->xmax == latest->xmax &&
+				   same_numbers(mine->xip, mine->xcnt, latest->xip, latest->xcnt) &&
+				   same_numbers(mine->subxip, mine->subxcnt, latest->subxip, latest->subxcnt));
 }
 
 static void

@@ -233,6 +233,7 @@ grant execute on function
     dp.end_progress(),
     dp.lock_reads(oid[]),
     dp.catalogue_state(),
+    dp.snapshot_is_new(),
     dp.fingerprint(oid[]),
     dp.fingerprint_known(oid[]),
     dp.fingerprint_now(oid[]),
