@@ -64,12 +64,16 @@ as $$
         select k.conrelid, k.confrelid, k.conrelid, k.conname, k.conkey, array['INSERT', 'UPDATE'],
                format('rows that refer to %s can be written only where its row is there', k.confrelid::regclass)
           from pg_constraint as k
-         where k.contype = 'f' and k.conparentid = 0 and k.confrelid = any (guarded) and k.conrelid <> all (guarded)
+          left join pg_constraint as whole on whole.oid = k.conparentid
+         where k.contype = 'f' and whole.conrelid is distinct from k.conrelid
+           and k.confrelid = any (guarded) and k.conrelid <> all (guarded)
          union all
         select k.confrelid, k.conrelid, k.conrelid, k.conname, k.confkey, array['DELETE', 'UPDATE'],
                format('rows can be deleted only where none of %s refers to them', k.conrelid::regclass)
           from pg_constraint as k
-         where k.contype = 'f' and k.conparentid = 0 and k.conrelid = any (guarded) and k.confrelid <> all (guarded)),
+          left join pg_constraint as whole on whole.oid = k.conparentid
+         where k.contype = 'f' and whole.confrelid is distinct from k.confrelid
+           and k.conrelid = any (guarded) and k.confrelid <> all (guarded)),
     granted as (
         select t.oid, t.why, a.grantee, a.privilege_type as privilege, a.privilege_type as written
           from telling as t join pg_class as c on c.oid = t.oid, aclexplode(c.relacl) as a
@@ -91,6 +95,8 @@ as $$
            format('ALTER TABLE %s DROP CONSTRAINT %I', t.child::regclass, t.name)
       from telling as t join pg_class as c on c.oid = t.oid
      where dp.watched_through(c.relowner, watched) is not null and not has_table_privilege(c.relowner, t.guarded, 'select')
+       -- that of a whole goes with all parts
+       and not exists (select from pg_inherits as i where i.inhrelid = t.child)
 $$;
 comment on function dp.holes_of_keys(oid[], oid[]) is 'internal: a part of dp.check_lockdown';
 

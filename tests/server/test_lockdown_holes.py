@@ -98,6 +98,14 @@ CASES = [
         "mallory",
         "drop table reply",
     ),
+    (
+        "create table reply (client int references client, n int) partition by list (n);"
+        " create table reply_one partition of reply for values in (1); grant insert on reply_one to mallory",
+        "foreign key",
+        "public.reply_one",
+        "mallory",
+        "drop table reply",
+    ),
     ("grant delete on region to mallory", "foreign key", "public.region", "mallory", ""),
     (
         "grant select on sequence ticket_t_id_seq to mallory",
