@@ -53,6 +53,53 @@ as $$
 $$;
 comment on function dp.holes_of_relations(oid[], oid[]) is 'internal: a part of dp.check_lockdown';
 
+-- Internal: tables whose foreign keys tell of protected rows: an INSERT or UPDATE that refers to a protected row fails
+-- where that is missing, a DELETE or UPDATE of a row that a protected one refers to where that is there.
+create or replace function dp.holes_of_keys(guarded oid[], watched oid[])
+returns table (hole text, object text, who text, severity text, why text, statement text)
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    with telling(oid, guarded, child, name, columns, privileges, why) as (
+        select k.conrelid, k.confrelid, k.conrelid, k.conname, k.conkey, array['INSERT', 'UPDATE'],
+               format('rows that refer to %s can be written only where its row is there', k.confrelid::regclass)
+          from pg_constraint as k
+          left join pg_constraint as whole on whole.oid = k.conparentid
+         where k.contype = 'f' and whole.conrelid is distinct from k.conrelid
+           and k.confrelid = any (guarded) and k.conrelid <> all (guarded)
+         union all
+        select k.confrelid, k.conrelid, k.conrelid, k.conname, k.confkey, array['DELETE', 'UPDATE'],
+               format('rows can be deleted only where none of %s refers to them', k.conrelid::regclass)
+          from pg_constraint as k
+          left join pg_constraint as whole on whole.oid = k.conparentid
+         where k.contype = 'f' and whole.confrelid is distinct from k.confrelid
+           and k.conrelid = any (guarded) and k.confrelid <> all (guarded)),
+    granted as (
+        select t.oid, t.why, a.grantee, a.privilege_type as privilege, a.privilege_type as written
+          from telling as t join pg_class as c on c.oid = t.oid, aclexplode(c.relacl) as a
+         where a.privilege_type = any (t.privileges) and a.grantee <> c.relowner
+         union all
+        select t.oid, t.why, a.grantee, a.privilege_type, format('%s (%I)', a.privilege_type, f.attname)
+          from telling as t join pg_class as c on c.oid = t.oid
+          join pg_attribute as f on f.attrelid = t.oid and f.attnum = any (t.columns), aclexplode(f.attacl) as a
+         where a.privilege_type = any (t.privileges) and a.grantee <> c.relowner)
+    select 'foreign key', g.oid::regclass::text, dp.watched_through(g.grantee, watched), 'high',
+           string_agg(distinct g.why, '; '),
+           format('REVOKE %s ON %s FROM %s', string_agg(distinct g.written, ', '), g.oid::regclass, dp.grantee_name(g.grantee))
+      from granted as g
+     where dp.watched_through(g.grantee, watched) is not null
+     group by g.oid, g.grantee
+     union all
+    select 'foreign key', t.oid::regclass::text, dp.watched_through(c.relowner, watched), 'high',
+           t.why || '; its owner writes it, and may not read that',
+           format('ALTER TABLE %s DROP CONSTRAINT %I', t.child::regclass, t.name)
+      from telling as t join pg_class as c on c.oid = t.oid
+     where dp.watched_through(c.relowner, watched) is not null and not has_table_privilege(c.relowner, t.guarded, 'select')
+       -- that of a whole goes with all parts
+       and not exists (select from pg_inherits as i where i.inhrelid = t.child)
+$$;
+comment on function dp.holes_of_keys(oid[], oid[]) is 'internal: a part of dp.check_lockdown';
+
 -- Internal: code that runs with the rights of somebody who may read protected relations, and code without a sandbox.
 create or replace function dp.holes_of_functions(guarded oid[], watched oid[])
 returns table (hole text, object text, who text, severity text, why text, statement text)

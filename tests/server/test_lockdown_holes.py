@@ -78,6 +78,36 @@ CASES = [
         "drop view hole cascade",
     ),
     (
+        "create table reply (client int references client); grant insert on reply to mallory",
+        "foreign key",
+        "public.reply",
+        "mallory",
+        "drop table reply",
+    ),
+    (
+        "create table reply (client int references client); grant update (client), select on reply to mallory",
+        "foreign key",
+        "public.reply",
+        "mallory",
+        "drop table reply",
+    ),
+    (
+        "create table reply (client int references client); alter table reply owner to mallory",
+        "foreign key",
+        "public.reply",
+        "mallory",
+        "drop table reply",
+    ),
+    (
+        "create table reply (client int references client, n int) partition by list (n);"
+        " create table reply_one partition of reply for values in (1); grant insert on reply_one to mallory",
+        "foreign key",
+        "public.reply_one",
+        "mallory",
+        "drop table reply",
+    ),
+    ("grant delete on region to mallory", "foreign key", "public.region", "mallory", ""),
+    (
         "grant select on sequence ticket_t_id_seq to mallory",
         "sequence",
         "public.ticket_t_id_seq",
@@ -427,6 +457,18 @@ def test_trusted_roles_administrators_and_what_reads_as_its_reader_are_no_holes(
         assert set(trusting.fetchall()) == before.keys()
     finally:
         here.execute("revoke select on purchase from mallory; drop view careful")
+
+
+def test_a_key_of_a_column_that_nobody_writes_is_no_hole(here: Any) -> None:
+    before = holes(here)
+    here.execute(
+        "begin; create table reply (client int references client, said text); grant insert (said), select, delete on reply to mallory;"
+        "grant insert, select on region to mallory"
+    )
+    try:
+        assert holes(here).keys() == before.keys()
+    finally:
+        here.execute("rollback")
 
 
 def test_views_of_private_questions_show_no_rows_and_stay_readable(here: Any) -> None:
