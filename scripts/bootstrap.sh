@@ -107,6 +107,13 @@ missing_packages() {
     [ "${2:-}" != clients ] || [ -e /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
 }
 
+# apt_install <sudo or nothing> <packages>
+apt_install() {
+    # shellcheck disable=SC2086
+    $1 env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
+        -o Dpkg::Options::=--force-confold install $2
+}
+
 packages() {
     case "${1:-}" in
     "" | cron | browser | clients) extra=${1:-} ;;
@@ -125,14 +132,14 @@ packages() {
     fi
     # A fresh machine's package lists are empty: without them nothing tells the major.
     if [ -z "$(installed_major)" ] && [ "$sudo" != none ]; then
-        apt-cache show postgresql >/dev/null 2>&1 || $sudo apt-get -q update
+        apt-cache show postgresql >/dev/null 2>&1 || $sudo apt-get -qq update
     fi
     version=$(major)
     missing=$(missing_packages "$version" "$extra" | tr '\n' ' ')
     [ -n "$missing" ] || return 0
     [ "$sudo" != none ] || fail "these packages are missing: $missing" \
         "run as root: apt-get update && apt-get install $missing"
-    echo "dpsql: installing $missing"
+    echo "dpsql: installing $missing(minutes)"
     # Debian makes and starts a cluster "main" when a server package arrives.  Nobody asked for
     # one, so it is told not to, by a drop-in file that lives as long as this installation.
     dropin=
@@ -148,12 +155,12 @@ packages() {
         ;;
     esac
     status=0
-    # shellcheck disable=SC2086
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
-        -o Dpkg::Options::=--force-confold install $missing ||
-        { $sudo apt-get -q update && $sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
-            --no-install-recommends -o Dpkg::Options::=--force-confold install $missing; } ||
-        status=$?
+    # hundreds of lines, shown only if it fails
+    said=$(mktemp)
+    apt_install "$sudo" "$missing" >"$said" 2>&1 ||
+        { $sudo apt-get -q update && apt_install "$sudo" "$missing"; } >"$said" 2>&1 ||
+        { status=$?; cat "$said" >&2; }
+    rm -f "$said"
     if [ -n "$dropin" ]; then
         $sudo rm -f $dropin
         # shellcheck disable=SC2086

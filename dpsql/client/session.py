@@ -16,8 +16,8 @@ from psycopg.rows import dict_row
 from dpsql.client.layout import SetupError
 
 WHERE_TO = (
-    "--dsn, or the variable DPSQL_DSN, says which server, database and role; what it lacks comes from"
-    " PGHOST, PGPORT, PGDATABASE and PGUSER."
+    "--dsn, or the variable DPSQL_DSN, says which server, database and role; what it lacks comes"
+    " from PGHOST, PGPORT, PGDATABASE and PGUSER."
 )
 
 Connection = psycopg.Connection[dict[str, Any]]
