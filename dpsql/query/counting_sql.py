@@ -23,10 +23,17 @@ is then written in ``numeric``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeGuard
 
 from dpsql.counted import Counts
-from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Weight
-from dpsql.query.elimination import Base, Factor, Plan, Product
+from dpsql.model import Weight
+from dpsql.query.elimination import Base, Factor, Placed, Plan, Product
+from dpsql.query.part_sql import grouped_sql, largest_sql
+from dpsql.query.places import is_cut
+from dpsql.query.source_sql import source_sql, weight_sql
+
+__all__ = ["Writer", "assemble", "counting_sql", "read_counts"]
 
 #: A join of keys that keeps less than this share of the rows that it reads is stored.
 _WORTH_STORING = 0.25
@@ -99,53 +106,6 @@ def assemble(
     return Counts(boundaries=boundaries, groups=groups)
 
 
-def value_sql(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> str:
-    """Write an attribute over its occurrence's alias, in the attribute's type."""
-    for column in occurrence.relation.columns:
-        if column.name == use.column and column.type_name == attribute.type_name:
-            return use.sql
-    return f"CAST({use.sql} AS {attribute.type_name})"
-
-
-def source_sql(
-    query: JoinQuery,
-    base: Base,
-    conditions: tuple[str, ...] = (),
-    values: dict[str, str] | None = None,
-) -> tuple[dict[int, str], str]:
-    """Return each attribute's expression and the FROM and WHERE clauses of a base factor.
-
-    ``conditions`` over the alias are added to the occurrence's own filters.  ``values`` are named
-    expressions over the alias; they are rewritten where they must be.
-    Rows with a NULL join attribute take part in no result and are left out everywhere.
-    """
-    values = {} if values is None else values
-    occurrence = query.occurrences[base.occurrence]
-    columns = {column.name: column for column in occurrence.relation.columns}
-    expressions: dict[int, str] = {}
-    tests = [*conditions, *(f"({condition})" for condition in occurrence.filters)]
-    for use in occurrence.uses:
-        attribute = query.attributes[use.attribute]
-        value = value_sql(use, attribute, occurrence)
-        if use.attribute in expressions:
-            tests.append(f"{expressions[use.attribute]} = {value}")
-        else:
-            expressions[use.attribute] = value
-        if attribute.join and not (use.column in columns and columns[use.column].not_null):
-            tests.append(f"{use.sql} IS NOT NULL")
-    where = f" WHERE {' AND '.join(tests)}" if tests else ""
-    source = f"{occurrence.relation.sql} AS {occurrence.alias}{where}"
-    if base.predicates:
-        inner_columns = [f"{sql} AS a{a}" for a, sql in expressions.items()]
-        inner_columns += [f"{sql} AS {name}" for name, sql in values.items()]
-        inner = ", ".join(inner_columns) or "1"
-        values.update((name, f"{occurrence.alias}.{name}") for name in values)
-        spanning = " AND ".join(f"({query.predicates[n].sql})" for n in base.predicates)
-        source = f"(SELECT {inner} FROM {source}) AS {occurrence.alias} WHERE {spanning}"
-        expressions = {a: f"{occurrence.alias}.a{a}" for a in expressions}
-    return expressions, source
-
-
 def _shared(plan: Plan, n: int) -> tuple[int, ...]:
     """Attributes on which a product joins its factors."""
     product = plan.factors[n]
@@ -153,11 +113,6 @@ def _shared(plan: Plan, n: int) -> tuple[int, ...]:
         raise TypeError("not a product")
     left, right = plan.factors[product.left], plan.factors[product.right]
     return tuple(sorted(set(left.output) & set(right.output)))
-
-
-def weight_sql(weight: Weight, number: str) -> str:
-    """Write a value in a type in which its sums are exact; integers in what counts are in."""
-    return f"({weight.sql})::{number}" if weight.integer else weight.sql
 
 
 def _times(*factors: str) -> str:
@@ -276,10 +231,20 @@ class Writer:
     def _body(self, n: int) -> str:
         if n not in self.written:
             factor = self.plan.factors[n]
-            self.written[n] = (
-                self._base(n, factor) if isinstance(factor, Base) else self._product(n, factor)
-            )
+            if isinstance(factor, Placed) or self._cut(factor):
+                text = grouped_sql(self.plan.query, factor, self.number)
+            elif isinstance(factor, Base):
+                text = self._base(n, factor)
+            else:
+                text = self._product(n, factor)
+            self.written[n] = text
         return self.written[n]
+
+    def _cut(self, factor: Factor) -> TypeGuard[Base]:
+        """Whether an occurrence is grouped part by part, as its rows are on other servers."""
+        if not (isinstance(factor, Base) and factor.grouped):
+            return False
+        return is_cut(self.plan.query.occurrences[factor.occurrence])
 
     def _base(self, n: int, base: Base) -> str:
         values = {
@@ -390,6 +355,16 @@ class Writer:
             return f"SELECT {n} AS label, ({self._top(n)})::text AS value{keys}"
         if n in self.peaks:
             return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM m{n} AS f"
+        factor = self.plan.factors[n]
+        if isinstance(factor, Placed) or self._cut(factor):
+            # also of what is stored, which may never be read
+            largest = largest_sql(self.plan.query, factor, self.number)
+            if largest is not None:
+                return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM {largest} AS f"
+        if isinstance(factor, Product) and self.references[n] == 1:
+            alone = self._rows_alone(n, factor)
+            if alone is not None:
+                return f"SELECT {n} AS label, ({alone})::text AS value{keys}"
         limit = " LIMIT 1" if self.plan.factors[n].unit else ""
         source = (
             f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f"
@@ -397,6 +372,37 @@ class Writer:
             else (f"{self._source(n)} AS f")
         )
         return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
+
+    def _rows_alone(self, n: int, product: Product) -> str | None:
+        """Write the maximum of a product whose groups are about the rows of a side in parts.
+
+        Where each group has one row of that side, as an order is alone with its key, the other side
+        tells the maximum, and that side sends only which values join; a part says so by its largest
+        count.  Else the groups are sent.
+        """
+        query, output = self.plan.query, set(product.output)
+        shared = _shared(self.plan, n)
+        for side, other in ((product.left, product.right), (product.right, product.left)):
+            rows, factor = self.plan.factors[side], self.plan.factors[other]
+            if not self._cut(rows) or product.predicates or not product.grouped:
+                continue
+            if not (output <= set(rows.output) and factor.unique and factor.output == shared):
+                continue
+            largest = largest_sql(query, replace(rows, output=product.output), self.number)
+            if largest is None:
+                continue
+            joining = grouped_sql(query, replace(rows, output=shared), self.number)
+            on = " AND ".join(f"l.a{a} = r.a{a}" for a in shared) or "true"
+            few = f"SELECT max({'1' if factor.unit else 'l.n'})::{self.number} AS n"
+            few += f" FROM {self._source(other)} AS l JOIN ({joining}) AS r ON {on} OFFSET 0"
+            whole = f"SELECT max(f.n)::{self.number} AS n FROM {self._source(n)} AS f OFFSET 0"
+            # conditions without columns are tested before anything below them is read
+            return (
+                f"WITH u AS MATERIALIZED (SELECT max(n) AS n FROM {largest} AS f)"
+                f" SELECT max(n) FROM (SELECT f.n FROM ({few}) AS f WHERE (SELECT n FROM u) <= 1"
+                f" UNION ALL SELECT f.n FROM ({whole}) AS f WHERE (SELECT n FROM u) > 1) AS f"
+            )
+        return None
 
     def _top(self, n: int) -> str:
         """Write the maximum of a product that sums nothing, without forming it."""
