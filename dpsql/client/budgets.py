@@ -27,8 +27,10 @@ select account, role::text, relation, step_start, spends, epsilon, delta, spends
     or relation in (select format('%%I.%%I', n.nspname, c.relname)
                       from pg_catalog.pg_class as c
                       join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-                     where c.relname = %(account)s and pg_catalog.pg_table_is_visible(c.oid))
+                     where c.oid = %(seen)s::oid)
 """
+# what the name means on the path of who asks
+_SEEN = "select pg_catalog.to_regclass(pg_catalog.quote_ident(%s::text))::oid as seen"
 
 
 @app.command(
@@ -117,7 +119,8 @@ def burn(
     """Show how budgets were spent over time."""
     with session(dsn, as_json) as connection:
         require_extension(connection)
-        found = rows(connection, _BURN, step=step, account=account)
+        (found_account,) = connection.execute(_SEEN, (account,)).fetchall()
+        found = rows(connection, _BURN, step=step, account=account, seen=found_account["seen"])
     if as_json:
         print_json(found)
         return

@@ -144,5 +144,11 @@ def values(arguments: Mapping[str, tuple[str, object]]) -> dict[str, object]:
 
 
 def rows(connection: Connection, query: str, **parameters: object) -> list[Row]:
-    """Run a query of our own and return its rows."""
-    return connection.execute(query, parameters or None).fetchall()
+    """Run a query of our own and return its rows.
+
+    Names in it are PostgreSQL's and ours, whatever else is on the path of who asks: an owner must
+    not run what somebody named like a function that it calls.
+    """
+    with connection.transaction():
+        connection.execute("set local search_path = pg_catalog, pg_temp")
+        return connection.execute(query, parameters or None).fetchall()

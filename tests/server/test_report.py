@@ -167,6 +167,35 @@ def ask(shop: Any) -> None:
     shop.sql("update dp.spend set at = at - id * interval '1 day'")
 
 
+@pytest.mark.parametrize(
+    "words", [["report", "--json"], ["status"], ["budgets", "list"], ["budgets", "burn"]]
+)
+def test_functions_of_others_are_not_taken_for_postgresqls(
+    shop: Any, command: Command, words: list[str]
+) -> None:
+    """Better matches than PostgreSQL's own, on the owner's path: they would run in the owner's name."""
+    ask(shop)
+    shop.sql("grant create, usage on schema public to bob")
+    took = "language plpgsql as $$ begin raise exception 'ran as %', current_user; end $$"
+    shop.sql(
+        f"create function public.format(text, text, text) returns text {took};"
+        f"create function public.format(text, name, name) returns text {took};"
+        f"create function public.max(text, text) returns text {took};"
+        f"create function public.interval_min(timestamptz, timestamptz) returns interval {took};"
+        "create operator public.- (leftarg = timestamptz, rightarg = timestamptz, function = public.interval_min);"
+        f"create function public.date_bin(interval, timestamptz, timestamptz) returns timestamptz {took};"
+        "set search_path = public",
+        user="bob",
+    )
+    shop.sql("alter role owner1 set search_path = public, pg_catalog")
+    try:
+        done = command(*words, "--dsn", shop.conninfo("owner1"))
+    finally:
+        shop.sql("alter role owner1 reset search_path")
+    assert "ran as" not in done.err + done.out
+    assert done.code == 0
+
+
 def test_an_empty_ledger_makes_a_page(database: Any, command: Command, tmp_path: Path) -> None:
     """With nothing declared, and by a superuser, too."""
     page = read(command, tmp_path, database, "postgres")
