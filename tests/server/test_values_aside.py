@@ -282,3 +282,21 @@ def test_nothing_else_takes_no_rows_for_an_answer(prepared: Any) -> None:
             assert refused(session, statement).sqlstate == "PD010", statement
         assert abs(session.execute(f"select count(*) from ({rows}) as t").fetchone()[0] - 600) <= 1
         assert session.execute("select 1 as x").fetchall() == [(1,)]
+
+
+def test_what_becomes_protected_is_no_value_any_more(prepared: Any) -> None:
+    """A prepared statement is looked at again; a stored view is listed as a way to rows."""
+    with prepared.connect("owner1", autocommit=True) as owner:
+        owner.execute("set client_min_messages = error; set dp.epsilon = 50")
+        owner.execute("create table later (x int); insert into later values (3)")
+        asked = "select count(*) from dpv.customer where c_id > (select max(x) from later)"
+        owner.execute(f"prepare kept as {asked}; create view kept_view as {asked}")
+        owner.execute("grant select on kept_view to alice")
+        prepared.sql("select dp.grant_budget('owner1', epsilon => 1000, delta => 1e-4)")
+        assert abs(owner.execute("execute kept").fetchone()[0] - 57) <= 1
+        owner.execute("select dp.protect('later')")
+        assert refused(owner, "execute kept").sqlstate == "PD011"
+        holes = owner.execute(
+            "select hole from dp.check_lockdown() where object like '%kept_view%'"
+        )
+        assert ("view",) in holes.fetchall()
