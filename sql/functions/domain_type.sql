@@ -33,6 +33,9 @@ declare
     type_name text;
     allowed boolean;
 begin
+    if column_name is null then
+        raise exception using errcode = 'PD040', message = 'parameter "column_name" must not be null';
+    end if;
     select format_type(b.type, b.modifier),
            t.typtype = 'e'
               and not exists (select

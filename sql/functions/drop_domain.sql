@@ -7,6 +7,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform dp.require_ownership(relation);
+    if column_name is null then
+        raise exception using errcode = 'PD040', message = 'parameter "column_name" must not be null';
+    end if;
     delete from dp.column_domain as d
      where d.relation = drop_domain.relation and d.column_name = drop_domain.column_name;
     if not found then

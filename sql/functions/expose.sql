@@ -217,13 +217,13 @@ begin
     -- columns
     select string_agg(quote_ident(u.name), ', ') into wrong
       from unnest(columns) as u(name)
-     where not exists (select from dp.shown_columns(relation) as f where f.name = u.name);
+     where u.name is not null and not exists (select from dp.shown_columns(relation) as f where f.name = u.name);
     if wrong is not null or cardinality(columns) = 0 or array_position(columns, null) is not null
        or cardinality(columns) <> (select count(distinct u.name) from unnest(columns) as u(name)) then
         raise exception using
             errcode = 'PD040',
-            message = coalesce(format('relation %s has no column %s', relation, wrong),
-                               'parameter "columns" of dp.expose must name columns, each once');
+            message = case when wrong is not null then format('relation %s has no column %s', relation, wrong)
+                           else 'parameter "columns" of dp.expose must name columns, each once' end;
     end if;
     select string_agg(format('%I (%s)', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' order by a.attnum) into wrong
       from pg_attribute as a join pg_type as t on t.oid = a.atttypid
@@ -268,8 +268,8 @@ begin
     if chosen is null or chosen is distinct from found_view.name and dp.shown_taken(chosen) then
         raise exception using
             errcode = 'PD040',
-            message = coalesce(format('there is a relation dpv.%I already', chosen),
-                               format('there is no free name for %s in the schema dpv', relation)),
+            message = case when chosen is not null then format('there is a relation dpv.%I already', chosen)
+                           else format('there is no free name for %s in the schema dpv', relation) end,
             hint = 'Choose another one: dp.expose(relation, name => ...).';
     end if;
     -- readers

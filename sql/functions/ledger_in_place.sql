@@ -5,7 +5,7 @@
 -- Security definer on purpose: reads tables that owners cannot, and tells one bit.
 create or replace function dp.ledger_in_place()
 returns boolean
-language plpgsql volatile parallel unsafe security definer
+language plpgsql volatile parallel safe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare

@@ -5,7 +5,7 @@ create or replace function dp.ledger_place(
     out system_identifier bigint,
     out timeline bigint,
     out database oid)
-language plpgsql volatile parallel unsafe security invoker
+language plpgsql volatile parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 begin

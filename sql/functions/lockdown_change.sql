@@ -111,7 +111,7 @@ comment on function dp.unlock() is 'put back what dp.lockdown took; what was put
 -- Internal: whether the caller owns what was changed.
 create or replace function dp.may_unlock(change dp.lockdown_change)
 returns boolean
-language sql stable parallel safe security invoker
+language sql stable parallel restricted security invoker
 set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(case

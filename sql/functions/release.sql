@@ -90,11 +90,14 @@ as $$
 declare
     found_release dp.stored_release;
 begin
+    if name is null then
+        raise exception using errcode = 'PD040', message = 'parameter "name" must not be null';
+    end if;
     select r.* into found_release from dp.stored_release as r where r.name = dp.release_name(own_release.name);
     if not found or not (dp.caller_made(found_release.role_oid, found_release.role_name, found_release.incarnation) or dp.caller_owns(found_release.relations, found_release.protected, found_release.incarnation)) then
         raise exception using
             errcode = 'PD040',
-            message = format('there is no release %s of yours', coalesce(quote_ident(name), 'NULL')),
+            message = format('there is no release %s of yours', quote_ident(name)),
             detail = 'Whoever released it can change it, and the owners of all protected relations that it reads.',
             hint = 'SELECT name FROM dp.releases;';
     end if;

@@ -8,6 +8,9 @@ declare
     owner_oid oid;
 begin
     perform dp.require_administrator();
+    if relation is null then
+        raise exception using errcode = 'PD040', message = 'parameter "relation" must not be null';
+    end if;
     select c.relowner into owner_oid from pg_catalog.pg_class as c where c.oid = relation;
     if not found then
         raise exception using

@@ -10,6 +10,9 @@ declare
     readable name[];
 begin
     perform dp.require_administrator();
+    if role is null then
+        raise exception using errcode = 'PD040', message = 'parameter "role" must not be null';
+    end if;
     perform dp.require_ledger_in_place();
     delete from dp.role_budget as b
      using dp.principal as p

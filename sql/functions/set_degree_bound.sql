@@ -22,13 +22,13 @@ declare
     reader oid;
     body text;
 begin
-    if relation is null or columns is null or cardinality(columns) = 0 or array_position(columns, null) > 0 or bound is null or bound < 1 then
+    perform dp.require_boundable(relation, columns);
+    if bound is null or bound < 1 then
         raise exception using
             errcode = 'PD040',
-            message = 'dp.set_degree_bound needs a relation, columns and a bound from 1',
+            message = 'dp.set_degree_bound needs a bound from 1',
             hint = 'SELECT dp.set_degree_bound(''rating'', array[''movie''], 100); for example.';
     end if;
-    perform dp.require_boundable(relation, columns);
     if dp.is_numbered(relation, columns) then
         perform dp.drop_degree_bound(relation, columns);
     end if;
@@ -144,6 +144,9 @@ as $$
 declare
     forbidden text;
 begin
+    if relation is null or columns is null or cardinality(columns) = 0 or array_position(columns, null) > 0 then
+        raise exception using errcode = 'PD040', message = 'parameters "relation" and "columns" must name a relation and columns of it';
+    end if;
     if not exists (select from pg_class as c where c.oid = relation and pg_has_role(c.relowner, 'usage')) then
         raise exception using
             errcode = 'PD070', message = format('permission denied to bound the rows of %s', relation),

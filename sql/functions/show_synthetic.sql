@@ -123,10 +123,13 @@ declare
          where s.target = show_synthesis.target and s.state = 'done'
            and dp.caller_made(s.role_oid, s.role_name, s.incarnation));
 begin
+    if target is null then
+        raise exception using errcode = 'PD040', message = 'parameter "target" must not be null';
+    end if;
     if job is null then
         raise exception using
             errcode = 'PD040',
-            message = format('there is no finished synthesis %s of yours', coalesce(quote_ident(target), 'NULL')),
+            message = format('there is no finished synthesis %s of yours', quote_ident(target)),
             hint = 'SELECT id, target, state FROM dp.syntheses;';
     end if;
     foreach missed in array dp.show_synthesis_tables(job) loop

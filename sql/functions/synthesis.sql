@@ -102,6 +102,9 @@ as $$
 declare
     found_synthesis dp.synthesis;
 begin
+    if job is null then
+        raise exception using errcode = 'PD040', message = 'parameter "job" must not be null';
+    end if;
     -- all but the payload, which is large
     select s.id, s.target, s.role_name, s.role_oid, s.state, s.settings, s.plan, null::bytea, s.seed,
            s.details, s.statements, s.made_schema, s.notes, s.epsilon, s.delta, s.relations, s.protected,
@@ -112,7 +115,7 @@ begin
                                           found_synthesis.incarnation) then
         raise exception using
             errcode = 'PD040',
-            message = format('there is no synthesis %s of yours', coalesce(job::text, 'NULL')),
+            message = format('there is no synthesis %s of yours', job),
             detail = 'Whoever called dp.synthesize goes on with it.',
             hint = 'SELECT id, target, state FROM dp.syntheses;';
     end if;
@@ -305,6 +308,9 @@ declare
     tables text;
     made boolean;
 begin
+    if target is null then
+        raise exception using errcode = 'PD040', message = 'parameter "target" must not be null';
+    end if;
     select string_agg(format('%I.%I', n.nspname, c.relname), ', ' order by c.relname), bool_or(t.made_schema)
       into tables, made
       from dp.synthetic_tables(drop_synthesis.target) as t
@@ -317,7 +323,7 @@ begin
     if dp.forget_syntheses(drop_synthesis.target) = 0 then
         raise exception using
             errcode = 'PD040',
-            message = format('there is no synthesis %s of yours', coalesce(quote_ident(drop_synthesis.target), 'NULL')),
+            message = format('there is no synthesis %s of yours', quote_ident(drop_synthesis.target)),
             detail = 'Whoever called dp.synthesize can drop it.',
             hint = 'SELECT id, target, state FROM dp.syntheses;';
     end if;

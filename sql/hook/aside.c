@@ -162,22 +162,28 @@ only_column(Query *query)
  * than a list of values would: which groups there are.
  */
 static bool
-is_of_key(Query *query)
+is_of_key(Query *query, Node *column)
 {
-	Node	   *column = (Node *) only_column(query)->expr;
 	RangeTblEntry *rte;
 	Relation	relation;
 	ListCell   *cell;
 	bool		found = false;
 
-	if (IsA(column, RelabelType))
+	check_stack_depth();
+	column = compat_before_grouping(query, column);
+	if (column && IsA(column, RelabelType))
 		column = (Node *) ((RelabelType *) column)->arg;
-	if (!IsA(column, Var) || ((Var *) column)->varattno <= 0 || query->setOperations ||
+	if (column == NULL || !IsA(column, Var) || ((Var *) column)->varattno <= 0 || query->setOperations ||
 		query->groupClause || query->hasAggs || query->limitCount || query->limitOffset)
 		return false;
 	rte = rt_fetch(((Var *) column)->varno, query->rtable);
+	if (rte->rtekind == RTE_JOIN)
+		return is_of_key(query, list_nth(rte->joinaliasvars, ((Var *) column)->varattno - 1));
+	if (rte->rtekind == RTE_SUBQUERY)
+		return is_of_key(rte->subquery,
+						 (Node *) get_tle_by_resno(rte->subquery->targetList, ((Var *) column)->varattno)->expr);
 	if (rte->rtekind != RTE_RELATION || rte->relid < FirstNormalObjectId)
-		return rte->rtekind == RTE_SUBQUERY || rte->rtekind == RTE_JOIN;
+		return false;
 	if (rte->relkind == RELKIND_VIEW)
 		return true;
 	relation = table_open(rte->relid, AccessShareLock);
@@ -313,7 +319,7 @@ instead(Aside *aside, SubLink *sublink)
 	if (sublink->subLinkType != EXISTS_SUBLINK &&
 		get_typtype(exprType((Node *) only_column(query)->expr)) == TYPTYPE_PSEUDO)
 		return NULL;
-	if (!stands_alone(query) || (listed && is_of_key(query)) || reads_protected((Node *) query, NULL))
+	if (!stands_alone(query) || (listed && is_of_key(query, (Node *) only_column(query)->expr)) || reads_protected((Node *) query, NULL))
 		return NULL;
 	return listed ? compared_with_list(aside, sublink)
 		: collated(parameter(aside, sublink, (Node *) sublink), exprCollation((Node *) sublink));

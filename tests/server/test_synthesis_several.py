@@ -222,9 +222,15 @@ def test_a_bound_is_set_anew_and_taken_back(movies: Any) -> None:
     [
         ("dp.set_degree_bound('rating', array['nope'], 3)", "no column nope"),
         ("dp.set_degree_bound('rating', array['r_movie'], 0)", "a bound from 1"),
-        ("dp.set_degree_bound('rating', array[]::name[], 3)", "a bound from 1"),
-        ("dp.set_degree_bound('rating', null, 3)", "a bound from 1"),
-        ("dp.set_degree_bound('rating', array[null]::name[], 3)", "a bound from 1"),
+        (
+            "dp.set_degree_bound('rating', array[]::name[], 3)",
+            "must name a relation and columns of it",
+        ),
+        ("dp.set_degree_bound('rating', null, 3)", "must name a relation and columns of it"),
+        (
+            "dp.set_degree_bound('rating', array[null]::name[], 3)",
+            "must name a relation and columns of it",
+        ),
         (
             "dp.set_degree_bound('taken', array['a_b'], 3)",
             "dp_slot_a_b of relation public.taken is",

@@ -42,6 +42,7 @@ VALUES = [
     'SELECT count(*) FROM {o} JOIN {c} ON c_id = o_customer AND o_amount > (SELECT avg(r_least) FROM rate)',
     "SELECT count(*) FROM {o} WHERE o_status IN (SELECT r_status FROM rate WHERE r_channel = 'web' AND r_least < 20)",
     'SELECT count(*) FROM {o} WHERE o_day IN (SELECT r_day FROM rate)',
+    'SELECT count(*) FROM {o} WHERE o_day IN (SELECT d FROM (SELECT r_day AS d FROM rate JOIN kind ON k_status = r_status) AS t WHERE d IS NOT NULL)',
     'SELECT count(*) FROM {o} WHERE o_day NOT IN (SELECT r_day FROM rate WHERE r_day IS NOT NULL)',
     'SELECT count(*) FROM {o} WHERE o_day IN (SELECT r_day FROM rate) OR o_amount > 50',
     'SELECT count(*) FROM {o} WHERE o_id IN (SELECT r_code FROM rate UNION SELECT 7)',
@@ -62,6 +63,7 @@ ANSWERS = [
     'SELECT o_channel, count(*) FROM {o} WHERE o_status IN (SELECT o_status FROM {o} GROUP BY 1 ORDER BY count(*) DESC LIMIT 1) GROUP BY 1',
     'SELECT count(*) FROM {o} WHERE o_status NOT IN (SELECT o_status FROM {o} GROUP BY 1 HAVING count(*) > 150)',
     'SELECT count(*) FROM {o} WHERE o_status IN (SELECT s FROM (SELECT o_status AS s, count(*) AS n FROM {o} GROUP BY 1) AS t ORDER BY n LIMIT 2)',
+    'SELECT count(*) FROM {o} WHERE o_status IN (SELECT s FROM (SELECT o_status AS s, count(*) AS n FROM {o} GROUP BY 1) AS t WHERE n > 150)',
     'SELECT o_status, count(*) * 100.0 / (SELECT count(*) FROM {o}) AS share FROM {o} GROUP BY o_status',
     'WITH o AS (SELECT * FROM {o} WHERE o_amount > 5) SELECT count(*) FROM o WHERE o_amount > (SELECT avg(o_amount) FROM o)',
     'SELECT o_status, count(*) FROM {o} WHERE o_day > (SELECT max(r_day) FROM rate WHERE r_least < (SELECT avg(o_amount) FROM {o})) GROUP BY 1',
@@ -280,3 +282,21 @@ def test_nothing_else_takes_no_rows_for_an_answer(prepared: Any) -> None:
             assert refused(session, statement).sqlstate == "PD010", statement
         assert abs(session.execute(f"select count(*) from ({rows}) as t").fetchone()[0] - 600) <= 1
         assert session.execute("select 1 as x").fetchall() == [(1,)]
+
+
+def test_what_becomes_protected_is_no_value_any_more(prepared: Any) -> None:
+    """A prepared statement is looked at again; a stored view is listed as a way to rows."""
+    with prepared.connect("owner1", autocommit=True) as owner:
+        owner.execute("set client_min_messages = error; set dp.epsilon = 50")
+        owner.execute("create table later (x int); insert into later values (3)")
+        asked = "select count(*) from dpv.customer where c_id > (select max(x) from later)"
+        owner.execute(f"prepare kept as {asked}; create view kept_view as {asked}")
+        owner.execute("grant select on kept_view to alice")
+        prepared.sql("select dp.grant_budget('owner1', epsilon => 1000, delta => 1e-4)")
+        assert abs(owner.execute("execute kept").fetchone()[0] - 57) <= 1
+        owner.execute("select dp.protect('later')")
+        assert refused(owner, "execute kept").sqlstate == "PD011"
+        holes = owner.execute(
+            "select hole from dp.check_lockdown() where object like '%kept_view%'"
+        )
+        assert ("view",) in holes.fetchall()
