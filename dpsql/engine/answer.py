@@ -170,11 +170,12 @@ def _debit_and_run(
         services.warn(*told)
     if idle := without_effect(quote, settings):
         services.note(idle)
+    # a client that does not read what it is told must not keep those waiting who ask the same
+    _say_heuristic(quote.label, quote.method, services)
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
-        return _stored(opened, services)
+        return Payload.load(opened.payload)
     try:
-        _say_heuristic(quote.label, quote.method, services)
         payload = compute(quote, services)
         confirm_read(prepared.relations, prepared.fingerprint, services)
     except BaseException:

@@ -13,13 +13,17 @@ begin
             errcode = 'PD030',
             message = 'dpsql needs PostgreSQL 15 or later';
     end if;
-    -- There text is unchecked bytes: a row that is not UTF-8 could make an answer fail, and whether
-    -- it does would tell of that row (PRIVACY.md section 2).  A database's encoding never changes.
-    if pg_catalog.getdatabaseencoding() = 'SQL_ASCII' then
+    -- Values of groups pass through Python, and so through Unicode: one row whose text has no character there could
+    -- make an answer fail, and whether it does would tell of that row (PRIVACY.md section 2).  Elsewhere than in
+    -- these encodings text is unchecked bytes, or may hold such ones.  A database's encoding never changes.
+    if pg_catalog.getdatabaseencoding() not in
+       ('UTF8', 'LATIN1', 'LATIN2', 'LATIN4', 'LATIN5', 'LATIN6', 'LATIN7', 'LATIN8', 'LATIN9', 'LATIN10', 'ISO_8859_5',
+        'WIN866', 'WIN1256', 'KOI8R', 'KOI8U') then
         raise exception using
             errcode = 'PD040',
-            message = 'dpsql cannot be installed in a database with encoding SQL_ASCII',
-            detail = 'Such a database accepts any bytes as text, so that one row could make a question fail.',
+            message = pg_catalog.format('dpsql cannot be installed in a database with encoding %s',
+                                        pg_catalog.getdatabaseencoding()),
+            detail = 'Text of such a database may have no equivalent in Unicode, so that one row could make a question fail.',
             hint = 'Create a database with ENCODING ''UTF8'' TEMPLATE template0 and move the tables there.';
     end if;
 end

@@ -1,6 +1,24 @@
 -- What tables of 0.0.1 lack.  Functions, views and privileges follow by themselves, but for functions whose results
 -- have another type now: nothing replaces these.
 
+do $guard$
+begin
+    -- Values of groups pass through Python, and so through Unicode: one row whose text has no character there could
+    -- make an answer fail, and whether it does would tell of that row (PRIVACY.md section 2).  Elsewhere than in
+    -- these encodings text is unchecked bytes, or may hold such ones.  A database's encoding never changes.
+    if pg_catalog.getdatabaseencoding() not in
+       ('UTF8', 'LATIN1', 'LATIN2', 'LATIN4', 'LATIN5', 'LATIN6', 'LATIN7', 'LATIN8', 'LATIN9', 'LATIN10', 'ISO_8859_5',
+        'WIN866', 'WIN1256', 'KOI8R', 'KOI8U') then
+        raise exception using
+            errcode = 'PD040',
+            message = pg_catalog.format('dpsql cannot be used in a database with encoding %s',
+                                        pg_catalog.getdatabaseencoding()),
+            detail = 'Text of such a database may have no equivalent in Unicode, so that one row could make a question fail.',
+            hint = 'Create a database with ENCODING ''UTF8'' TEMPLATE template0 and move the tables there.';
+    end if;
+end
+$guard$;
+
 alter table dp.shown_relation
     add column columns name[],
     add column attnums int2[],

@@ -143,3 +143,26 @@ def test_bounded_rows_of_many_values_are_written_at_once(bounded: Any) -> None:
     bounded.sql("insert into rating select i, 1 from generate_series(1, 30000) as i", user="owner1")
     assert bounded.sql("select count(*), max(dp_slot_movie) from rating") == [(30000, 1)]
     assert bounded.sql("select count(*) from rating_dp_slot_movie") == [(16384,)]
+
+
+def test_nothing_is_told_while_others_wait_for_the_answer(here: Any) -> None:
+    """Who does not read keeps the server waiting in the middle of what it tells."""
+    here.sql("select dp.allow_heuristic('person'), dp.allow_heuristic('visit')", user="owner1")
+    here.sql("select dp.grant_budget('spy_two', 0.5)")
+    told: list[str] = []
+    with here.connect(user="spy_two") as poor:
+        poor.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))
+        poor.execute("set dp.method = sampling_published")
+        question = (
+            "select dp_count(*) from person join visit on person.id = visit.person where age < 71"
+        )
+        assert refused(poor, question).sqlstate == "PD001"
+        assert [text.partition(":")[0] for text in told] == ["heuristic"]
+        poor.execute("set dp.epsilon = 0.5")
+        poor.execute(question)
+        poor.execute(question)
+    assert [text.partition(",")[0].partition(":")[0] for text in told[1:]] == [
+        "heuristic",
+        "stored answer",
+        "heuristic",
+    ]

@@ -59,19 +59,61 @@ def test_drop_extension_leaves_no_object(database):
     database.sql("create extension dpsql")
 
 
-def test_a_database_that_takes_any_bytes_as_text_is_refused(server):
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "WIN1252", "EUC_JP"])
+def test_a_database_whose_text_may_have_no_unicode_is_refused(server, encoding):
+    """A value of a group passes through Unicode: the answer would fail with one such row."""
     name = "any_bytes"
     Database(server.cluster, "postgres").sql(
-        f"create database {name} encoding 'SQL_ASCII' locale 'C' template template0"
+        f"create database {name} encoding '{encoding}' locale 'C' template template0"
     )
     database = Database(server.cluster, name)
     try:
         with pytest.raises(psycopg.Error) as caught:
             database.sql("create extension dpsql cascade")
         assert caught.value.sqlstate == "PD040"
-        assert "SQL_ASCII" in caught.value.diag.message_primary
+        assert encoding in caught.value.diag.message_primary
         assert "fail" in caught.value.diag.message_detail
         assert "UTF8" in caught.value.diag.message_hint
         assert database.sql("select count(*) from pg_namespace where nspname = 'dp'") == [(0,)]
+    finally:
+        server.drop_database(database)
+
+
+def test_every_text_of_an_accepted_encoding_has_unicode(database):
+    guard = (ROOT / "sql/schema/00-guard.sql").read_text()
+    listed = re.search(r"getdatabaseencoding\(\) not in\s*\(([^)]*)\)", guard)
+    encodings = re.findall(r"'(\w+)'", listed[1])
+    assert "UTF8" in encodings
+    update = (ROOT / "sql/updates/0.0.1--0.1.0.sql").read_text()
+    assert listed[0] in update
+    for encoding in set(encodings) - {"UTF8"}:
+        database.sql(
+            "select convert_from(decode(lpad(to_hex(byte), 2, '0'), 'hex'), %s)"
+            " from generate_series(1, 255) as byte",
+            encoding,
+        )
+        # one byte a character, so that no others can be written
+        assert database.sql("select pg_encoding_max_length(pg_char_to_encoding(%s))", encoding) == [
+            (1,)
+        ]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "KOI8R"])
+def test_one_row_of_any_bytes_makes_no_answer_fail(server, encoding):
+    name = "all_bytes"
+    Database(server.cluster, "postgres").sql(
+        f"create database {name} encoding '{encoding}' locale 'C' template template0"
+    )
+    database = Database(server.cluster, name)
+    try:
+        database.sql(
+            "create extension dpsql cascade;"
+            "create table person (id int primary key, kind text);"
+            "insert into person select i, convert_from(decode(lpad(to_hex(1 + i % 255), 2, '0'), 'hex'),"
+            " current_setting('server_encoding')) from generate_series(1, 510) as i;"
+            "select dp.protect('person'), dp.grant_budget('alice', 10)"
+        )
+        with database.connect(user="alice") as alice:
+            alice.execute("select kind, dp_count(*) from person group by kind").fetchall()
     finally:
         server.drop_database(database)
