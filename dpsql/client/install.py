@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -255,6 +256,7 @@ def _make_environment(folder: Path, report: Callable[[str], None]) -> Path:
     wanted = "\n".join(sorted(requirements))
     if stamp.exists() and stamp.read_text() == wanted:
         return folder
+    print(f"installing the dependencies into {folder} (minutes)", file=sys.stderr, flush=True)
     run([SYSTEM_PYTHON, "-m", "venv", folder])
     run([folder / "bin/python", "-m", "pip", "install", "-qq", *requirements])
     stamp.write_text(wanted)

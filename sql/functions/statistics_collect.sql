@@ -11,7 +11,11 @@ begin
         raise exception using errcode = 'PD040', message = 'parameter "relation" must not be null';
     end if;
     perform dp.require_ownership(relation);
-    problem := coalesce(dp.statistics_problem(relation), dp.relation_problem(relation));
+    problem := case
+        when not exists (select from dp.policy as p where p.relation = require_statistics.relation)
+             and exists (select from dp.unit_paths(relation))
+            then 'its rows belong to privacy units, and questions over units need no statistics'
+        else coalesce(dp.statistics_problem(relation), dp.relation_problem(relation)) end;
     if problem is not null then
         raise exception using
             errcode = 'PD040',

@@ -427,6 +427,21 @@ def test_relations_without_trustworthy_changes_are_refused(
         assert told in caught.value.diag.message_detail
 
 
+def test_a_relation_of_units_is_told_to_need_no_statistics(database: Any) -> None:
+    admin = database.connect()
+    admin.execute("create table person (id int primary key)")
+    admin.execute("create table visit (person int not null references person)")
+    for function in ("collect_statistics", "refresh_statistics"):
+        with pytest.raises(psycopg.Error) as caught:
+            admin.execute(f"select dp.{function}('visit')")
+        assert "neither protected nor public" in caught.value.diag.message_detail
+    admin.execute("select dp.protect('person', privacy_unit => 'id')")
+    for function in ("collect_statistics", "refresh_statistics"):
+        with pytest.raises(psycopg.Error, match="no statistics can be kept") as caught:
+            admin.execute(f"select dp.{function}('visit')")
+        assert "belong to privacy units" in caught.value.diag.message_detail
+
+
 def test_a_relation_that_a_subscription_writes_is_not_to_be_used(relation: Any) -> None:
     relation.execute(
         "create subscription sub connection 'dbname=nowhere' publication p"
