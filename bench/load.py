@@ -8,8 +8,10 @@ and its time counts from when it was due.  ``--rate 0`` lets each ask again at o
 server can do.
 
 Prints a table and, last, one JSON line: a row for each kind, one for the ledger, where what was
-charged and what was answered must be the same amount, and one for the memory of all server
-processes (``Pss`` without shared buffers' files, so pages that processes share count once).
+charged and what was answered must be the same amount, one for the memory of all server
+processes (``Pss`` without shared buffers' files, so pages that processes share count once), and
+one for the processor time that a question took on average, in the server and in its client: it
+hardly depends on what else the machine does.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import random
 import threading
 import time
@@ -40,6 +43,8 @@ PROCESSES = 4
 MIX = {"cached": 450, "released": 450, "refused": 90, "fresh": 10}
 RELEASE = "bench_load"
 STATUS = ("F", "O", "P")
+#: Rows that count of each unit: a release answers only who cuts them off as it did.
+MOST_ROWS = 20
 
 CACHED = [
     "select dp_count(*) from orders where o_orderstatus = 'F'",
@@ -94,8 +99,9 @@ def main() -> None:
     with psycopg.connect(dsn, autocommit=True) as owner:
         _prepare(owner, dsn)
         with _Clients(dsn, options, mix) as clients:
-            spent, before = _charged(owner), _memory(owner)
+            spent, before, busy = _charged(owner), _memory(owner), _busy(owner, clients)
             clients.ask()
+            used = zip(_busy(owner, clients), busy, strict=True)
             after = _memory(owner)
         seen = clients.seen
         charged = tuple(end - first for end, first in zip(_charged(owner), spent, strict=True))
@@ -113,6 +119,9 @@ def main() -> None:
         }
     )
     rows.append({"kind": "memory", "before_mb": before, "after_mb": after})
+    asked = sum(len(times) for one in seen for times in one.times.values())
+    server, client = (round(1e3 * (end - first) / asked, 2) for end, first in used)
+    rows.append({"kind": "processor", "server_ms": server, "client_ms": client})
     texts: dict[str, str] = {}
     for one in seen:
         texts |= one.texts
@@ -128,12 +137,12 @@ def _prepare(owner: psycopg.Connection[Any], dsn: str) -> None:
     """Grant, release and ask once what is asked again."""
     owner.execute("select dp.grant_budget('alice', epsilon => 100000, delta => 0.001)")
     owner.execute("select dp.set_root_cap('customer', null, 0.001)")
-    owner.execute(f"alter role {ROLE} in database {DATABASE} set dp.epsilon = {EPSILON}")
+    for name, value in (("epsilon", EPSILON), ("max_rows_contributed", MOST_ROWS)):
+        owner.execute(f"alter role {ROLE} in database {DATABASE} set dp.{name} = {value}")
     owner.execute("select dp.expose('customer'), dp.expose('orders')")
     values = ", ".join(f"'{value}'" for value in STATUS)
     owner.execute(f"select dp.set_domain('orders', 'o_orderstatus', array[{values}])")
     with psycopg.connect(dsn, user=ROLE, autocommit=True) as alice:
-        alice.execute("set dp.max_rows_contributed = 20")
         there = "select from dp.releases where name like %s"
         if alice.execute(there, [f"%{RELEASE}"]).fetchone() is None:
             alice.execute(
@@ -143,7 +152,6 @@ def _prepare(owner: psycopg.Connection[Any], dsn: str) -> None:
                 [RELEASE],
             )
         for question in CACHED + RELEASED:
-            alice.execute("reset dp.max_rows_contributed")
             alice.execute(question)
 
 
@@ -164,6 +172,11 @@ class _Clients:
             )
             for number, share in enumerate(shares)
         ]
+
+    @property
+    def pids(self) -> list[str]:
+        """The processes in which the clients run."""
+        return [str(worker.pid) for worker in self._workers]
 
     def __enter__(self) -> _Clients:
         for worker in self._workers:
@@ -289,12 +302,31 @@ def _charged(owner: psycopg.Connection[Any]) -> tuple[Any, int]:
     return row[0], row[1]
 
 
+def _processes(owner: psycopg.Connection[Any]) -> list[str]:
+    server = Path(f"/proc/{owner.info.backend_pid}/stat").read_text().rpartition(")")[2].split()[1]
+    return [server, *Path(f"/proc/{server}/task/{server}/children").read_text().split()]
+
+
+def _busy(owner: psycopg.Connection[Any], clients: _Clients) -> tuple[float, float]:
+    """Seconds of processor time of the server and of the clients."""
+    return _seconds(_processes(owner)), _seconds(clients.pids)
+
+
+def _seconds(pids: list[str]) -> float:
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _memory(owner: psycopg.Connection[Any]) -> float:
     """Proportional anonymous memory of all processes of the server in MB."""
-    server = Path(f"/proc/{owner.info.backend_pid}/stat").read_text().rpartition(")")[2].split()[1]
-    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
     total = 0
-    for pid in [server, *children]:
+    for pid in _processes(owner):
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:  # it ended meanwhile

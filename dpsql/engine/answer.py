@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dpsql.engine.bounding import HEURISTIC
 from dpsql.engine.compute import compute
 from dpsql.engine.finish import finish
-from dpsql.engine.groups import confirmed_groups
+from dpsql.engine.groups import confirmed_groups, listed_groups
 from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, confirm_read, prepare, prepared_before
 from dpsql.engine.price import Quote, price
@@ -29,7 +29,7 @@ from dpsql.engine.undeclared import (
 )
 from dpsql.errors import LedgerUnavailable, UnsupportedConstruct
 from dpsql.ledger.model import Charge, Hit
-from dpsql.model import OutputColumn
+from dpsql.model import Key, OutputColumn
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -75,12 +75,14 @@ def answer(
         Of a class that says what is wrong; nothing is spent unless it is `ReleaseFailed` or
         says so.
     """
-    # A stored answer reads nothing, so what it relies on may be looked up the cheap way.  Whatever
-    # comes after it reads, and is prepared as the statement's snapshot shows it.
+    # What was paid for reads no protected row, so what it relies on may be looked up the cheap
+    # way.  Whatever comes after it is prepared as the statement's snapshot shows it.
     known = prepared_before(text, parameters, services)
     if known is not None:
         asked, text_key = _asked(known, settings, intervals=intervals)
         rows = _paid(asked, text_key, role, settings, services)
+        if rows is None:
+            rows = _released(asked, listed_groups(asked, services), role, settings, services)
         if rows is not None:
             return asked, rows
     found = prepare(text, parameters, services)
@@ -90,15 +92,9 @@ def answer(
         if rows is not None:
             return prepared, rows
     groups = confirmed_groups(prepared, services)
-    if prepared.question.roots and groups is not None:
-        from dpsql.engine.from_release import serve
-
-        served = serve(prepared, groups, role, settings, services)
-        if served is not None:
-            payload, said = served
-            services.note(said)
-            rows = finish(prepared.question, payload, services.database, settings.confidence)
-            return prepared, rows
+    rows = _released(prepared, groups, role, settings, services)
+    if rows is not None:
+        return prepared, rows
     quote = price(
         prepared.question,
         groups,
@@ -132,6 +128,26 @@ def _paid(
     if hit is None:
         return None
     payload = _stored(hit, services)
+    return finish(prepared.question, payload, services.database, settings.confidence)
+
+
+def _released(
+    prepared: Prepared,
+    groups: list[Key] | None,
+    role: Role,
+    settings: Settings,
+    services: Services,
+) -> list[tuple[object, ...]] | None:
+    """Return what a release that the role may read tells; ``None`` where none does."""
+    if not prepared.question.roots or groups is None:
+        return None
+    from dpsql.engine.from_release import serve
+
+    served = serve(prepared, groups, role, settings, services)
+    if served is None:
+        return None
+    payload, said = served
+    services.note(said)
     return finish(prepared.question, payload, services.database, settings.confidence)
 
 

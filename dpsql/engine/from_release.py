@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import PROVED
 from dpsql.engine.payload import Payload
-from dpsql.engine.release_meaning import meaning
+from dpsql.engine.release_meaning import meaning_known
 from dpsql.engine.release_sums import Readable, Served, sums
 from dpsql.engine.release_table import table_name
 from dpsql.model import Key
@@ -65,7 +65,7 @@ def serve(
     for readable in _readable(reads, role, settings, services.database):
         if question.wants_interval and not readable.normal:
             continue
-        found = _from_one(readable, reads, groups, prepared, services.database)
+        found = _from_one(readable, reads, groups, prepared, services)
         if found is None or (question.wants_interval and not _tells_interval(found)):
             continue
         if best is None or found.error < best.error:
@@ -115,11 +115,11 @@ def _from_one(
     reads: Reads,
     groups: Sequence[Key],
     prepared: Prepared,
-    database: Database,
+    services: Services,
 ) -> Served | None:
     """Answer from one release, if it still is there when its table is read."""
     try:
-        return _from(readable, reads, groups, prepared, database)
+        return _from(readable, reads, groups, prepared, services)
     except Exception as error:
         if getattr(error, "sqlstate", None) in _GONE:
             return None
@@ -131,14 +131,14 @@ def _from(
     reads: Reads,
     groups: Sequence[Key],
     prepared: Prepared,
-    database: Database,
+    services: Services,
 ) -> Served | None:
     """Answer from one release, in the way with the least error."""
     from dpsql.engine.release_errors import standard_errors
     from dpsql.engine.release_levels import Levels
     from dpsql.query.ways import asked_of, ways
 
-    span = readable.span
+    span, database = readable.span, services.database
     asked = asked_of(reads, span.reads)
     # the levels have lost the collation of their column, which an order of texts follows
     if asked is None or (prepared.collated and asked.tests):
@@ -148,7 +148,7 @@ def _from(
         return None
     if asked.groups and not groups:
         return None
-    if span.meaning != meaning(span.reads, database):
+    if span.meaning != meaning_known(span.reads, services):
         return None
     levels = Levels(readable.name, span, database)
     keys = {*asked.groups, *(n for test in asked.tests for n in test.keys)}

@@ -37,6 +37,14 @@ def confirmed_groups(prepared: Prepared, services: Services) -> list[Key] | None
     return groups
 
 
+def listed_groups(prepared: Prepared, services: Services) -> list[Key] | None:
+    """Return `public_groups` where declared domains alone give them; no relation is read."""
+    domains = prepared.question.group_domains
+    if domains is None or any(domain.query is not None for domain in domains):
+        return None
+    return public_groups(prepared.question, services.database)
+
+
 def public_groups(question: Question, database: Database) -> list[Key] | None:
     """List every group of the declared or public domains, sorted by domain order.
 

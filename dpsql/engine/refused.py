@@ -3,8 +3,8 @@
 A refusal follows from the text, from who asks and from public facts: the system catalogue and
 what owners declared (PRIVACY.md section 2 (c)).  While the session is told of no change of those
 (``sql/hook/state.c``), the same text is refused with the same words.  It is counted each time
-(``dp.refusals``), since that is done where errors leave.  That a change shows late by the instant in
-which it is being committed makes a refusal one that came before it, and shows nothing.
+(``dp.refusals``), since that is done where errors leave.  That a change shows late by the instant
+in which it is being committed makes a refusal one that came before it, and shows nothing.
 """
 
 from __future__ import annotations

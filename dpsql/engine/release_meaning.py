@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dpsql.engine.services import Services
     from dpsql.ports import Database
     from dpsql.query.asked import Reads
 
@@ -33,9 +34,37 @@ select md5(coalesce(string_agg(x.fact, ',' order by x.fact), '')) as meaning fro
 """
 
 
+MAX_MEANINGS = 256
+
+
 def meaning(reads: Reads, database: Database) -> str:
     """Name the columns that are read, and the ways from rows to units, in one text."""
-    expressions = (*reads.keys, *reads.conditions, *(c for own in reads.own for c in own))
-    names = sorted({name for e in expressions for _, name in e.columns()})
-    arrays = [("oid[]", sorted(set(reads.relations))), ("text[]", names)]
+    relations, names = _read(reads)
+    arrays = [("oid[]", list(relations)), ("text[]", list(names))]
     return str(database.execute(_MEANING, arrays)[0][0])
+
+
+def meaning_known(reads: Reads, services: Services) -> str:
+    """Return `meaning`, kept while the session is told of no change (``sql/hook/state.c``).
+
+    A release is compared with it, which its reader may add up as he likes (PRIVACY.md section 2
+    (b)): a change that is just being committed shows as if the question had come before it.
+    """
+    key = _read(reads)
+    here = services.catalog.circumstances()
+    state, known = services.meanings.get(key, (None, ""))
+    if state is not None and state == here.state:
+        return known
+    found = meaning(reads, services.database)
+    if here.state is not None and here.new:
+        while len(services.meanings) >= MAX_MEANINGS:
+            services.meanings.pop(next(iter(services.meanings)))
+        services.meanings[key] = (here.state, found)
+    return found
+
+
+def _read(reads: Reads) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the relations and the names of columns that are read."""
+    expressions = (*reads.keys, *reads.conditions, *(c for own in reads.own for c in own))
+    names = {name for e in expressions for _, name in e.columns()}
+    return tuple(sorted(set(reads.relations))), tuple(sorted(names))

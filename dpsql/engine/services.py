@@ -18,10 +18,10 @@ class Services:
     """The ports of one call.
 
     ``catalog`` is a `dpsql.query.catalog.Catalog` that can also analyse a text and tell the
-    fingerprint of relations; ``refusals`` is what `dpsql.engine.refused` keeps between calls.
-    ``warn`` shows the caller a message, a detail and a hint, ``note`` a message, and these where
-    there are any: public facts.  ``strategies`` is what `dpsql.workload.kept.Kept` keeps between
-    calls.
+    fingerprint of relations; ``refusals`` is what `dpsql.engine.refused` keeps between calls,
+    ``meanings`` what `dpsql.engine.release_meaning` does.  ``warn`` shows the caller a message, a
+    detail and a hint, ``note`` a message, and these where there are any: public facts.
+    ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls.
     """
 
     database: Database
@@ -32,4 +32,5 @@ class Services:
     note: Callable[..., None]
     plans: dict[Any, Prepared] = field(default_factory=dict)
     refusals: dict[Any, Any] = field(default_factory=dict)
+    meanings: dict[Any, tuple[int | None, str]] = field(default_factory=dict)
     strategies: dict[bytes, Any] = field(default_factory=dict)

@@ -27,7 +27,8 @@ class Circumstances:
 
     ``state`` counts changes of the system catalogue and of declarations that the session was told
     of: what was found at one count holds while it is the same (``sql/hook/state.c``); ``None``:
-    it tells nothing here.  ``new`` says whether the statement's snapshot shows all that was counted.
+    it tells nothing here.  ``new`` says whether the statement's snapshot shows all that was
+    counted.
     """
 
     zone: str

@@ -28,6 +28,8 @@ class Session:
     plans: dict[str, Any] = field(default_factory=dict)
     # refusals, each with whom it was told and when (dpsql/engine/refused.py)
     refusals: dict[Any, Any] = field(default_factory=dict)
+    # what columns of releases mean (dpsql/engine/release_meaning.py)
+    meanings: dict[Any, tuple[int | None, str]] = field(default_factory=dict)
     statements: dict[str, Any] = field(default_factory=dict)
     store: LedgerStore | None = None
     # Whether this call may have read protected rows, and whether it charged the role.
@@ -55,6 +57,7 @@ class Session:
             note=database.note,
             plans=self.plans,
             refusals=self.refusals,
+            meanings=self.meanings,
             strategies=self.strategies,
         )
 

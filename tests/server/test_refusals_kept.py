@@ -9,7 +9,9 @@ import pytest
 
 pytestmark = pytest.mark.server
 
-LEFT = "select c_kind, dp_count(*) from purchase left join client on c_id = p_client group by c_kind"
+LEFT = (
+    "select c_kind, dp_count(*) from purchase left join client on c_id = p_client group by c_kind"
+)
 KEY = "alter table purchase {} constraint purchase_p_client_fkey"
 
 
@@ -169,7 +171,9 @@ def test_rows_of_a_public_relation_are_not_kept(shop: Any, watched: Watched) -> 
         "create table kinds (k text primary key); insert into kinds values ('a');"
         " select dp.declare_public('kinds')"
     )
-    shop.sql("select dp.set_domain('client', 'c_kind', reference => 'kinds', reference_column => 'k')")
+    shop.sql(
+        "select dp.set_domain('client', 'c_kind', reference => 'kinds', reference_column => 'k')"
+    )
     question = "select dp_count(*) from client left join purchase on p_client = c_id"
     first = watched.looked(question)
     assert first[0]

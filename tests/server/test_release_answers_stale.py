@@ -56,6 +56,38 @@ def test_columns_that_change_names(exact: Any) -> None:
     assert told(exact, question) == ([(False, 300), (True, 300)], None)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table e rename sick to tmp; alter table e rename tall to sick;"
+        " alter table e rename tmp to tall",
+        "drop table dpv.r",
+    ],
+)
+def test_a_change_of_another_session(exact: Any, change: str) -> None:
+    """What a session knows of a question that it asked again and again ends as well."""
+    release(exact, "r", "select sick, dp_count(*) from e group by 1")
+    question = "select sick, dp_count(*) from e group by 1 order by 1"
+    for _ in range(3):
+        assert told(exact, question)[1] is not None
+    with psycopg.connect(exact.info.dsn, autocommit=True) as other:
+        other.execute(change)
+    found, said = told(exact, question)
+    assert said is None
+    assert sum(count for _, count in found) == 600
+
+
+def test_a_reader_who_loses_the_release(exact: Any) -> None:
+    release(exact, "r", "select sick, dp_count(*) from e group by 1")
+    question = "select sick, dp_count(*) from e group by 1 order by 1"
+    exact.execute("grant select on dpv.r to alice; select dp.grant_budget('alice', 1e6, 1)")
+    with psycopg.connect(exact.info.dsn, user="alice", autocommit=True) as alice:
+        for _ in range(3):
+            assert told(alice, question)[1] is not None
+        exact.execute("revoke select on dpv.r from alice")
+        assert told(alice, question)[1] is None
+
+
 def test_labels_that_change_places(exact: Any) -> None:
     release(exact, "r", "select dp.prefix(m) as m, dp_count(*) from e group by 1")
     question = "select m, dp_count(*) from e group by 1 order by 1"
