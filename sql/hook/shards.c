@@ -433,17 +433,21 @@ is_met(List *relations, List *parts)
 	return true;
 }
 
-/* See the head of this file; "relations" have parts in several places and are written to from here. */
-static void
+/*
+ * See the head of this file; "relations" have parts in several places and are
+ * written to from here.  Gives the parts that were looked at for that.
+ */
+static List *
 meet(List *relations)
 {
+	List	   *probed = NIL;
 	List	   *all = with_parts(relations);
 	List	   *parts = foreign_parts(relations);
 	Snapshot	snapshot;
 	ListCell   *cell;
 
 	if (is_met(all, parts))
-		return;
+		return NIL;
 	require_new(relations, parts);
 	require_unchanged(all);
 	/* whatever takes long is done before others wait for the locks */
@@ -459,8 +463,14 @@ meet(List *relations)
 				 errmsg("a relation or a declaration of the question has changed meanwhile"),
 				 errhint("Ask again.")));
 	foreach(cell, parts)
-		if (((Part *) lfirst(cell))->first)
-			require_reached(lfirst(cell), false);
+	{
+		Part	   *part = (Part *) lfirst(cell);
+
+		if (!part->first)
+			continue;
+		require_reached(part, false);
+		probed = lappend_oid(probed, part->relation);
+	}
 	snapshot = RegisterSnapshotOnOwner(GetLatestSnapshot(), TopTransactionResourceOwner);
 	foreach(cell, all)
 		UnlockRelationOid(lfirst_oid(cell), ShareLock);
@@ -469,6 +479,7 @@ meet(List *relations)
 		remember(&shards.relations, lfirst_oid(cell));
 	foreach(cell, parts)
 		remember(&shards.met, ((Part *) lfirst(cell))->mapping);
+	return probed;
 }
 
 static void
@@ -490,16 +501,17 @@ Datum
 dpsql_meet_shards(PG_FUNCTION_ARGS)
 {
 	List	   *together = oids_of(PG_GETARG_DATUM(1));
+	List	   *probed;
 	ListCell   *cell;
 
 	require_door();
-	if (together != NIL)
-		meet(together);
+	probed = together == NIL ? NIL : meet(together);
 	foreach(cell, foreign_parts(oids_of(PG_GETARG_DATUM(0))))
 	{
 		Part	   *part = (Part *) lfirst(cell);
 
-		require_reached(part, false);
+		if (!list_member_oid(probed, part->relation))
+			require_reached(part, false);
 		if (shards.snapshot == NULL || !list_member_oid(shards.met, part->mapping))
 			remember(&shards.read, part->mapping);
 	}

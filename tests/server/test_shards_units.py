@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import silent
-from tests.server.shards import WRITER, Shards, sharded
+from tests.server.shards import UNCUT, WRITER, Shards, sharded
 
 pytestmark = pytest.mark.server
 COLUMNS = "v_id int not null, v_who int not null, v_amount bigint"
@@ -18,12 +18,6 @@ select dp.declare_shards('visit', written => 'anywhere');
 select dp.set_domain('visit', 'v_amount', 0, 1000);
 select dp.grant_budget('postgres', 1e7, 1);
 """
-#: No unit is cut off.
-UNCUT = """
-do language plpython3u $body$
-from dpsql.core.mechanisms import truncation
-truncation.bounds = lambda largest, least=1: (10**9,)
-$body$"""
 
 
 @pytest.fixture
