@@ -34,6 +34,10 @@ class Database(Protocol):
         """
         ...
 
+    def reads_shards(self, relations: Sequence[int]) -> bool:
+        """Whether some of these relations are, in part, on other servers."""
+        ...
+
     def meet(self, relations: Sequence[int], check: Callable[[], None]) -> None:
         """Make sure, reading no row, that all servers which hold these relations answer.
 

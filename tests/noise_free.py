@@ -52,6 +52,10 @@ class _Session:
     def before_reading(self, relations: Any) -> None:
         """Read what there is."""
 
+    def reads_shards(self, relations: Any) -> bool:
+        """Everything is here."""
+        return False
+
     def meet(self, relations: Any, check: Any) -> None:
         """Everything is here."""
 

@@ -88,6 +88,7 @@ def answer(
             payload = _stored(hit, services)
             rows = finish(prepared.question, payload, services.database, settings.confidence)
             return prepared, rows
+    _meet_before_public_groups(prepared, services)
     groups = confirmed_groups(prepared, services)
     if prepared.question.roots and groups is not None:
         from dpsql.engine.from_release import serve
@@ -109,6 +110,16 @@ def answer(
         services.note(told)
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
+
+
+def _meet_before_public_groups(prepared: Prepared, services: Services) -> None:
+    """Meet the other servers before public relations on them are read, which would fix a moment."""
+    occurrences = {o.relation for q in prepared.question.aggregates for o in q.occurrences}
+    public = sorted(r.oid for r in occurrences if not r.private)
+    if prepared.question.roots and public and services.database.reads_shards(public):
+        seen = (prepared.relations, prepared.fingerprint)
+        every = sorted(r.oid for r in occurrences)
+        services.database.meet(every, lambda: confirm_met(*seen, services))
 
 
 def _require_plain(columns: Sequence[OutputColumn]) -> None:

@@ -47,6 +47,10 @@ class Shards:
             # the moment can be that of an earlier question: what is declared was so then
             self._in_snapshots(check)
 
+    def any(self, relations: Sequence[int]) -> bool:
+        """Whether some of these relations are, in part, on other servers."""
+        return self._together(relations) is not None
+
     def read(self, relations: Sequence[int], work: Callable[[], T]) -> T:
         """Read, as of that moment where relations need one."""
         together = self._together(relations)

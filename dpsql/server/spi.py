@@ -75,6 +75,10 @@ class SpiDatabase:
     def _lock(self, relations: Sequence[int]) -> None:
         self.execute("select dp.lock_reads($1) as locked", [("oid[]", list(relations))])
 
+    def reads_shards(self, relations: Sequence[int]) -> bool:
+        """Whether some of these relations are, in part, on other servers."""
+        return self.shards.any(relations)
+
     def meet(self, relations: Sequence[int], check: Callable[[], None]) -> None:
         """Find out whether all servers with parts of the relations answer; reads no row."""
         self.shards.meet(relations, check)

@@ -43,11 +43,23 @@ class Facts:
         distinct: dict[tuple[int, int], float] = {}
         for occurrence in query.occurrences:
             oid = occurrence.relation.oid
-            whole = max(1.0, self.rows.get(oid, _UNKNOWN_ROWS))
+            parts = occurrence.relation.parts
+            whole = self.rows.get(oid, _UNKNOWN_ROWS)
+            if parts:  # of a foreign table that nobody analysed nothing is known
+                sizes = [self.rows.get(part.oid, 0.0) for part in parts]
+                whole = sum(sizes) if all(sizes) else max(whole, sum(sizes)) or _UNKNOWN_ROWS
+            whole = max(1.0, whole)
             rows.append(max(1.0, whole * _FILTER_SELECTIVITY ** min(3, len(occurrence.filters))))
             keys = query.identifying_keys(occurrence)
             for use in occurrence.uses:
                 number = self.distinct.get((oid, use.column or ""), 0.0)
+                if query.attributes[use.attribute].place:
+                    distinct[occurrence.index, use.attribute] = (
+                        1.0  # the columns it is cut by tell it
+                    )
+                    continue
+                if parts and not number and use.column in occurrence.relation.cut_by:
+                    number = whole
                 if frozenset({use.attribute}) in keys:
                     number = whole
                 elif number < 0:
@@ -60,12 +72,13 @@ class Facts:
 
 def read_facts(query: JoinQuery, database: Database) -> Facts:
     """Read the facts about all relations of a query, one statement."""
-    oids = sorted({o.relation.oid for o in query.occurrences})
+    oids = {o.relation.oid for o in query.occurrences}
+    oids.update(part.oid for o in query.occurrences for part in o.relation.parts)
     names = sorted({u.column for o in query.occurrences for u in o.uses if u.column is not None})
     rows: dict[int, float] = {}
     pages: dict[int, int] = {}
     distinct: dict[tuple[int, str], float] = {}
-    parameters = (("text[]", names), ("bigint[]", oids))
+    parameters = (("text[]", names), ("bigint[]", sorted(oids)))
     for oid, tuples, analysed, blocks, name, number in database.execute(_FACTS, parameters):
         key, size = int(str(oid)), int(str(blocks))
         pages[key] = size

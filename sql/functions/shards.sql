@@ -64,9 +64,14 @@ begin
     if not exists (select from pg_foreign_table) or not exists (select from dp.foreign_parts(relation)) then
         return;
     end if;
-    select string_agg(format('GRANT SELECT ON %s TO dp_executor;', c.oid::regclass), ' ' order by c.oid) into mend
+    select string_agg(concat_ws(' ',
+               case when not has_schema_privilege('dp_executor', c.relnamespace, 'usage')
+                    then format('GRANT USAGE ON SCHEMA %s TO dp_executor;', c.relnamespace::regnamespace) end,
+               case when not has_table_privilege('dp_executor', c.oid, 'select')
+                    then format('GRANT SELECT ON %s TO dp_executor;', c.oid::regclass) end), ' ' order by c.oid) into mend
       from dp.foreign_parts(relation) as p join pg_class as c on c.oid = p.part
-     where not has_table_privilege('dp_executor', c.oid, 'select');
+     where not has_table_privilege('dp_executor', c.oid, 'select')
+        or not has_schema_privilege('dp_executor', c.relnamespace, 'usage');
     if mend is not null then
         problem := 'role dp_executor may not read parts of it on other servers';
         return;

@@ -8,18 +8,15 @@ as $$
 declare
     schema_name name;
     schema_oid oid;
-    part record;
+    part regclass;
 begin
     select n.nspname, n.oid into schema_name, schema_oid
       from pg_catalog.pg_class as c
       join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
      where c.oid = relation;
     execute format('revoke select on %s from dp_executor', relation);
-    for part in
-        select c.oid::regclass as name from dp.foreign_parts(relation) as p join pg_class as c on c.oid = p.part
-         where c.oid <> relation and pg_has_role(dp.caller(), c.relowner, 'usage')
-    loop
-        execute format('revoke select on %s from dp_executor', part.name);
+    foreach part in array dp.parts_to_read(relation) loop
+        execute format('revoke select on %s from dp_executor', part);
     end loop;
     if not exists (
         select

@@ -35,6 +35,10 @@ class Direct:
     def before_reading(self, relations: Any) -> None:
         pass
 
+    def reads_shards(self, relations: Any) -> bool:
+        """Everything is here."""
+        return False
+
     def meet(self, relations: Any, check: Any) -> None:
         """Everything is here."""
 

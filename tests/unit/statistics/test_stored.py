@@ -134,6 +134,10 @@ class Scripted:
     def before_reading(self, relations: Sequence[int]) -> None:
         """Nothing to lock."""
 
+    def reads_shards(self, relations: Sequence[int]) -> bool:
+        """Everything is here."""
+        return False
+
     def meet(self, relations: Sequence[int], check: object) -> None:
         """Everything is here."""
 

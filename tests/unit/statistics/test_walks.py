@@ -127,6 +127,10 @@ class Recorder:
     def before_reading(self, relations: Sequence[int]) -> None:
         """Nothing to lock."""
 
+    def reads_shards(self, relations: Sequence[int]) -> bool:
+        """Everything is here."""
+        return False
+
     def meet(self, relations: Sequence[int], check: object) -> None:
         """Everything is here."""
 
