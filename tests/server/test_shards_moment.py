@@ -252,3 +252,23 @@ def test_waiting_for_writers_ends_with_the_timeouts_and_costs_nothing(bank: Shar
                 assert refused(alice, QUESTION)[0] == state
         writer.rollback()
     assert bank.near.sql(spent) == before
+
+
+def test_public_relations_on_the_same_servers_give_groups(bank: Shards) -> None:
+    """They are read before the charge, and only after the common moment."""
+    bank.table(
+        "branch",
+        "b_id int not null, b_name text",
+        "b_id",
+        method="list",
+        bounds=[f"in ({i})" for i in range(3)],
+        declare="select dp.declare_public('branch')",
+    )
+    bank.near.sql("insert into branch values (0, 'a'), (1, 'b'), (2, 'b')", user="owner1")
+    with silent(bank.near, "account") as session:
+        rows = session.execute(
+            "select b_name, dp_count(*) from account join branch on a_branch = b_id"
+            " group by b_name order by 1"
+        ).fetchall()
+    stored = "select case a_branch when 0 then 'a' else 'b' end, count(*) from account"
+    assert rows == bank.near.sql(f"{stored} where a_branch < 3 group by 1 order by 1")
