@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import HEURISTIC
-from dpsql.engine.compute import compute
+from dpsql.engine.compute import compute, read_by
 from dpsql.engine.finish import finish
 from dpsql.engine.groups import confirmed_groups, listed_groups
 from dpsql.engine.payload import Payload
-from dpsql.engine.prepare import Prepared, confirm_read, prepare, prepared_before
+from dpsql.engine.prepare import Prepared, confirm_met, confirm_read, prepare, prepared_before
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import (
@@ -91,6 +91,7 @@ def answer(
         rows = _paid(prepared, text_key, role, settings, services)
         if rows is not None:
             return prepared, rows
+    _meet_before_public_groups(prepared, services)
     groups = confirmed_groups(prepared, services)
     rows = _released(prepared, groups, role, settings, services)
     if rows is not None:
@@ -151,6 +152,16 @@ def _released(
     return finish(prepared.question, payload, services.database, settings.confidence)
 
 
+def _meet_before_public_groups(prepared: Prepared, services: Services) -> None:
+    """Meet the other servers before public relations on them are read, which would fix a moment."""
+    occurrences = {o.relation for q in prepared.question.aggregates for o in q.occurrences}
+    public = sorted(r.oid for r in occurrences if not r.private)
+    if prepared.question.roots and public and services.database.reads_shards(public):
+        seen = (prepared.relations, prepared.fingerprint)
+        every = sorted(r.oid for r in occurrences)
+        services.database.meet(every, lambda: confirm_met(*seen, services))
+
+
 def _require_plain(columns: Sequence[OutputColumn]) -> None:
     """Refuse columns of domains: a constraint of one could refuse public values, or be any code."""
     for column in columns:
@@ -188,6 +199,9 @@ def _debit_and_run(
         services.note(idle)
     # a client that does not read what it is told must not keep those waiting who ask the same
     _say_heuristic(quote.label, quote.method, services)
+    if quote.groups != []:
+        seen = (prepared.relations, prepared.fingerprint)
+        services.database.meet(read_by(quote), lambda: confirm_met(*seen, services))
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)

@@ -18,6 +18,7 @@ begin
              union all select * from dp.holes_of_keys(guarded, watched)
              union all select * from dp.holes_of_functions(guarded, watched)
              union all select * from dp.holes_of_copies(guarded, watched)
+             union all select * from dp.holes_of_shards(guarded, watched)
              union all select * from dp.holes_of_roles(guarded, watched)
              union all select * from dp.holes_of_schemas(watched)
              union all select * from dp.holes_of_settings(watched)
