@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import HEURISTIC
-from dpsql.engine.compute import compute
+from dpsql.engine.compute import compute, read_by
 from dpsql.engine.finish import finish
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.payload import Payload
-from dpsql.engine.prepare import Prepared, confirm_read, prepare
+from dpsql.engine.prepare import Prepared, confirm_met, confirm_read, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import (
@@ -146,6 +146,9 @@ def _debit_and_run(
         services.warn(*told)
     if idle := without_effect(quote, settings):
         services.note(idle)
+    if quote.groups != []:
+        seen = (prepared.relations, prepared.fingerprint)
+        services.database.meet(read_by(quote), lambda: confirm_met(*seen, services))
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return _stored(opened, services)

@@ -35,6 +35,13 @@ class Direct:
     def before_reading(self, relations: Any) -> None:
         pass
 
+    def meet(self, relations: Any, check: Any) -> None:
+        """Everything is here."""
+
+    def at_one_moment(self, relations: Any, work: Any) -> Any:
+        """Read what there is."""
+        return work()
+
     def tick(self) -> None:
         pass
 

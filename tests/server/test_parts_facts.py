@@ -81,7 +81,8 @@ def test_parts_are_read_one_by_one_as_long_as_each_may_be_read(shards: Shards) -
     shards.table("r", "k int", "k", local=[1])
     assert parts_of(shards, "r") is None
     shards.near.sql(
-        "select dp.protect('r'); select dp.grant_budget('alice', 1000, 1e-4)", user="owner1"
+        "select dp.protect('r'); select dp.declare_shards('r', 'coordinator'); select dp.grant_budget('alice', 1000, 1e-4)",
+        user="owner1",
     )
     assert readable(shards, "r_0")
     assert readable(shards, "r_1")
@@ -93,14 +94,14 @@ def test_parts_are_read_one_by_one_as_long_as_each_may_be_read(shards: Shards) -
             "select 1",
             "alter foreign table r_0 rename to moved",
             "create schema elsewhere; alter foreign table moved set schema elsewhere;"
-            " alter foreign table elsewhere.moved options (add schema_name 'public')",
-            "grant usage on schema elsewhere to dp_executor",
-            "revoke select on elsewhere.moved from dp_executor",
+            " alter foreign table elsewhere.moved options (add schema_name 'public');"
+            " grant usage on schema elsewhere to dp_executor",
         ):
             shards.near.sql(change)
             (found,) = alice.execute("select dp_count(*) from r").fetchone()
             # noise of scale 1/40 is beyond 1 with probability below 1e-17
             assert abs(found - 100) <= 1, change
+    shards.near.sql("revoke select on elsewhere.moved from dp_executor")
     assert parts_of(shards, "r") is None
     shards.near.sql("grant select on elsewhere.moved to dp_executor")
     assert parts_of(shards, "r") is not None
