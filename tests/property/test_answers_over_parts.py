@@ -77,6 +77,7 @@ class Cut(Case):
                 f"create foreign table {of} server shard{p}"
                 f" options (schema_name 'public', table_name '{far}')"
             )
+        self.run(f"select dp.declare_shards('s.t{i}', written => 'coordinator')")
 
     def drop(self) -> None:
         for place, name in self.far:
