@@ -232,9 +232,9 @@ def _attach(target: Connection, server: str, n: int, number: int) -> None:
     given = conninfo_to_dict(server)
     create = (
         f"create server shard{n} foreign data wrapper postgres_fdw options (host {{}}, port '5432',"
-        " dbname 'postgres', async_capable 'true', fetch_size '10000')"
+        " dbname {}, async_capable 'true', fetch_size '10000')"
     )
-    target.execute(sql.SQL(create).format(sql.Literal(given["host"])))
+    target.execute(sql.SQL(create).format(sql.Literal(given["host"]), sql.Literal(given["dbname"])))
     target.execute(
         f"create user mapping for public server shard{n}"
         " options (user 'postgres', password_required 'false')"
