@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +31,9 @@ create foreign table alone (a int, b int) server far options (table_name 'whole'
 
 
 @pytest.fixture
-def connection(database: Any) -> Iterator[psycopg.Connection[Any]]:
+def connection(database: Any) -> psycopg.Connection[Any]:
     database.sql(PARTS.format(host=database.cluster.socket, name=database.name))
-    yield database.connect()
+    return database.connect()
 
 
 def facts(connection: psycopg.Connection[Any]) -> dict[str, tuple[float | None, int | None]]:
