@@ -1,0 +1,103 @@
+"""Shards: a coordinator and other databases of the same throw-away server, through postgres_fdw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+#: Who reads the shards, on the shards.
+READER = "shard_reader"
+#: Who writes to them through the coordinator.
+WRITER = "shard_writer"
+ROLES = f"""
+do $$ begin
+  if to_regrole('{READER}') is null then create role {READER} login; end if;
+  if to_regrole('{WRITER}') is null then create role {WRITER} login; end if;
+end $$
+"""
+# the socket asks nobody for a password, which PostgreSQL allows to mappings of a superuser's only
+SERVER = """
+create server shard{number} foreign data wrapper postgres_fdw
+  options (host '{host}', port '{port}', dbname '{database}');
+create user mapping for dp_executor server shard{number}
+  options (user '{reader}', password_required 'false');
+create user mapping for owner1 server shard{number}
+  options (user '{writer}', password_required 'false');
+create user mapping for postgres server shard{number} options (user '{writer}');
+grant usage on foreign server shard{number} to owner1;
+"""
+
+
+@dataclass(slots=True)
+class Shards:
+    """``near`` holds dpsql and the partitioned tables, ``far`` the rows; shard i is ``shard<i>``."""
+
+    near: Any
+    far: list[Any]
+
+    def table(
+        self,
+        name: str,
+        columns: str,
+        key: str,
+        *,
+        bounds: Sequence[str] = (),
+        method: str = "hash",
+        local: Sequence[int] = (),
+        declare: str = "",
+    ) -> None:
+        """Make a partitioned table of owner1 with a part on each shard, the parts ``local`` here.
+
+        Parts are ``<name>_<i>`` here and ``<name>`` on the shards.  ``bounds`` are what stands
+        behind VALUES; of hash partitions they follow from their number.  ``declare`` is run in
+        the end by the owner.
+        """
+        count = len(bounds) or len(self.far)
+        made = [f"create table {name} ({columns}) partition by {method} ({key})"]
+        for i in range(count):
+            bound = bounds[i] if bounds else f"with (modulus {count}, remainder {i})"
+            part = f"{name}_{i} partition of {name} for values {bound}"
+            if i in local:
+                made.append(f"create table {part}")
+                made.append(f"alter table {name}_{i} owner to owner1")
+                continue
+            place = i % len(self.far)
+            far = name if i < len(self.far) else f"{name}_{i}"
+            self.far[place].sql(
+                f"create table {far} ({columns}); grant select on {far} to {READER};"
+                f" grant all on {far} to {WRITER}"
+            )
+            made.append(
+                f"create foreign table {part} server shard{place} options (table_name '{far}')"
+            )
+            made.append(f"alter foreign table {name}_{i} owner to owner1")
+        self.near.sql("; ".join([*made, f"alter table {name} owner to owner1"]))
+        if declare:
+            self.near.sql(declare, user="owner1")
+
+
+@contextmanager
+def sharded(server: Any, count: int = 3) -> Iterator[Shards]:
+    """Make a coordinator and shards without tables; drop them in the end."""
+    near = server.create_database()
+    far = [server.create_database() for _ in range(count)]
+    near.sql(ROLES)
+    near.sql("create extension postgres_fdw; grant dp_owner to owner1")
+    for number, database in enumerate(far):
+        near.sql(
+            SERVER.format(
+                number=number,
+                host=server.cluster.socket,
+                port=5432,
+                database=database.name,
+                reader=READER,
+                writer=WRITER,
+            )
+        )
+    try:
+        yield Shards(near, far)
+    finally:
+        for database in (near, *far):
+            server.drop_database(database)
