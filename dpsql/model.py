@@ -45,6 +45,8 @@ class Attribute:
     join: bool
     values: tuple[str, ...] = ()
     listing: str = ""
+    #: a join attribute that numbers the part where a row is, from 1 (`dpsql.query.places`)
+    place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,21 @@ class UnitPath:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Where some rows of a relation are: a foreign table, or a partition that is kept here."""
+
+    oid: int
+    schema: str
+    name: str
+    server: int = 0  # of a foreign table, its server
+
+    @property
+    def sql(self) -> str:
+        """The qualified, quoted name."""
+        return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """A declared base relation.
 
@@ -98,6 +113,11 @@ class Relation:
     kind: str = "r"  # pg_class.relkind
     heuristic: bool = False  # its owner allows methods without proof
     units: tuple[UnitPath, ...] = ()
+    #: all that rows are in, if some of it is foreign, in an order that ``layout`` fixes
+    parts: tuple[Part, ...] = ()
+    #: the columns that tell the part of a row, and how: equal for relations cut in one way
+    cut_by: tuple[str, ...] = ()
+    layout: str = field(default="", repr=False)
 
     @property
     def roots(self) -> tuple[int, ...]:

@@ -25,8 +25,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dpsql.counted import Counts
-from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Weight
-from dpsql.query.elimination import Base, Factor, Plan, Product
+from dpsql.errors import InternalError
+from dpsql.model import Weight
+from dpsql.query.elimination import Base, Factor, Placed, Plan, Product
+from dpsql.query.part_sql import base_parts, largest_of, over_parts, placed_parts
+from dpsql.query.source_sql import source_sql, weight_sql
+
+__all__ = ["Writer", "assemble", "counting_sql", "read_counts"]
 
 #: A join of keys that keeps less than this share of the rows that it reads is stored.
 _WORTH_STORING = 0.25
@@ -99,53 +104,6 @@ def assemble(
     return Counts(boundaries=boundaries, groups=groups)
 
 
-def value_sql(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> str:
-    """Write an attribute over its occurrence's alias, in the attribute's type."""
-    for column in occurrence.relation.columns:
-        if column.name == use.column and column.type_name == attribute.type_name:
-            return use.sql
-    return f"CAST({use.sql} AS {attribute.type_name})"
-
-
-def source_sql(
-    query: JoinQuery,
-    base: Base,
-    conditions: tuple[str, ...] = (),
-    values: dict[str, str] | None = None,
-) -> tuple[dict[int, str], str]:
-    """Return each attribute's expression and the FROM and WHERE clauses of a base factor.
-
-    ``conditions`` over the alias are added to the occurrence's own filters.  ``values`` are named
-    expressions over the alias; they are rewritten where they must be.
-    Rows with a NULL join attribute take part in no result and are left out everywhere.
-    """
-    values = {} if values is None else values
-    occurrence = query.occurrences[base.occurrence]
-    columns = {column.name: column for column in occurrence.relation.columns}
-    expressions: dict[int, str] = {}
-    tests = [*conditions, *(f"({condition})" for condition in occurrence.filters)]
-    for use in occurrence.uses:
-        attribute = query.attributes[use.attribute]
-        value = value_sql(use, attribute, occurrence)
-        if use.attribute in expressions:
-            tests.append(f"{expressions[use.attribute]} = {value}")
-        else:
-            expressions[use.attribute] = value
-        if attribute.join and not (use.column in columns and columns[use.column].not_null):
-            tests.append(f"{use.sql} IS NOT NULL")
-    where = f" WHERE {' AND '.join(tests)}" if tests else ""
-    source = f"{occurrence.relation.sql} AS {occurrence.alias}{where}"
-    if base.predicates:
-        inner_columns = [f"{sql} AS a{a}" for a, sql in expressions.items()]
-        inner_columns += [f"{sql} AS {name}" for name, sql in values.items()]
-        inner = ", ".join(inner_columns) or "1"
-        values.update((name, f"{occurrence.alias}.{name}") for name in values)
-        spanning = " AND ".join(f"({query.predicates[n].sql})" for n in base.predicates)
-        source = f"(SELECT {inner} FROM {source}) AS {occurrence.alias} WHERE {spanning}"
-        expressions = {a: f"{occurrence.alias}.a{a}" for a in expressions}
-    return expressions, source
-
-
 def _shared(plan: Plan, n: int) -> tuple[int, ...]:
     """Attributes on which a product joins its factors."""
     product = plan.factors[n]
@@ -153,11 +111,6 @@ def _shared(plan: Plan, n: int) -> tuple[int, ...]:
         raise TypeError("not a product")
     left, right = plan.factors[product.left], plan.factors[product.right]
     return tuple(sorted(set(left.output) & set(right.output)))
-
-
-def weight_sql(weight: Weight, number: str) -> str:
-    """Write a value in a type in which its sums are exact; integers in what counts are in."""
-    return f"({weight.sql})::{number}" if weight.integer else weight.sql
 
 
 def _times(*factors: str) -> str:
@@ -276,10 +229,27 @@ class Writer:
     def _body(self, n: int) -> str:
         if n not in self.written:
             factor = self.plan.factors[n]
-            self.written[n] = (
-                self._base(n, factor) if isinstance(factor, Base) else self._product(n, factor)
-            )
+            parts = self._parts(factor)
+            if parts and not isinstance(factor, Product):
+                sums = [name for name, _ in self._weights(factor.occurrences)]
+                text = over_parts(self.plan.query, factor, parts, sums, self.number)
+            elif isinstance(factor, Base):
+                text = self._base(n, factor)
+            elif isinstance(factor, Product):
+                text = self._product(n, factor)
+            else:
+                raise InternalError("a join of parts has no parts")
+            self.written[n] = text
         return self.written[n]
+
+    def _parts(self, factor: Factor) -> list[str]:
+        """Write a factor part by part, if its rows are on several servers and are grouped there."""
+        query = self.plan.query
+        if isinstance(factor, Placed):
+            return placed_parts(query, factor, self.number)
+        if not (isinstance(factor, Base) and factor.grouped):
+            return []
+        return base_parts(query, factor, self.number)
 
     def _base(self, n: int, base: Base) -> str:
         values = {
@@ -390,6 +360,10 @@ class Writer:
             return f"SELECT {n} AS label, ({self._top(n)})::text AS value{keys}"
         if n in self.peaks:
             return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM m{n} AS f"
+        parts = self._parts(self.plan.factors[n]) if not self._stored(n) else []
+        if parts and self._apart(self.plan.factors[n]):
+            source = largest_of(parts)
+            return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM {source} AS f"
         limit = " LIMIT 1" if self.plan.factors[n].unit else ""
         source = (
             f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f"
@@ -397,6 +371,11 @@ class Writer:
             else (f"{self._source(n)} AS f")
         )
         return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
+
+    def _apart(self, factor: Factor) -> bool:
+        """Whether no value of the output is in several parts: the number of the part is in it."""
+        query = self.plan.query
+        return any(query.attributes[a].place for a in factor.output)
 
     def _top(self, n: int) -> str:
         """Write the maximum of a product that sums nothing, without forming it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dpsql.model import JoinQuery
+from dpsql.query.places import is_cut, shared_place
 
 _DEFAULT_ROWS = 100_000.0
 _DEFAULT_DISTINCT: float = _DEFAULT_ROWS**0.75
@@ -21,6 +22,10 @@ _EXHAUSTIVE = 8
 #: After so many cuts of one query (0.5 s) the rest is planned without looking at all of them.
 _MANY_CUTS = 20_000
 _BETWEEN_TICKS = 256
+#: What a row costs that another server sends, in rows that are read.
+_SENT = 20.0
+#: Parts are not joined where they are if that makes so many times the rows that it reads.
+_EXPLODES = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,9 @@ class Sizes:
             keys = query.identifying_keys(occurrence)
             for attribute in occurrence.attributes:
                 unique = frozenset({attribute}) in keys
+                if query.attributes[attribute].place:
+                    distinct[occurrence.index, attribute] = 1.0  # the key tells it
+                    continue
                 distinct[occurrence.index, attribute] = (
                     _DEFAULT_ROWS if unique else _DEFAULT_DISTINCT
                 )
@@ -120,6 +128,18 @@ class Decomposer:
             left -= part
         return tuple(found)
 
+    def cut(self, occurrences: frozenset[int]) -> bool:
+        """Whether rows of any of the occurrences are on other servers."""
+        return any(is_cut(self.query.occurrences[i]) for i in occurrences)
+
+    def placed(self, occurrences: frozenset[int]) -> bool:
+        """Whether the occurrences are joined part by part, where the parts are."""
+        if len(occurrences) < 2 or shared_place(self.query, occurrences) is None:
+            return False
+        read = sum(self.sizes.rows[i] for i in occurrences)
+        whole = self.rows(occurrences, self.inside(occurrences), grouped=False)
+        return whole <= _EXPLODES * max(read, 1.0)
+
     def split(self, occurrences: frozenset[int], output: frozenset[int]) -> Split:
         """Return the cheapest cut of at least two occurrences."""
         if self._costs_for != len(self.built):
@@ -177,6 +197,11 @@ class Decomposer:
         if len(occurrences) == 1:
             (index,) = occurrences
             best: tuple[float, Split | None] = (max(self.sizes.rows[index], 1.0), None)
+            if self.cut(occurrences):
+                best = (best[0] + _SENT * self.rows(occurrences, output, grouped=True), None)
+        elif self.placed(occurrences):
+            cost = sum(self.sizes.rows[i] for i in occurrences)
+            best = (cost + _SENT * self.rows(occurrences, output, grouped=True), None)
         else:
             exhaustive = len(occurrences) <= self._limit()
             best = (math.inf, None)

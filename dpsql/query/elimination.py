@@ -64,7 +64,22 @@ class Product:
     unique: bool
 
 
-Factor = Base | Product
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Join of occurrences whose parts are joined one by one, where they are.
+
+    It has one row per value of ``output`` and its count; ``predicates`` are all that span them.
+    """
+
+    occurrences: frozenset[int]
+    output: tuple[int, ...]
+    predicates: tuple[int, ...]
+    grouped: bool = True
+    unit: bool = False
+    unique: bool = True
+
+
+Factor = Base | Product | Placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +112,11 @@ class Plan:
         for number in self.answer or ():
             counts[number] += 1
         return counts
+
+    @property
+    def placed(self) -> bool:
+        """Whether something is joined part by part, where the parts are."""
+        return any(isinstance(factor, Placed) for factor in self.factors)
 
     def tops(self) -> frozenset[int]:
         """Products of which only the maximum is wanted and that sum nothing.
@@ -216,14 +236,16 @@ class _Builder:
                 return number
         if len(occurrences) == 1:
             factor: Factor = self._base(next(iter(occurrences)), output, grouped)
+        elif self.decomposer.placed(occurrences):
+            factor = self._placed(occurrences, output)
         else:
             factor = self._product(occurrences, output, grouped)
         self.factors.append(factor)
         self.rows.append(self.decomposer.rows(occurrences, output, grouped=grouped))
         number = len(self.factors) - 1
         self.known[occurrences, output, grouped] = number
-        if factor.unique and not factor.grouped:
-            # a key makes bag and grouped form the same thing
+        if (factor.unique and not factor.grouped) or isinstance(factor, Placed):
+            # a key makes bag and grouped form the same thing; what is placed is always grouped
             self.known[occurrences, output, True] = number
             self.known[occurrences, output, False] = number
         if grouped and self._worth_grouping(occurrences, output):
@@ -248,6 +270,7 @@ class _Builder:
         the estimates are.
         """
         grouped = not output or self._worth_grouping(occurrences, output)
+        grouped = grouped or self.decomposer.cut(occurrences)  # its rows would be sent one by one
         return self._factor(occurrences, output, grouped)
 
     def _base(self, index: int, output: frozenset[int], grouped: bool) -> Base:
@@ -261,6 +284,14 @@ class _Builder:
             unit=unique or not grouped,
             unique=unique or grouped,
         )
+
+    def _placed(self, occurrences: frozenset[int], output: frozenset[int]) -> Placed:
+        spanning = tuple(
+            n
+            for n, p in enumerate(self.query.predicates)
+            if p.occurrences <= occurrences and len(p.occurrences) > 1
+        )
+        return Placed(occurrences, tuple(sorted(output)), spanning)
 
     def _product(
         self, occurrences: frozenset[int], output: frozenset[int], grouped: bool

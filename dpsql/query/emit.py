@@ -10,6 +10,7 @@ from dpsql.model import Attribute, AttributeUse, Computed, JoinQuery, Occurrence
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
 from dpsql.query.ir import Expr, constant, render, renumber
 from dpsql.query.measures import Measure, Value, fits_bigint
+from dpsql.query.places import with_places
 from dpsql.query.steps import steps_of
 from dpsql.query.totality import short
 from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
@@ -366,7 +367,7 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         if computed is None or number is None
         else Computed(number, render(computed), _attributes(computed)),
     )
-    return Emitted(query, tuple(expressions), value, computed)
+    return Emitted(with_places(query), tuple(expressions), value, computed)
 
 
 __all__ = ["Emitted", "as_type", "canonical_key", "emit", "has_identity_equality"]

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.model import Computed, JoinQuery
-from dpsql.query.counting_sql import Writer, source_sql, weight_sql
-from dpsql.query.elimination import Base, Plan
+from dpsql.query.counting_sql import Writer
+from dpsql.query.elimination import Plan
+from dpsql.query.joined_sql import joined_sql
+from dpsql.query.places import is_cut
 
 
 def is_flat(query: JoinQuery) -> bool:
@@ -23,6 +25,8 @@ def is_flat(query: JoinQuery) -> bool:
     filtered = [frozenset({o.index}) for o in query.occurrences if o.filters]
     # of one that is always true the attributes are read as a value
     filtered += [p.occurrences for p in query.predicates if p.occurrences and p.sql != "true"]
+    if any(is_cut(o) for o in query.occurrences):
+        return False  # rows of other servers would be sent one by one
     return any(
         any(occurrence.index not in others for others in filtered)
         and query.determined_by(occurrence.attributes, occurrence)
@@ -89,47 +93,5 @@ def flat_sql(query: JoinQuery, attributes: Sequence[int], number: str) -> str:
     number : str
         The type that counts in.
     """
-    sources: list[str] = []
-    conditions: list[str] = []
-    origin: dict[int, str] = {}
-    values: dict[str, str] = {}
-    for occurrence in query.occurrences:
-        here = tuple(
-            n for n, p in enumerate(query.predicates) if p.occurrences <= {occurrence.index}
-        )
-        weights = {
-            f"w{i}": weight_sql(weight, number)
-            for i, weight in enumerate(query.weights)
-            if weight.occurrences == {occurrence.index}
-        }
-        base = Base(occurrence.index, (), here, grouped=False, unit=True, unique=False)
-        expressions, source = source_sql(query, base, (), weights)
-        columns = [f"{sql} AS a{a}" for a, sql in expressions.items()]
-        columns += [f"{sql} AS {name}" for name, sql in weights.items()]
-        alias = f"s{occurrence.index}"
-        sources.append(f"(SELECT {', '.join(columns) or '1'} FROM {source}) AS {alias}")
-        for a in expressions:
-            place = f"{alias}.a{a}"
-            if a in origin:
-                conditions.append(f"{origin[a]} = {place}")
-            else:
-                origin[a] = place
-        values |= {name: f"{alias}.{name}" for name in weights}
-    spanning = [p for p in query.predicates if len(p.occurrences) > 1]
-    columns = [f"{place} AS a{a}" for a, place in origin.items()]
-    columns += [f"{place} AS {name}" for name, place in values.items()]
-    joined = f"SELECT {', '.join(columns) or '1'} FROM {', '.join(sources)}"
-    if conditions:
-        joined += f" WHERE {' AND '.join(conditions)}"
-    keys = [f"j.a{a} AS a{a}" for a in attributes]
-    totals = [f"count(*)::{number} AS n"]
-    for i, weight in enumerate(query.weights):
-        value = f"j.w{i}" if f"w{i}" in values else weight_sql(weight, number)
-        total = f"sum({value})"
-        totals.append(f"{total if attributes else f'coalesce({total}, 0)'} AS w{i}")
-    text = f"SELECT {', '.join([*keys, *totals])} FROM ({joined}) AS j"
-    if spanning:
-        text += f" WHERE {' AND '.join(f'({p.sql})' for p in spanning)}"
-    if attributes:
-        text += f" GROUP BY {', '.join(f'j.a{a}' for a in attributes)}"
-    return text
+    everything = frozenset(range(len(query.occurrences)))
+    return joined_sql(query, everything, attributes, number)

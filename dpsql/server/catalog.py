@@ -20,7 +20,7 @@ from dpsql.errors import (
 )
 from dpsql.ledger.refusals import restored
 from dpsql.query.catalog import Function
-from dpsql.relation import Column, Domain, ForeignKey, Hop, Relation, UnitPath
+from dpsql.relation import Column, Domain, ForeignKey, Hop, Part, Relation, UnitPath
 from dpsql.server.spi import diagnostics, sqlstate
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
       and not a.attisdropped
     cross join dp.plain_type(a.atttypid, a.atttypmod) as b
     where d.relation = c.oid and format_type(b.type, b.modifier) = d.type_name) as domains,
-  case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition
+  case when p.kind = 'view' then pg_get_viewdef(c.oid) end as definition,
+  case when not rows.checked and p.kind <> 'view' then dp.parts_of(c.oid) end as parts
 from (select k.oid from pg_class k join pg_namespace m on m.oid = k.relnamespace
        where m.nspname = $1 and k.relname = $2 offset 0) as named
 join pg_class c on c.oid = named.oid
@@ -225,6 +226,7 @@ class SpiCatalog:
             kind=row["relkind"],
             heuristic=row["heuristic"],
             units=tuple(_path(*unit) for unit in row["units"]),
+            **_parts(row["parts"]),
         )
 
     def view(self, schema: str, name: str) -> dict[str, Any] | None:
@@ -377,7 +379,7 @@ _FIELDS = (
     *("oid", "nspname", "relname", "relkind", "kind", "root", "heuristic"),
     *("units", "problem", "unread", "mend"),
     *("columns", "keys", "foreign_keys", "domains"),
-    "definition",
+    *("definition", "parts"),
 )
 
 
@@ -423,6 +425,18 @@ def _domain(
     found = members or []
     values = tuple(m for m in found if m is not None)
     return Domain(column, values, None in found, lower, upper, type_name, kind != "bounds", other)
+
+
+def _parts(found: str | None) -> dict[str, Any]:
+    """Read what ``dp.parts_of`` says of a relation that has foreign parts."""
+    if found is None:
+        return {}
+    facts = json.loads(found)
+    return {
+        "parts": tuple(Part(*part) for part in facts["parts"]),
+        "cut_by": tuple(facts["cut_by"] or ()),
+        "layout": facts["layout"] or "",
+    }
 
 
 def _path(

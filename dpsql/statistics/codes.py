@@ -28,8 +28,8 @@ from typing import TypeVar
 from dpsql.counted import Counts
 from dpsql.model import Attribute, AttributeUse, Key, Occurrence
 from dpsql.ports import Database
-from dpsql.query.counting_sql import source_sql, value_sql
 from dpsql.query.elimination import Base, Plan
+from dpsql.query.source_sql import source_sql, value_sql
 
 Value = TypeVar("Value")
 

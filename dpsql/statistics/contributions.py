@@ -13,18 +13,19 @@ from dpsql.counted import Contributions
 from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
 from dpsql.query.contribution_sql import contribution_sql, per_unit, read_contributions, together
-from dpsql.query.counting_sql import source_sql
 from dpsql.query.elimination import Base, Plan, make_plan
 from dpsql.query.flat_sql import is_flat
+from dpsql.query.places import any_cut
+from dpsql.query.source_sql import source_sql
 from dpsql.statistics.counts import (
     MEMORY_LIMIT,
-    OUT_OF_RANGE,
     Kernel,
     in_arrays,
     prefer_arrays,
 )
 from dpsql.statistics.limits import COPIES
 from dpsql.statistics.merged import Merged, merge
+from dpsql.statistics.running import run
 from dpsql.statistics.sizes import Facts, read_facts
 
 # Milliseconds, measured on TPC-H at scale factor 1: of a result and each of its sums, of a row that
@@ -110,12 +111,11 @@ def _by_plan(
         found = _in_arrays(query, bounds[0], plan, facts, database, memory_limit)
         if found is not None:
             return [found]
-    try:
-        rows = database.execute(contribution_sql(plan, queries, bounds, reach=reach))
-    except Exception as error:
-        if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
-            raise
-        rows = database.execute(contribution_sql(plan, queries, bounds, numeric=True, reach=reach))
+    rows = run(
+        plan,
+        database,
+        lambda numeric: contribution_sql(plan, queries, bounds, numeric=numeric, reach=reach),
+    )
     return read_contributions(queries, bounds, rows)
 
 
@@ -129,7 +129,7 @@ def _by_keys(
     memory_limit: int,
 ) -> list[Contributions] | None:
     """Go through one relation that determines all others; ``None`` where there is none."""
-    if any(query.distinct or query.computed for query in queries):
+    if any(query.distinct or query.computed or any_cut(query) for query in queries):
         return None
     merged = merge(queries)
     query = per_unit(merged.query)

@@ -16,7 +16,9 @@ from dpsql.counted import Counts
 from dpsql.model import Boundary, JoinQuery
 from dpsql.ports import Database
 from dpsql.query.counting_sql import counting_sql, read_counts
-from dpsql.query.elimination import Plan, Product, make_plan
+from dpsql.query.elimination import Base, Plan, Product, make_plan
+from dpsql.query.places import any_cut
+from dpsql.statistics.running import run
 from dpsql.statistics.sizes import Facts, read_facts
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ Kernel = Literal["auto", "sql", "arrays"]
 
 #: What the array kernel may hold at any moment, in bytes.
 MEMORY_LIMIT = 160 << 20
-
-OUT_OF_RANGE = "22003"
 
 # Milliseconds, measured on TPC-H at scale factors 0.1 and 1 and on the ego network.  SQL scans
 # and aggregates under workers; arrays are read by one process, through one statement a range.
@@ -88,12 +88,7 @@ def count(
 
 def _count_in_sql(plan: Plan, database: Database) -> Counts:
     """Run the plan as one statement, in bigint and, when a count does not fit, in numeric."""
-    try:
-        rows = database.execute(counting_sql(plan))
-    except Exception as error:
-        if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
-            raise
-        rows = database.execute(counting_sql(plan, numeric=True))
+    rows = run(plan, database, lambda numeric: counting_sql(plan, numeric=numeric))
     return read_counts(plan, rows)
 
 
@@ -104,10 +99,10 @@ def _count_in_arrays(
     from dpsql.statistics.codes import decode
     from dpsql.statistics.kernel import evaluate
 
-    def run(coded: Plan, tables: Tables, memory: Memory) -> Counts:
+    def on_arrays(coded: Plan, tables: Tables, memory: Memory) -> Counts:
         return evaluate(coded, tables, memory, database.tick)
 
-    found = in_arrays(plan, facts, database, memory_limit, run)
+    found = in_arrays(plan, facts, database, memory_limit, on_arrays)
     return None if found is None else decode(plan, found[1], found[0])
 
 
@@ -129,6 +124,8 @@ def in_arrays(
     from dpsql.statistics.codes import coded_plan, read_texts
     from dpsql.statistics.reading import expected_bytes, needed, read_tables, readable
 
+    if any_cut(plan.query):
+        return None  # rows of other servers would be sent one by one
     read = frozenset[int]().union(*needed(plan).values())
     coded = coded_plan(plan, read)
     if coded is None or not readable(coded) or expected_bytes(plan, facts) > memory_limit:
@@ -151,7 +148,7 @@ def prefer_arrays(plan: Plan, facts: Facts, memory_limit: int, *, workers: bool 
     """
     from dpsql.statistics.codes import needs_check
 
-    if not any(isinstance(factor, Product) for factor in plan.factors):
+    if not any(isinstance(factor, Product) for factor in plan.factors) or any_cut(plan.query):
         return False
     tables = [facts.rows.get(o.relation.oid, 0.0) for o in plan.query.occurrences]
     used = {o for factor in plan.factors for o in factor.occurrences}
@@ -164,7 +161,7 @@ def prefer_arrays(plan: Plan, facts: Facts, memory_limit: int, *, workers: bool 
             inputs = plan.rows[factor.left] + plan.rows[factor.right]
             sql += inputs * _SQL_INPUT + plan.rows[n] * _SQL_OUTPUT
             arrays += (inputs + plan.rows[n]) * _ARRAYS_PRODUCT
-        elif factor.grouped:
+        elif isinstance(factor, Base) and factor.grouped:
             sql += tables[factor.occurrence] * _SQL_SCAN + plan.rows[n] * _SQL_OUTPUT
             arrays += plan.rows[n] * _ARRAYS_PRODUCT
     attributes = frozenset(a.id for a in plan.query.attributes)

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dpsql.counted import Contributions, Counts
+from dpsql.errors import InternalError
 from dpsql.query.counting_sql import assemble
-from dpsql.query.elimination import Base, Plan, Product
+from dpsql.query.elimination import Base, Placed, Plan, Product
 from dpsql.statistics import limits
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays, OutOfMemory, Table
 from dpsql.statistics.encoding import encode
@@ -169,6 +170,8 @@ class _Run:
 
     def _evaluate(self, n: int, *, keep: bool) -> tuple[Table | None, int]:
         factor = self.plan.factors[n]
+        if isinstance(factor, Placed):
+            raise InternalError("parts of other servers are not read into arrays")
         join = self._join(factor)
         if not factor.output:
             count = total(join)

@@ -22,7 +22,6 @@ from dpsql.statistics.accumulate import Cells
 from dpsql.statistics.amounts import Amounts
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays, Table
 from dpsql.statistics.codes import coded_plan, decode_keys, read_texts
-from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.histogram import histogram
 from dpsql.statistics.lookup import Lookup
 from dpsql.statistics.merged import Amount, Merged
@@ -34,6 +33,7 @@ from dpsql.statistics.reading import (
     read_pieces,
     readable_attributes,
 )
+from dpsql.statistics.running import OUT_OF_RANGE
 from dpsql.statistics.sizes import Facts
 
 #: A column: of an attribute, or of a value.

@@ -14,8 +14,8 @@ import numpy as np
 
 from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
-from dpsql.query.counting_sql import source_sql
 from dpsql.query.elimination import Base, Plan
+from dpsql.query.source_sql import source_sql
 from dpsql.statistics import limits
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays
 from dpsql.statistics.sizes import Facts

@@ -62,11 +62,19 @@ class Facts:
         distinct: dict[tuple[int, int], float] = {}
         for occurrence in query.occurrences:
             oid = occurrence.relation.oid
+            parts = occurrence.relation.parts
             whole = max(1.0, self.rows.get(oid, _UNKNOWN_ROWS))
             rows.append(max(1.0, whole * _FILTER_SELECTIVITY ** min(3, len(occurrence.filters))))
             keys = query.identifying_keys(occurrence)
             for use in occurrence.uses:
                 number = self.distinct.get((oid, use.column or ""), 0.0)
+                if query.attributes[use.attribute].place:
+                    distinct[occurrence.index, use.attribute] = (
+                        1.0  # the columns it is cut by tell it
+                    )
+                    continue
+                if parts and not number and use.column in occurrence.relation.cut_by:
+                    number = whole
                 if frozenset({use.attribute}) in keys:
                     number = whole
                 elif number < 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dpsql.core.sketching import MAX_OCCURRENCES, families, joining, summed
 from dpsql.errors import NotAnswerable
 from dpsql.model import AttributeUse, JoinQuery
-from dpsql.query.counting_sql import value_sql
+from dpsql.query.source_sql import value_sql
 from dpsql.relation import Relation, quote_identifier
 
 #: More values than a sketch usually has estimators: a norm may be 300 times the largest frequency.

@@ -9,7 +9,7 @@ from dpsql.ports import Database
 from dpsql.query.contribution_sql import together
 from dpsql.query.elimination import make_plan
 from dpsql.query.sum_sql import distinct_sql, per_value, read_sums, sum_sql
-from dpsql.statistics.counts import OUT_OF_RANGE
+from dpsql.statistics.running import run
 from dpsql.statistics.sizes import read_facts
 
 
@@ -33,10 +33,5 @@ def sums(queries: Sequence[JoinQuery], database: Database) -> list[dict[Key, int
     sizes = read_facts(query, database).sizes(query)
     plan = make_plan(query, (), answer=True, sizes=sizes, tick=database.tick)
     write = distinct_sql if query.distinct else sum_sql
-    try:
-        rows = database.execute(write(plan, queries))
-    except Exception as error:
-        if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
-            raise
-        rows = database.execute(write(plan, queries, numeric=True))
+    rows = run(plan, database, lambda numeric: write(plan, queries, numeric=numeric))
     return read_sums(queries, rows)

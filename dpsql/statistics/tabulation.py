@@ -19,8 +19,8 @@ from dpsql.errors import NotAnswerable
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.statistics.arrays import NotInArrays
-from dpsql.statistics.counts import OUT_OF_RANGE
 from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
+from dpsql.statistics.running import OUT_OF_RANGE
 from dpsql.statistics.tabulation_sql import Levels, stratum_levels, tabulation_sql
 
 Ints = NDArray[np.int64]

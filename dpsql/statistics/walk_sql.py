@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dpsql.model import JoinQuery, Predicate
-from dpsql.query.counting_sql import source_sql
 from dpsql.query.elimination import Base
+from dpsql.query.source_sql import source_sql
 from dpsql.statistics.chains import Chain, Stretch
 
 Parameters = list[tuple[str, object]]

@@ -145,6 +145,10 @@ begin
   ways) || '#' || concat_ws('|',
   (select string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid)
      from pg_class c where c.oid = any (parts)),
+  -- parts on other servers are read by name (dp.parts_of)
+  (select string_agg(row(c.oid, n.nspname, c.relname, f.xmin, c.relacl)::text, ',' order by c.oid)
+     from pg_class c join pg_namespace n on n.oid = c.relnamespace left join pg_foreign_table f on f.ftrelid = c.oid
+    where c.oid = any (parts) and exists (select from pg_foreign_table g where g.ftrelid = any (parts))),
   (select string_agg(i.inhrelid || ':' || i.inhparent || ':' || i.xmin, ',' order by i.inhrelid, i.inhparent)
      from pg_inherits i where i.inhparent = any (parts)),
   (select string_agg(t.oid || ':' || t.xmin || ':' || t.tgenabled::text, ',' order by t.oid)

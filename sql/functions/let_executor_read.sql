@@ -1,4 +1,4 @@
--- Internal: lets dp_executor read a declared relation, and tells the owner when analysts could
+-- Internal: lets dp_executor read a declared relation and the parts that are read one by one, and tells the owner when analysts could
 -- not even name it for lack of USAGE on its schema.
 create or replace function dp.let_executor_read(relation regclass)
 returns void
@@ -8,6 +8,7 @@ as $$
 declare
     schema_name name;
     schema_oid oid;
+    part regclass;
 begin
     select n.nspname, n.oid into schema_name, schema_oid
       from pg_catalog.pg_class as c
@@ -15,6 +16,11 @@ begin
      where c.oid = relation;
     execute format('grant usage on schema %I to dp_executor', schema_name);
     execute format('grant select on %s to dp_executor', relation);
+    foreach part in array dp.parts_to_read(relation) loop
+        execute format('grant usage on schema %I to dp_executor',
+                       (select n.nspname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = part));
+        execute format('grant select on %s to dp_executor', part);
+    end loop;
     if not has_schema_privilege('dp_analyst', schema_oid, 'usage') then
         raise notice using
             message = format('analysts cannot name relations of schema %I yet', schema_name),

@@ -8,12 +8,16 @@ as $$
 declare
     schema_name name;
     schema_oid oid;
+    part regclass;
 begin
     select n.nspname, n.oid into schema_name, schema_oid
       from pg_catalog.pg_class as c
       join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
      where c.oid = relation;
     execute format('revoke select on %s from dp_executor', relation);
+    foreach part in array dp.parts_to_read(relation) loop
+        execute format('revoke select on %s from dp_executor', part);
+    end loop;
     if not exists (
         select
           from dp.declarations() as p

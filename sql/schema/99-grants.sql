@@ -34,6 +34,8 @@ grant execute on function
     dp.own_problem(oid),
     dp.relation_problem(oid),
     dp.statistics_members(oid),
+    dp.parts_of(oid),
+    dp.parts_to_read(oid),
     dp.has_shared_part(oid),
     dp.declarations(),
     dp.unit_paths(oid),

@@ -1,0 +1,67 @@
+"""The rows of one occurrence as a FROM clause, and its values in the types that are counted in."""
+
+from __future__ import annotations
+
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Weight
+from dpsql.query.elimination import Base
+
+
+def value_sql(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> str:
+    """Write an attribute over its occurrence's alias, in the attribute's type."""
+    for column in occurrence.relation.columns:
+        if column.name == use.column and column.type_name == attribute.type_name:
+            return use.sql
+    return f"CAST({use.sql} AS {attribute.type_name})"
+
+
+def source_sql(
+    query: JoinQuery,
+    base: Base,
+    conditions: tuple[str, ...] = (),
+    values: dict[str, str] | None = None,
+    part: int | None = None,
+) -> tuple[dict[int, str], str]:
+    """Return each attribute's expression and the FROM and WHERE clauses of a base factor.
+
+    ``conditions`` over the alias are added to the occurrence's own filters.  ``values`` are named
+    expressions over the alias; they are rewritten where they must be.  With ``part`` the rows are
+    those of that part of the relation.
+    Rows with a NULL join attribute take part in no result and are left out everywhere.
+    """
+    values = {} if values is None else values
+    occurrence = query.occurrences[base.occurrence]
+    columns = {column.name: column for column in occurrence.relation.columns}
+    expressions: dict[int, str] = {}
+    tests = [*conditions, *(f"({condition})" for condition in occurrence.filters)]
+    for use in occurrence.uses:
+        attribute = query.attributes[use.attribute]
+        if attribute.place and part is not None:
+            expressions[use.attribute] = f"{part + 1}::integer"
+            continue
+        value = value_sql(use, attribute, occurrence)
+        if use.attribute in expressions:
+            tests.append(f"{expressions[use.attribute]} = {value}")
+        else:
+            expressions[use.attribute] = value
+        if attribute.place:
+            continue  # every row is in some part
+        if attribute.join and not (use.column in columns and columns[use.column].not_null):
+            tests.append(f"{use.sql} IS NOT NULL")
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
+    relation = occurrence.relation
+    name = relation.sql if part is None else relation.parts[part].sql
+    source = f"{name} AS {occurrence.alias}{where}"
+    if base.predicates:
+        inner_columns = [f"{sql} AS a{a}" for a, sql in expressions.items()]
+        inner_columns += [f"{sql} AS {name}" for name, sql in values.items()]
+        inner = ", ".join(inner_columns) or "1"
+        values.update((name, f"{occurrence.alias}.{name}") for name in values)
+        spanning = " AND ".join(f"({query.predicates[n].sql})" for n in base.predicates)
+        source = f"(SELECT {inner} FROM {source}) AS {occurrence.alias} WHERE {spanning}"
+        expressions = {a: f"{occurrence.alias}.a{a}" for a in expressions}
+    return expressions, source
+
+
+def weight_sql(weight: Weight, number: str) -> str:
+    """Write a value in a type in which its sums are exact; integers in what counts are in."""
+    return f"({weight.sql})::{number}" if weight.integer else weight.sql
