@@ -139,7 +139,7 @@ class Messages:
         self._startup = startup
 
     def read(self, block: bytes, whole: tuple[int, ...] = ()) -> Iterator[tuple[int, bytes]]:
-        """Yield the messages that begin here; those of the kinds ``whole`` once they are complete."""
+        """Yield the messages that begin here; those of the kinds ``whole`` when complete."""
         data = self._rest + block
         at, self._skip = self._skip, 0
         if self._startup and len(data) >= _HEAD:
