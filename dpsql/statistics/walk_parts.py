@@ -10,24 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.model import JoinQuery
-from dpsql.query.joined_sql import joined_sql
+from dpsql.query.elimination import Base
+from dpsql.query.part_sql import base_parts
 from dpsql.query.places import is_cut
 from dpsql.statistics.chains import Step
 
 
 def grouped_sql(query: JoinQuery, occurrence: int, attributes: Sequence[int]) -> str:
     """Write how many rows ``n`` of each part have which ``attributes``, counted where they are."""
-    counted = frozenset({occurrence})
-    found = []
-    for part in range(len(query.occurrences[occurrence].relation.parts)):
-        others = [a for a in attributes if not query.attributes[a].place]
-        text = joined_sql(query, counted, others, "bigint", part)
-        names = "".join(
-            f"{part + 1} AS a{a}, " if query.attributes[a].place else f"u.a{a}, "
-            for a in attributes
-        )
-        found.append(f"SELECT {names}u.n FROM ({text}) AS u")
-    return " UNION ALL ".join(found)
+    base = Base(occurrence, tuple(attributes), (), grouped=True, unit=False, unique=True)
+    return " UNION ALL ".join(base_parts(query, base, "bigint"))
 
 
 def sent_sql(query: JoinQuery, step: Step, source: str, where: str = "") -> str:
