@@ -113,11 +113,6 @@ class Plan:
             counts[number] += 1
         return counts
 
-    @property
-    def placed(self) -> bool:
-        """Whether something is joined part by part, where the parts are."""
-        return any(isinstance(factor, Placed) for factor in self.factors)
-
     def tops(self) -> frozenset[int]:
         """Products of which only the maximum is wanted and that sum nothing.
 

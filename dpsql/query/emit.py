@@ -11,6 +11,7 @@ from dpsql.query.graph import AttributeClass, Graph, as_type, bare
 from dpsql.query.ir import Expr, constant, render, renumber
 from dpsql.query.measures import Measure, Value, fits_bigint
 from dpsql.query.places import with_places
+from dpsql.query.shippable import shippable
 from dpsql.query.steps import steps_of
 from dpsql.query.totality import short
 from dpsql.query.types import FLOATS, INTEGERS, TEXTS, modifier, octets
@@ -101,9 +102,14 @@ class _Emitter:
         self.carried: dict[Expr, int] = {}
         self.joins: list[tuple[AttributeClass, int]] = []
         self.exported = dict.fromkeys(graph.alive, 0)
+        self.cut = any(graph.relations[o].parts for o in graph.alive)
+
+    def written(self, e: Expr) -> str:
+        """Write an expression so that it can be sent to other servers, if rows are there."""
+        return render(shippable(e) if self.cut else e)
 
     def _sql(self, e: Expr) -> str:
-        return render(renumber(e, self.numbers))
+        return self.written(renumber(e, self.numbers))
 
     def _export(self, occurrence: int, e: Expr) -> str:
         """Write what joins, groups or predicates need of an occurrence.
@@ -199,8 +205,9 @@ class _Emitter:
         """Make the weight of a value that was provided."""
         occurrences = self.places(value.expression) or frozenset({0})
         low, high = value.steps
-        integer, steps, text = fits_bigint(value), steps_of(value, written), render(written)
-        in_steps = not integer and steps is not None and steps.fits
+        integer, steps, text = fits_bigint(value), steps_of(value, written), self.written(written)
+        # steps are counted by a function that other servers need not have
+        in_steps = not (integer or self.cut) and steps is not None and steps.fits
         if in_steps and steps is not None:
             integer, text = True, steps.sql
         return Weight(
@@ -308,7 +315,7 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         expressions.append(replaced)
         predicates.append(
             Predicate(
-                render(replaced),
+                emitter.written(replaced),
                 _attributes(replaced),
                 emitter.places(condition),
             )
@@ -339,7 +346,7 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     occurrences = []
     for old in graph.alive:
         conditions = graph.filters.get(old, ())
-        written = [(_effort(f), render(renumber(f, emitter.numbers))) for f in conditions]
+        written = [(_effort(f), emitter.written(renumber(f, emitter.numbers))) for f in conditions]
         filters = [text for _, text in sorted(written)]
         if graph.contradiction:
             filters = ["false"]

@@ -50,7 +50,7 @@ def memberships(
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
     room = memory_limit // limits.COPIES
     most = HIGHEST if query.weights else _MOST
-    with sending(plan, database):
+    with sending(plan.query, database):
         try:
             packed = fetch(database, membership_sql(plan, query, most, room))
         except NotInArrays as error:

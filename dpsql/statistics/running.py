@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from dpsql.model import JoinQuery
 from dpsql.ports import Database
-from dpsql.query.elimination import Plan
 
 OUT_OF_RANGE = "22003"
 
@@ -16,9 +16,11 @@ OUT_OF_RANGE = "22003"
 _SENDING = {"cpu_operator_cost": "0", "cpu_tuple_cost": "0", "enable_nestloop": "off"}
 
 
-def run(plan: Plan, database: Database, write: Callable[[bool], str]) -> list[tuple[object, ...]]:
+def run(
+    query: JoinQuery, database: Database, write: Callable[[bool], str]
+) -> list[tuple[object, ...]]:
     """Run what ``write`` returns; it is told whether to count in numeric."""
-    with sending(plan, database):
+    with sending(query, database):
         try:
             return database.execute(write(False))
         except Exception as error:
@@ -28,12 +30,12 @@ def run(plan: Plan, database: Database, write: Callable[[bool], str]) -> list[tu
 
 
 @contextmanager
-def sending(plan: Plan, database: Database) -> Iterator[None]:
+def sending(query: JoinQuery, database: Database) -> Iterator[None]:
     """Let the planner send joins of parts away, if there are any; times change, never a number.
 
     After an error the settings end with the (sub)transaction.
     """
-    before = _set(database, _SENDING) if plan.placed else {}
+    before = _set(database, _SENDING) if any(a.place for a in query.attributes) else {}
     yield
     if before:
         _set(database, before)
