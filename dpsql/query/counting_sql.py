@@ -23,12 +23,13 @@ is then written in ``numeric``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from dpsql.counted import Counts
-from dpsql.errors import InternalError
 from dpsql.model import Weight
 from dpsql.query.elimination import Base, Factor, Placed, Plan, Product
-from dpsql.query.part_sql import base_parts, largest_of, over_parts, placed_parts
+from dpsql.query.part_sql import grouped_sql, largest_sql
+from dpsql.query.places import is_cut
 from dpsql.query.source_sql import source_sql, weight_sql
 
 __all__ = ["Writer", "assemble", "counting_sql", "read_counts"]
@@ -229,27 +230,20 @@ class Writer:
     def _body(self, n: int) -> str:
         if n not in self.written:
             factor = self.plan.factors[n]
-            parts = self._parts(factor)
-            if parts and not isinstance(factor, Product):
-                sums = [name for name, _ in self._weights(factor.occurrences)]
-                text = over_parts(self.plan.query, factor, parts, sums, self.number)
+            if isinstance(factor, Placed) or self._cut(factor):
+                text = grouped_sql(self.plan.query, factor, self.number)
             elif isinstance(factor, Base):
                 text = self._base(n, factor)
-            elif isinstance(factor, Product):
-                text = self._product(n, factor)
             else:
-                raise InternalError("a join of parts has no parts")
+                text = self._product(n, factor)
             self.written[n] = text
         return self.written[n]
 
-    def _parts(self, factor: Factor) -> list[str]:
-        """Write a factor part by part, if its rows are on several servers and are grouped there."""
-        query = self.plan.query
-        if isinstance(factor, Placed):
-            return placed_parts(query, factor, self.number)
+    def _cut(self, factor: Factor) -> TypeGuard[Base]:
+        """Whether an occurrence is grouped part by part, as its rows are on other servers."""
         if not (isinstance(factor, Base) and factor.grouped):
-            return []
-        return base_parts(query, factor, self.number)
+            return False
+        return is_cut(self.plan.query.occurrences[factor.occurrence])
 
     def _base(self, n: int, base: Base) -> str:
         values = {
@@ -360,10 +354,11 @@ class Writer:
             return f"SELECT {n} AS label, ({self._top(n)})::text AS value{keys}"
         if n in self.peaks:
             return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM m{n} AS f"
-        parts = self._parts(self.plan.factors[n]) if not self._stored(n) else []
-        if parts and self._apart(self.plan.factors[n]):
-            source = largest_of(parts)
-            return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM {source} AS f"
+        factor = self.plan.factors[n]
+        if not self._stored(n) and (isinstance(factor, Placed) or self._cut(factor)):
+            largest = largest_sql(self.plan.query, factor, self.number)
+            if largest is not None:
+                return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM {largest} AS f"
         limit = " LIMIT 1" if self.plan.factors[n].unit else ""
         source = (
             f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f"
@@ -371,11 +366,6 @@ class Writer:
             else (f"{self._source(n)} AS f")
         )
         return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
-
-    def _apart(self, factor: Factor) -> bool:
-        """Whether no value of the output is in several parts: the number of the part is in it."""
-        query = self.plan.query
-        return any(query.attributes[a].place for a in factor.output)
 
     def _top(self, n: int) -> str:
         """Write the maximum of a product that sums nothing, without forming it."""

@@ -14,28 +14,46 @@ from collections.abc import Sequence
 from dpsql.model import JoinQuery
 from dpsql.query.elimination import Base, Placed
 from dpsql.query.joined_sql import joined_sql
-from dpsql.query.places import is_cut
+from dpsql.query.late import Late, late
 
 
-def base_parts(query: JoinQuery, base: Base, number: str) -> list[str]:
-    """Write a grouped occurrence part by part; nothing if all its rows are here."""
-    occurrence = query.occurrences[base.occurrence]
-    if not is_cut(occurrence):
-        return []
-    return _parts(query, base, number, len(occurrence.relation.parts))
+def grouped_sql(query: JoinQuery, factor: Base | Placed, number: str) -> str:
+    """Write a factor: columns ``a<i>``, ``n`` and the sums."""
+    sums = [f"w{i}" for i, w in enumerate(query.weights) if w.occurrences <= factor.occurrences]
+    found = late(query, factor, number)
+    if found is not None:
+        parts = _parts(found.sent, factor, found.keys, number)
+        return _added(factor, _late_rows(found, parts, sums), sums, number)
+    together = " UNION ALL ".join(_parts(query, factor, factor.output, number))
+    if _apart(query, factor):
+        return together
+    return _added(factor, f"({together}) AS v", sums, number)
 
 
-def placed_parts(query: JoinQuery, placed: Placed, number: str) -> list[str]:
-    """Write a join part by part."""
-    one = query.occurrences[min(placed.occurrences)]
-    return _parts(query, placed, number, len(one.relation.parts))
+def largest_sql(query: JoinQuery, factor: Base | Placed, number: str) -> str | None:
+    """Write for a FROM clause some rows of a factor with the largest count: one of each part.
+
+    ``None`` where values may be in several parts, or are told here.
+    """
+    if not _apart(query, factor) or late(query, factor, number) is not None:
+        return None
+    parts = _parts(query, factor, factor.output, number)
+    most = (f"({part} ORDER BY n DESC LIMIT 1)" for part in parts)
+    return f"({' UNION ALL '.join(most)})"
 
 
-def _parts(query: JoinQuery, factor: Base | Placed, number: str, parts: int) -> list[str]:
+def _apart(query: JoinQuery, factor: Base | Placed) -> bool:
+    """Whether no value of the output is in several parts: the number of the part is in it."""
+    return any(query.attributes[a].place for a in factor.output)
+
+
+def _parts(query: JoinQuery, factor: Base | Placed, keys: Sequence[int], number: str) -> list[str]:
+    """Write the groups of each part."""
+    one = query.occurrences[min(factor.occurrences)]
+    own = [a for a in keys if query.attributes[a].place]
+    others = [a for a in keys if a not in own]
     found = []
-    own = [a for a in factor.output if query.attributes[a].place]
-    others = [a for a in factor.output if a not in own]
-    for part in range(parts):
+    for part in range(len(one.relation.parts)):
         text = joined_sql(query, factor.occurrences, others, number, part)
         if own:
             numbers = "".join(f"{part + 1}::integer AS a{a}, " for a in own)
@@ -46,25 +64,31 @@ def _parts(query: JoinQuery, factor: Base | Placed, number: str, parts: int) -> 
     return found
 
 
-def over_parts(
-    query: JoinQuery, factor: Base | Placed, parts: Sequence[str], sums: Sequence[str], number: str
-) -> str:
-    """Write the whole factor: columns ``a<i>``, ``n`` and the sums."""
-    together = " UNION ALL ".join(parts)
-    if any(query.attributes[a].place for a in factor.output):
-        return together
-    keys = ", ".join(f"u.a{a}" for a in factor.output)
-    columns = [f"u.a{a} AS a{a}" for a in factor.output]
+def _added(factor: Base | Placed, source: str, sums: Sequence[str], number: str) -> str:
+    """Add up what several groups ``v`` have of one value."""
+    keys = ", ".join(f"v.a{a}" for a in factor.output)
+    columns = [f"v.a{a} AS a{a}" for a in factor.output]
     if keys:
-        columns += [f"sum(u.n)::{number} AS n", *(f"sum(u.{name}) AS {name}" for name in sums)]
+        columns += [f"sum(v.n)::{number} AS n", *(f"sum(v.{name}) AS {name}" for name in sums)]
     else:
-        columns.append(f"coalesce(sum(u.n), 0)::{number} AS n")
-        columns += [f"coalesce(sum(u.{name}), 0) AS {name}" for name in sums]
+        columns.append(f"coalesce(sum(v.n), 0)::{number} AS n")
+        columns += [f"coalesce(sum(v.{name}), 0) AS {name}" for name in sums]
     grouped = f" GROUP BY {keys}" if keys else ""
-    return f"SELECT {', '.join(columns)} FROM ({together}) AS u{grouped}"
+    return f"SELECT {', '.join(columns)} FROM {source}{grouped}"
 
 
-def largest_of(parts: Sequence[str]) -> str:
-    """Write for a FROM clause the rows with the largest counts, one of each part."""
-    most = (f"({part} ORDER BY n DESC LIMIT 1)" for part in parts)
-    return f"({' UNION ALL '.join(most)})"
+def _late_rows(found: Late, parts: Sequence[str], sums: Sequence[str]) -> str:
+    """Write the groups of all parts, with what is computed of them."""
+    columns = [f"u.a{a}" for a in found.keys]
+    columns += [f"{sql} AS a{a}" for a, sql in found.values.items()]
+    columns += ["u.n"]
+    columns += [f"({sql}) * u.n AS {name}" for name, sql in found.weights.items()]
+    kept = [name for name in sums if name not in {*found.weights, *found.spanning}]
+    columns += [f"u.{name}" for name in kept]
+    where = f" WHERE {' AND '.join(found.filters)}" if found.filters else ""
+    rows = f"(SELECT {', '.join(columns)} FROM ({' UNION ALL '.join(parts)}) AS u{where}) AS v"
+    tests = f" WHERE {' AND '.join(found.predicates)}" if found.predicates else ""
+    if found.spanning:
+        more = ", ".join(f"({sql}) * n AS {name}" for name, sql in found.spanning.items())
+        return f"(SELECT v.*, {more} FROM {rows}{tests}) AS v"
+    return rows + tests

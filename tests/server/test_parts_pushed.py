@@ -51,6 +51,16 @@ STATEMENTS = {
         "select dp_count(*) from line where coalesce(l_part = 3, true) and (l_quantity > 40) is not true",
         SHARDS,
     ),
+    # months of days: a shard tells how many rows a day has
+    "what is computed late": (
+        "select dp_count(*) from line where extract(month from l_day) = 1",
+        40 * SHARDS,
+    ),
+    "groups that are computed late": (
+        f"select extract(month from o_day), dp_count(*) {JOIN} where extract(month from o_day) in (1, 2)"
+        " group by 1",
+        (50 + 50 + 1) * SHARDS,
+    ),
     "joined with itself": (
         "select dp_count(*) from line a join line b on a.l_order = b.l_order and a.l_part < b.l_part",
         None,
