@@ -86,7 +86,9 @@ def _late_rows(found: Late, parts: Sequence[str], sums: Sequence[str]) -> str:
     kept = [name for name in sums if name not in {*found.weights, *found.spanning}]
     columns += [f"u.{name}" for name in kept]
     where = f" WHERE {' AND '.join(found.filters)}" if found.filters else ""
-    rows = f"(SELECT {', '.join(columns)} FROM ({' UNION ALL '.join(parts)}) AS u{where}) AS v"
+    # without OFFSET 0 the conditions would be tested on rows, which would be fetched for that
+    groups = f"({' UNION ALL '.join(parts)} OFFSET 0) AS u"
+    rows = f"(SELECT {', '.join(columns)} FROM {groups}{where}) AS v"
     tests = f" WHERE {' AND '.join(found.predicates)}" if found.predicates else ""
     if found.spanning:
         more = ", ".join(f"({sql}) * n AS {name}" for name, sql in found.spanning.items())

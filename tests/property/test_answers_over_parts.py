@@ -26,6 +26,37 @@ class Cut(Case):
     far: list[tuple[int, str]]
     cut: list[int]
 
+    def days(self, used: list[tuple[str, int]]) -> list[str]:
+        """List fields of dates, which other servers are not sent to compute."""
+        return [
+            f"extract({field} from {alias}.{name})"
+            for alias, table in used
+            for name, kind in self.tables[table].items()
+            for field in ("month", "day")
+            if kind == "date"
+        ]
+
+    def condition(self, used: list[tuple[str, int]]) -> str:
+        found = self.days(used)
+        if found and self.random.random() < 0.4:
+            return f"{self.random.choice(found)} {self.random.choice(['=', '<>', '>'])} 1"
+        return super().condition(used)
+
+    def join_condition(self, left: tuple[str, int], right: tuple[str, int]) -> str | None:
+        one, other = self.days([left]), self.days([right])
+        if one and other and self.random.random() < 0.3:
+            operator = self.random.choice(["=", "<", "<>"])
+            return f"{self.random.choice(one)} {operator} {self.random.choice(other)}"
+        return super().join_condition(left, right)
+
+    def aggregate(self, used: list[tuple[str, int]]) -> str:
+        found = self.days(used)
+        if found and self.random.random() < 0.4:
+            x, y = self.random.choice(found), self.random.choice([*found, "1", "2"])
+            kind = self.random.choice(["sum({}{})", "count(distinct {0})"])
+            return kind.format(f"{x} + {y}", "{1}") if "sum" in kind else kind.format(x)
+        return super().aggregate(used)
+
     def in_parts(self, i: int, listed: str, cut_by: str) -> None:
         """Make a table with two parts on shards, or one of them here."""
         self.cut.append(i)
@@ -64,7 +95,7 @@ class CutCase(Cut):
     def make_table(self, i: int) -> Columns:
         columns = {"id": "int"}
         for j in range(self.random.randint(1, 3)):
-            columns[f"c{j}"] = self.random.choice([*VALUES, "int", "int"])
+            columns[f"c{j}"] = self.random.choice([*VALUES, "int", "date"])
         columns["fk"] = "int"
         listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
         cut_by = self.random.choice(["id", "id", "fk"])
@@ -97,7 +128,7 @@ class CutUnits(Cut, UnitCase):
             return super().make_table(i)
         columns = {"id": "int"}
         for j in range(self.random.randint(1, 2)):
-            columns[f"c{j}"] = self.random.choice([*VALUES, "int", "int"])
+            columns[f"c{j}"] = self.random.choice([*VALUES, "int", "date"])
         columns["fk"] = "int"
         listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
         self.in_parts(i, listed, self.random.choice(["id", "fk"]))

@@ -59,7 +59,8 @@ STATEMENTS = {
     "groups that are computed late": (
         f"select extract(month from o_day), dp_count(*) {JOIN} where extract(month from o_day) in (1, 2)"
         " group by 1",
-        (50 + 50 + 1) * SHARDS,
+        # and the largest count of an order, of orders of some days: of each order its day
+        (50 + 1) * SHARDS + ORDERS,
     ),
     "joined with itself": (
         "select dp_count(*) from line a join line b on a.l_order = b.l_order and a.l_part < b.l_part",
