@@ -16,7 +16,8 @@ from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.query.elimination import Base
 from dpsql.query.joined_sql import joined_sql
-from dpsql.query.part_sql import base_parts, over_parts
+from dpsql.query.part_sql import grouped_sql
+from dpsql.query.places import is_cut
 
 #: Norms are counted for every set of columns that is held fixed; one column more numbers parts.
 MAX_COLUMNS = 7
@@ -51,13 +52,11 @@ def too_many(query: JoinQuery, index: int, columns: int) -> NotAnswerable:
 def norms_sql(query: JoinQuery, index: int, attributes: Iterable[int]) -> str:
     """Write the largest sums of squares for each set of fixed attributes, by its bits."""
     output = tuple(sorted(attributes))
-    base = Base(index, output, (), grouped=True, unit=False, unique=True)
-    parts = base_parts(query, base, "bigint")
-    grouped = (
-        over_parts(query, base, parts, (), "bigint")
-        if parts
-        else joined_sql(query, frozenset({index}), output, "bigint")
-    )
+    if is_cut(query.occurrences[index]):
+        base = Base(index, output, (), grouped=True, unit=False, unique=True)
+        grouped = grouped_sql(query, base, "bigint")
+    else:
+        grouped = joined_sql(query, frozenset({index}), output, "bigint")
     sums = []
     for bits in range(1 << len(output)):
         by = ", ".join(f"a{a}" for k, a in enumerate(output) if bits >> k & 1)

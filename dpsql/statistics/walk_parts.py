@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from dpsql.model import JoinQuery
 from dpsql.query.elimination import Base
-from dpsql.query.part_sql import base_parts
+from dpsql.query.part_sql import grouped_sql
 from dpsql.query.places import is_cut
 from dpsql.statistics.chains import Step
 
 
-def grouped_sql(query: JoinQuery, occurrence: int, attributes: Sequence[int]) -> str:
-    """Write how many rows ``n`` of each part have which ``attributes``, counted where they are."""
+def groups_of(query: JoinQuery, occurrence: int, attributes: Sequence[int]) -> str:
+    """Write how many rows ``n`` have which ``attributes``, counted where they are."""
     base = Base(occurrence, tuple(attributes), (), grouped=True, unit=False, unique=True)
-    return " UNION ALL ".join(base_parts(query, base, "bigint"))
+    return grouped_sql(query, base, "bigint")
 
 
 def sent_sql(query: JoinQuery, step: Step, source: str, where: str = "") -> str:
@@ -41,7 +41,7 @@ def step_to_group(query: JoinQuery, step: Step, number: int, draw: str) -> list[
     return [
         f"i{number} AS MATERIALIZED (SELECT w.*, 1 + {draw} AS i{number} FROM w{number - 1} AS w)",
         f"g{number} AS MATERIALIZED (SELECT u.*, row_number() OVER v AS j, sum(u.n) OVER v AS hi "
-        f"FROM ({grouped_sql(query, step.occurrence, step.kept)}) AS u "
+        f"FROM ({groups_of(query, step.occurrence, step.kept)}) AS u "
         "WINDOW v AS (ROWS UNBOUNDED PRECEDING))",
         f"b{number} AS MATERIALIZED (SELECT x.id, 1 + count(x.hi) OVER (ORDER BY x.place, "
         "x.id IS NULL ROWS UNBOUNDED PRECEDING) AS j FROM (SELECT hi AS place, hi, NULL::bigint "

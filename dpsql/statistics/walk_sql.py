@@ -17,7 +17,7 @@ from dpsql.query.elimination import Base
 from dpsql.query.places import is_cut
 from dpsql.query.source_sql import source_sql
 from dpsql.statistics.chains import Chain, Stretch
-from dpsql.statistics.walk_parts import grouped_sql, sent_sql, step_to_group
+from dpsql.statistics.walk_parts import groups_of, sent_sql, step_to_group
 
 Parameters = list[tuple[str, object]]
 Key = tuple[str, ...]
@@ -149,7 +149,7 @@ def groups_sql(query: JoinQuery, chain: Chain) -> str:
     first = chain.steps[0].occurrence
     rows, total = _rows(query, first, chain.start), "count(*)"
     if is_cut(query.occurrences[first]):
-        rows, total = f"({grouped_sql(query, first, chain.start)}) AS r", "sum(n)::bigint"
+        rows, total = f"({groups_of(query, first, chain.start)}) AS r", "sum(n)::bigint"
     return (
         f"SELECT ARRAY[{texts}] AS keys, {total} AS n FROM {rows} GROUP BY {names} "
         f"HAVING {total} > $1::bigint ORDER BY {total} DESC LIMIT $2::bigint"
