@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from bench.spreading import WRITTEN_HERE
 from dpsql.core.sampling import ALPHA
 from dpsql.model import Boundary, JoinQuery
 from dpsql.query.places import with_places
@@ -41,6 +42,7 @@ def shards(server: Any) -> Iterator[Shards]:
     with sharded(server, 3) as found:
         for name, (key, values) in TABLES.items():
             found.table(name, "a int, b int", key, declare=f"select dp.protect('{name}')")
+            found.near.sql(WRITTEN_HERE.format(table=name), user="owner1")
             found.near.sql(FILL.format(name=name, values=values))
         found.near.sql("select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4)")
         yield found
