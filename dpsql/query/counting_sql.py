@@ -23,6 +23,7 @@ is then written in ``numeric``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeGuard
 
 from dpsql.counted import Counts
@@ -355,10 +356,15 @@ class Writer:
         if n in self.peaks:
             return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM m{n} AS f"
         factor = self.plan.factors[n]
-        if not self._stored(n) and (isinstance(factor, Placed) or self._cut(factor)):
+        if isinstance(factor, Placed) or self._cut(factor):
+            # also of what is stored, which may never be read
             largest = largest_sql(self.plan.query, factor, self.number)
             if largest is not None:
                 return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM {largest} AS f"
+        if isinstance(factor, Product) and self.references[n] == 1:
+            alone = self._rows_alone(n, factor)
+            if alone is not None:
+                return f"SELECT {n} AS label, ({alone})::text AS value{keys}"
         limit = " LIMIT 1" if self.plan.factors[n].unit else ""
         source = (
             f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f"
@@ -366,6 +372,37 @@ class Writer:
             else (f"{self._source(n)} AS f")
         )
         return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
+
+    def _rows_alone(self, n: int, product: Product) -> str | None:
+        """Write the maximum of a product whose groups are about the rows of a side in parts.
+
+        Where each group has one row of that side, as an order is alone with its key, the other side
+        tells the maximum, and that side sends only which values join; a part says so by its largest
+        count.  Else the groups are sent.
+        """
+        query, output = self.plan.query, set(product.output)
+        shared = _shared(self.plan, n)
+        for side, other in ((product.left, product.right), (product.right, product.left)):
+            rows, factor = self.plan.factors[side], self.plan.factors[other]
+            if not self._cut(rows) or product.predicates or not product.grouped:
+                continue
+            if not (output <= set(rows.output) and factor.unique and factor.output == shared):
+                continue
+            largest = largest_sql(query, replace(rows, output=product.output), self.number)
+            if largest is None:
+                continue
+            joining = grouped_sql(query, replace(rows, output=shared), self.number)
+            on = " AND ".join(f"l.a{a} = r.a{a}" for a in shared) or "true"
+            few = f"SELECT max({'1' if factor.unit else 'l.n'})::{self.number} AS n"
+            few += f" FROM {self._source(other)} AS l JOIN ({joining}) AS r ON {on} OFFSET 0"
+            whole = f"SELECT max(f.n)::{self.number} AS n FROM {self._source(n)} AS f OFFSET 0"
+            # conditions without columns are tested before anything below them is read
+            return (
+                f"WITH u AS MATERIALIZED (SELECT max(n) AS n FROM {largest} AS f)"
+                f" SELECT max(n) FROM (SELECT f.n FROM ({few}) AS f WHERE (SELECT n FROM u) <= 1"
+                f" UNION ALL SELECT f.n FROM ({whole}) AS f WHERE (SELECT n FROM u) > 1) AS f"
+            )
+        return None
 
     def _top(self, n: int) -> str:
         """Write the maximum of a product that sums nothing, without forming it."""

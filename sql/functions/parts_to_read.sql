@@ -1,5 +1,5 @@
--- Internal: the parts of a relation that dp_executor reads one by one, as some are foreign: those that the role in
--- effect may let it read.
+-- Internal: the parts of a relation that dp_executor reads one by one, as some are foreign: those that the caller
+-- may let it read.
 create or replace function dp.parts_to_read(relation oid)
 returns regclass[]
 language plpgsql stable parallel safe security invoker
@@ -13,7 +13,7 @@ begin
     end if;
     return array(select c.oid::regclass from pg_class as c
                   where c.oid = any (members) and c.oid <> relation and c.relkind in ('r', 'f')
-                    and pg_has_role(c.relowner, 'usage')
+                    and pg_has_role(dp.caller(), c.relowner, 'usage')
                   order by c.oid);
 end
 $$;

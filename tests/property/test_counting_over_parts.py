@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.model import JoinQuery
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
+from dpsql.query.counting_sql import counting_sql
+from dpsql.query.elimination import make_plan
 from dpsql.query.places import with_places
-from dpsql.relation import Part, Relation, quote_identifier
+from dpsql.relation import Column, Part, Relation, quote_identifier
 from dpsql.statistics.counts import count
+from dpsql.statistics.sizes import Facts
 from tests.property.random_joins import (
     SnapshotDatabase,
     canonical,
@@ -232,3 +235,45 @@ def test_rows_outside_of_the_bounds_of_their_part_are_counted_as_what_is_defined
     shards: Shards, connection: psycopg.Connection[Any], case: Any
 ) -> None:
     over_parts(shards, connection, case, astray=True)
+
+
+@st.composite
+def paths(draw: st.DrawFn) -> tuple[list[str], JoinQuery, list[tuple[Any, ...] | None], int]:
+    """Draw a path over two relations that are cut in one way and a third; rows are often alone."""
+    places: list[tuple[Any, ...] | None] = [LAYOUTS[0], LAYOUTS[0]]
+    places.append(draw(st.sampled_from([None, LAYOUTS[0]])))
+    statements, relations = [], []
+    for r, name in enumerate(_names()):
+        quoted = quote_identifier(name)
+        statements.append(f"CREATE TABLE public.{quoted} (c0 integer, c1 integer)")
+        pairs = st.tuples(st.integers(1, 4), st.integers(1, 3))
+        rows = draw(st.lists(pairs, max_size=8, unique_by=draw(st.sampled_from([None, _key]))))
+        statements += [f"INSERT INTO public.{quoted} VALUES ({a}, {b})" for a, b in rows]
+        columns = tuple(Column(c, 23, "integer", False) for c in ("c0", "c1"))
+        relations.append(Relation(r + 1, "public", name, True, r + 1, columns))
+    uses = (
+        (AttributeUse(0, "r0.c0", "c0"),),
+        (AttributeUse(0, "r1.c0", "c0"), AttributeUse(1, "r1.c1", "c1")),
+        (AttributeUse(1, "r2.c0", "c0"),),
+    )
+    query = JoinQuery(
+        tuple(Occurrence(i, r, u) for i, (r, u) in enumerate(zip(relations, uses, strict=True))),
+        (Attribute(0, "integer", True), Attribute(1, "integer", True)),
+    )
+    return statements, query, places, draw(st.integers(0, 2**20))
+
+
+def _key(row: tuple[int, int]) -> int:
+    return row[0]
+
+
+@settings(relaxed, max_examples=30)
+@given(case=paths(), astray=st.booleans())
+def test_rows_that_are_alone_in_their_group_tell_the_same_maximum(
+    shards: Shards, connection: psycopg.Connection[Any], case: Any, astray: bool
+) -> None:
+    _, placed = over_parts(shards, connection, case, astray=astray)
+    boundaries = some_boundaries(placed)
+    sizes = Facts({}, {}, {}).sizes(placed)
+    sql = counting_sql(make_plan(placed, boundaries, sizes=sizes))
+    assert "WITH u AS" in sql
