@@ -21,15 +21,6 @@ from dpsql.client.layout import Layout
 
 Connection = psycopg.Connection[Any]
 
-#: Nobody writes to the shards but through the coordinator; older versions do not ask.
-WRITTEN_HERE = """
-do $$ begin
-  if to_regproc('dp.declare_shards') is not null then
-    perform dp.declare_shards('{table}', 'coordinator');
-  end if;
-end $$
-"""
-
 _TPCH = Path(__file__).resolve().parent.parent / "demo" / "tpch"
 _DATABASE = "bench_scale"
 #: Relations on the shards, by the column whose hash tells the shard.
@@ -187,7 +178,8 @@ def _declare(where: str) -> None:
     with psycopg.connect(where, autocommit=True) as connection:
         connection.execute((_TPCH / "protect.sql").read_text())
         for table in SPREAD:
-            connection.execute(WRITTEN_HERE.format(table=table))
+            call = "select dp.declare_shards(%s::regclass, written => 'coordinator')"
+            connection.execute(call, (table,))
     declare_domains(where)
 
 

@@ -140,6 +140,12 @@ class LedgerRestored(DpsqlError):
     sqlstate = "PD051"
 
 
+class ShardUnavailable(DpsqlError):
+    """A server that holds parts of a relation cannot be read; nothing was spent."""
+
+    sqlstate = "PD052"
+
+
 class PermissionDenied(DpsqlError):
     """The caller may not do this."""
 
@@ -154,6 +160,13 @@ class ReleaseFailed(DpsqlError):
 
     sqlstate = "PD900"
     default_hint = "The server log names the cause for the administrator."
+
+
+class ShardFailed(ReleaseFailed):
+    """A server that holds parts of a relation failed after it was read from."""
+
+    sqlstate = "PD902"
+    default_hint = "Ask again when it answers: the same question costs the same again."
 
 
 class InternalError(DpsqlError):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+T = TypeVar("T")
 
 
 class Database(Protocol):
@@ -25,7 +28,28 @@ class Database(Protocol):
         ...
 
     def before_reading(self, relations: Sequence[int]) -> None:
-        """Leave no trace of single rows of these relations (their OIDs) for the caller to see."""
+        """Leave no trace of single rows of these relations (their OIDs) for the caller to see.
+
+        Refused for relations that are read as of one moment only (`at_one_moment`).
+        """
+        ...
+
+    def reads_shards(self, relations: Sequence[int]) -> bool:
+        """Whether some of these relations are, in part, on other servers."""
+        ...
+
+    def meet(self, relations: Sequence[int], check: Callable[[], None]) -> None:
+        """Make sure, reading no row, that all servers which hold these relations answer.
+
+        What is read together later is as of this moment; ``check`` looks at it.
+        """
+        ...
+
+    def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:
+        """Do what reads these relations, all of them as of one moment.
+
+        No trace of single rows is left for the caller to see.
+        """
         ...
 
     def tick(self) -> None:

@@ -52,6 +52,17 @@ class _Session:
     def before_reading(self, relations: Any) -> None:
         """Read what there is."""
 
+    def reads_shards(self, relations: Any) -> bool:
+        """Everything is here."""
+        return False
+
+    def meet(self, relations: Any, check: Any) -> None:
+        """Everything is here."""
+
+    def at_one_moment(self, relations: Any, work: Any) -> Any:
+        """Read what there is."""
+        return work()
+
     def tick(self) -> None:
         """Go on."""
 

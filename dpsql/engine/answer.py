@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import HEURISTIC
-from dpsql.engine.compute import compute
+from dpsql.engine.compute import compute, read_by
 from dpsql.engine.finish import finish
 from dpsql.engine.groups import confirmed_groups
 from dpsql.engine.payload import Payload
-from dpsql.engine.prepare import Prepared, confirm_read, prepare
+from dpsql.engine.prepare import Prepared, confirm_met, confirm_read, prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import (
@@ -88,6 +88,7 @@ def answer(
             payload = _stored(hit, services)
             rows = finish(prepared.question, payload, services.database, settings.confidence)
             return prepared, rows
+    _meet_before_public_groups(prepared, services)
     groups = confirmed_groups(prepared, services)
     if prepared.question.roots and groups is not None:
         from dpsql.engine.from_release import serve
@@ -109,6 +110,16 @@ def answer(
         services.note(told)
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
     return prepared, finish(prepared.question, payload, services.database, settings.confidence)
+
+
+def _meet_before_public_groups(prepared: Prepared, services: Services) -> None:
+    """Meet the other servers before public relations on them are read, which would fix a moment."""
+    occurrences = {o.relation for q in prepared.question.aggregates for o in q.occurrences}
+    public = sorted(r.oid for r in occurrences if not r.private)
+    if prepared.question.roots and public and services.database.reads_shards(public):
+        seen = (prepared.relations, prepared.fingerprint)
+        every = sorted(r.oid for r in occurrences)
+        services.database.meet(every, lambda: confirm_met(*seen, services))
 
 
 def _require_plain(columns: Sequence[OutputColumn]) -> None:
@@ -146,6 +157,9 @@ def _debit_and_run(
         services.warn(*told)
     if idle := without_effect(quote, settings):
         services.note(idle)
+    if quote.groups != []:
+        seen = (prepared.relations, prepared.fingerprint)
+        services.database.meet(read_by(quote), lambda: confirm_met(*seen, services))
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return _stored(opened, services)

@@ -34,10 +34,17 @@ def compute(quote: Quote, services: Services) -> Payload:
     if quote.groups == []:
         nothing: list[str | None] = [None for _ in quote.aggregates]
         return Payload([], [[] for _ in nothing], nothing, "exact", quote.method, quote.label)
+    return services.database.at_one_moment(read_by(quote), lambda: _computed(quote, services))
+
+
+def read_by(quote: Quote) -> list[int]:
+    """Return the relations that answering reads."""
     queries = [aggregate.query for aggregate in quote.aggregates]
-    services.database.before_reading(
-        sorted({o.relation.oid for query in queries for o in query.occurrences})
-    )
+    return sorted({o.relation.oid for query in queries for o in query.occurrences})
+
+
+def _computed(quote: Quote, services: Services) -> Payload:
+    queries = [aggregate.query for aggregate in quote.aggregates]
     exact = read(quote, services)
     groups = quote.groups
     released: dict[int, Release] = {}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.engine.choose import choose_bounding
-from dpsql.engine.prepare import prepare, require_rows
+from dpsql.engine.prepare import confirm_met, prepare, require_rows
 from dpsql.engine.request import METHODS, Role, Settings
 from dpsql.errors import InvalidParameter, PermissionDenied
 
 if TYPE_CHECKING:
+    from dpsql.engine.bounding import Bounding
     from dpsql.engine.services import Services
+    from dpsql.model import JoinQuery
 
 
 def sensitivity(
@@ -52,8 +55,7 @@ def sensitivity(
     prepared = prepare(text, None, services, use_keys=use_keys)
     require_owner(prepared.question.relations, role, services)
     require_rows(prepared.question, "dp.sensitivity")
-    from dpsql.statistics.counts import count
-
+    seen = (prepared.relations, prepared.fingerprint)
     found = 0.0
     for aggregate in prepared.question.aggregates:
         query = aggregate.plain
@@ -65,11 +67,20 @@ def sensitivity(
         bounding = choose_bounding(
             query, asked, settings.delta, services.database, use_keys=use_keys
         )
-        services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
-        counts = count(query, bounding.boundaries, services.database, answer=False)
-        found = max(found, bounding.smooth(query, counts, beta, services).value * float(each))
+        relations = sorted({o.relation.oid for o in query.occurrences})
+        services.database.meet(relations, lambda: confirm_met(*seen, services))
+
+        smooth = partial(_smooth, query, bounding, beta, services)
+        found = max(found, services.database.at_one_moment(relations, smooth) * float(each))
     services.catalog.confirm(prepared.relations, prepared.fingerprint)
     return found
+
+
+def _smooth(query: JoinQuery, bounding: Bounding, beta: float, services: Services) -> float:
+    from dpsql.statistics.counts import count
+
+    counts = count(query, bounding.boundaries, services.database, answer=False)
+    return bounding.smooth(query, counts, beta, services).value
 
 
 def require_owner(oids: tuple[int, ...], role: Role, services: Services) -> None:

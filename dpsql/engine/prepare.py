@@ -116,6 +116,19 @@ def confirm_read(relations: Sequence[int], fingerprint: str, services: Services)
         ) from None
 
 
+def confirm_met(relations: Sequence[int], fingerprint: str, services: Services) -> None:
+    """Refuse, before the charge, what was declared otherwise at the moment that will be read.
+
+    All questions of a transaction on parts on several servers read as of the first one's moment,
+    whatever the snapshot of their own statement shows.
+    """
+    if services.catalog.fingerprint(relations) != fingerprint:
+        raise DeclarationsChanged(
+            "a relation or a declaration of the question has changed meanwhile",
+            detail="Its parts on other servers are read as of the transaction's first question.",
+        )
+
+
 def require_rows(question: Question, what: str) -> None:
     """Refuse what is defined for single rows only where rows belong to privacy units.
 

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
 from dpsql.engine.bounding import PROVED
-from dpsql.engine.prepare import DEFAULT_COLLATION, check_collations, confirm_read, names_of
+from dpsql.engine.prepare import (
+    DEFAULT_COLLATION,
+    check_collations,
+    confirm_met,
+    confirm_read,
+    names_of,
+)
 from dpsql.engine.progress import Command, Phase, Progress
 from dpsql.engine.release_domain import Released, build
 from dpsql.engine.release_price import Priced, choose, told
@@ -204,6 +210,9 @@ def release(
         require_postprocessing(priced.mechanism, terms.postprocess)
     from dpsql.engine.release_measure import dump, load, measure
 
+    relations = sorted({o.relation.oid for o in admitted.question.counted.occurrences})
+    seen = (admitted.relations, admitted.fingerprint)
+    services.database.meet(relations, lambda: confirm_met(*seen, services))
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)

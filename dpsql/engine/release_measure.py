@@ -41,8 +41,10 @@ def measure(
     mechanism = priced.mechanism
     query = admitted.question.counted
     progress.budget(Fraction(0), mechanism.loss, mechanism.budget.order)
-    services.database.before_reading(sorted({o.relation.oid for o in query.occurrences}))
-    table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
+    table = services.database.at_one_moment(
+        sorted({o.relation.oid for o in query.occurrences}),
+        lambda: tabulate(query, admitted.released.attributes, admitted.rows, services.database),
+    )
     return measure_table(mechanism, table, services, progress, exact=priced.delta == 0)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
 from dpsql.engine.bounding import PROVED
-from dpsql.engine.prepare import confirm_read
+from dpsql.engine.prepare import confirm_met, confirm_read
 from dpsql.engine.progress import Progress
 from dpsql.engine.release_price import rho_of_settings
 from dpsql.engine.request import MAX_DELTA, Role, Settings
@@ -312,14 +312,22 @@ class Call:
         from dpsql.engine.synthesis_shares import Task
 
         oids, _ = self.read()
-        self.services.database.before_reading(sorted(oids))
         task = Task(self.plan, self.parts, self.rho, self.measured, self.seed)
-        return dump(Measuring(task, self.services, progress).run())
+        return self.services.database.at_one_moment(
+            sorted(oids), lambda: dump(Measuring(task, self.services, progress).run())
+        )
 
     @property
     def seed(self) -> int:
         """What generation is seeded with: any number will do, it protects nothing."""
         return int.from_bytes(self.key[:4], "big") >> 1
+
+    def confirm_met(self) -> None:
+        """Refuse what was declared otherwise at the moment that will be read."""
+        for part in self.parts:
+            read = _statement(part)
+            confirm_met(read.relations, read.fingerprint, self.services)
+        confirm_met(self.units.read, self.units.token, self.services)
 
     def confirm(self) -> None:
         """Refuse what was measured if anything was swapped under a name meanwhile."""

@@ -119,6 +119,7 @@ def synthesize(
         services.note(told.message, told.detail, told.hint)
     call.warn()
     progress = Progress(services.database, Command.SYNTHESIS, *call.read())
+    services.database.meet(sorted(call.read()[0]), call.confirm_met)
     opened = services.ledger.open(call.charge(role))
     if isinstance(opened, Hit):
         payload = base64.b64decode(json.loads(opened.payload)["payload"])

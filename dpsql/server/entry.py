@@ -40,6 +40,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # query_canceled, serialization_failure, deadlock_detected, admin_shutdown, crash_shutdown
 _PASS = frozenset({"57014", "40001", "40P01", "57P01", "57P02"})
+# lock_not_available: no longer than lock_timeout
+_NO_LOCK = "55P03"
+# What stands for the words of another server, which chooses its codes as it likes.
+_FOREIGN = {
+    "57014": "canceling statement due to user request",
+    "40001": "could not serialize access",
+    "40P01": "deadlock detected",
+    "57P01": "terminating connection due to administrator command",
+    "57P02": "terminating connection because of crash of another server process",
+}
+_TIMED_OUT = "canceling statement due to statement timeout"
 
 
 def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> Any:
@@ -72,14 +83,24 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
             _tell_charge(error, charged=session.charged)
         raised = _as_plpy_error(plpy, error)
     except Exception as error:  # noqa: BLE001 - the one door
-        if sqlstate(error) in _PASS:
-            raise _plain(plpy, error, sqlstate(error)) from None
-        if sqlstate(error) in BY_SQLSTATE and not session.touched:
+        state = sqlstate(error)
+        if state in _PASS:
+            raise _plain(plpy, _said_here(session, error, state), state) from None
+        if state == _NO_LOCK and not session.touched:
+            raise _plain(plpy, error, state) from None
+        if state in BY_SQLSTATE and not session.touched:
             # the library's own refusal of a statement, which is about names and types only
-            raise _plain(plpy, error, sqlstate(error)) from None
+            raise _plain(plpy, error, state) from None
         _log(plpy, error, error_text=not session.touched)
         raised = _as_plpy_error(plpy, _unexpected(session))
     raise raised from None
+
+
+def _said_here(session: Session, error: Exception, state: str) -> Exception:
+    """Return an error without what another server may have put into its text (section 2)."""
+    if session.database is None or not session.database.shards.read_any:
+        return error
+    return error if str(error) == _TIMED_OUT else DpsqlError(_FOREIGN[state])
 
 
 def _require_plain(arguments: Iterable[Any]) -> None:

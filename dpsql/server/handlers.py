@@ -207,6 +207,13 @@ def measure_release(plpy: Any, session: Session) -> bool:
     return True
 
 
+def read_together(plpy: Any, session: Session) -> bool:
+    """``dp.read_together``: what waits, in the snapshots of one moment on several servers."""
+    del plpy
+    session.run_pending()
+    return True
+
+
 def read_as_owner(plpy: Any, session: Session) -> bool:
     """``dp.read_as_owner``: what `Session.as_owner` was given, with the rights of an owner."""
     del plpy

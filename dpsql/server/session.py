@@ -43,7 +43,7 @@ class Session:
         from dpsql.core.rng import SystemNoise
 
         self.touched = self.charged = False
-        database = self.database = SpiDatabase(plpy, self.statements)
+        database = self.database = SpiDatabase(plpy, self.statements, self.wait)
         return Services(
             database=database,
             catalog=SpiCatalog(database),
@@ -60,12 +60,16 @@ class Session:
 
         A volatile function, which may write, would take a new snapshot for each statement.
         """
+        return self.wait("select dp.python_measure_release() as done", work)
+
+    def wait(self, sql: str, work: Callable[[], Any]) -> Any:
+        """Run a statement that calls, below it, a function which runs ``work``."""
         if self.database is None:
             raise InternalError("there is no database to read")
         found: list[Any] = []
         self.pending = lambda: found.append(work())
         try:
-            self.database.execute("select dp.python_measure_release() as done")
+            self.database.execute(sql)
         finally:
             self.pending = None
         return found[0]

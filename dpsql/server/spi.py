@@ -8,10 +8,13 @@ prepared statements may not (measured).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from dpsql.errors import InternalError
+from dpsql.server.shards import Shards, Wait
+
+T = TypeVar("T")
 
 _TICK = "select 1"
 # SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
@@ -21,9 +24,10 @@ _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
 class SpiDatabase:
     """`dpsql.ports.Database` inside the server."""
 
-    def __init__(self, plpy: Any, statements: dict[str, Any]) -> None:
+    def __init__(self, plpy: Any, statements: dict[str, Any], wait: Wait) -> None:
         self._plpy = plpy
         self._statements = statements
+        self.shards = Shards(self.execute, wait)
 
     def execute(
         self, sql: str, parameters: Sequence[tuple[str, object]] = ()
@@ -65,7 +69,24 @@ class SpiDatabase:
 
     def before_reading(self, relations: Sequence[int]) -> None:
         """Lock whole relations where rows that are read would show in pg_locks."""
+        self._lock(relations)
+        self.shards.require_none(relations)
+
+    def _lock(self, relations: Sequence[int]) -> None:
         self.execute("select dp.lock_reads($1) as locked", [("oid[]", list(relations))])
+
+    def reads_shards(self, relations: Sequence[int]) -> bool:
+        """Whether some of these relations are, in part, on other servers."""
+        return self.shards.any(relations)
+
+    def meet(self, relations: Sequence[int], check: Callable[[], None]) -> None:
+        """Find out whether all servers with parts of the relations answer; reads no row."""
+        self.shards.meet(relations, check)
+
+    def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:
+        """Lock whole relations where rows that are read would show in pg_locks, then read."""
+        self._lock(relations)
+        return self.shards.read(relations, work)
 
     def tick(self) -> None:
         """Let the server notice a cancel or a timeout (4 µs)."""

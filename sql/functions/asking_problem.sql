@@ -1,4 +1,4 @@
--- Internal: that dp_executor may not read a relation, and what its owner can run.
+-- Internal: that dp_executor may not read a relation, or parts of it on other servers, and what its owner can run.
 create or replace function dp.reading_problem(relation oid, out problem text, out mend text)
 language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
@@ -13,6 +13,9 @@ begin
       from pg_class as c where c.oid = relation;
     mend := nullif(mend, '');
     problem := case when mend is not null then 'role dp_executor may not read it' end;
+    if problem is null then
+        select s.problem, s.mend into problem, mend from dp.shards_problem(relation) as s;
+    end if;
 end
 $$;
 comment on function dp.reading_problem(oid) is 'internal: that dp_executor may not read a relation';

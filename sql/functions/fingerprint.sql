@@ -31,6 +31,8 @@ begin
                          extract(epoch from l.declared_at))::text, ','
             order by l.child::oid, l.attnums, l.parent::oid, l.parent_attnums)
      from dp.unit_link as l join named as n on n.oid = l.child::oid),
+  (select string_agg(row(s.relation::oid, s.written)::text, ',' order by s.relation::oid)
+     from dp.shards as s join named as n on n.oid = s.relation::oid),
   (select string_agg(row(d.xmin, d.relation::oid, d.column_name, d.kind, d.type_name, d.members, d.lower, d.upper,
                          d.step, d.reference::oid, d.reference_column, d.includes_null, d.other,
                          case when d.kind = 'reference' then coalesce(dp.relation_problem(d.reference), '') end)::text,
@@ -61,7 +63,7 @@ comment on function dp.guards_others(pg_trigger, oid[]) is
 -- their triggers, paths to privacy units, indexes, view definitions, types, collations and casts.  As
 -- of the caller's snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
 -- last token as long as no transaction ends.  What stands behind the '#' says where rows are read:
--- parts and files, which the executor finds as of now, whether the parts' triggers keep what foreign
+-- parts and files, which the executor finds as of now, servers of parts and who reads them, whether the parts' triggers keep what foreign
 -- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of
 -- one state; answers outlive it, as they outlive other changes of rows.  What stands before the first '|'
 -- is dp.declared_text; releases tell those levels that they read, and go without it.
@@ -145,6 +147,11 @@ begin
   ways) || '#' || concat_ws('|',
   (select string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid)
      from pg_class c where c.oid = any (parts)),
+  (select string_agg(row(f.ftrelid, f.ftoptions, s.oid, s.srvname, s.srvowner, s.srvoptions, coalesce(c.relacl, acldefault('r', c.relowner)),
+            (select m.umid from pg_user_mappings m join pg_roles r on r.oid = m.umuser
+              where m.srvid = s.oid and r.rolname = 'dp_executor'))::text, ',' order by f.ftrelid)
+     from pg_foreign_table f join pg_class c on c.oid = f.ftrelid join pg_foreign_server s on s.oid = f.ftserver
+    where f.ftrelid = any (parts)),
   -- parts on other servers are read by name (dp.parts_of)
   (select string_agg(row(c.oid, n.nspname, c.relname, f.xmin, c.relacl)::text, ',' order by c.oid)
      from pg_class c join pg_namespace n on n.oid = c.relnamespace left join pg_foreign_table f on f.ftrelid = c.oid

@@ -13,6 +13,8 @@ begin
         or not exists (select from pg_catalog.pg_class as c where c.oid = l.parent);
     delete from dp.column_domain as d
      where not exists (select from pg_catalog.pg_class as c where c.oid = d.relation);
+    delete from dp.shards as s
+     where not exists (select from pg_catalog.pg_class as c where c.oid = s.relation);
     update dp.root as r
        set schema_name = n.nspname, relation_name = c.relname
       from dp.policy as p

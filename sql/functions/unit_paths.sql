@@ -168,7 +168,9 @@ end
 $$;
 comment on function dp.cuts_of_circle(jsonb, jsonb) is 'internal: the statements of which one cuts a circle of keys';
 
--- Internal: why a column that names a privacy unit may be NULL, or NULL.
+-- Internal: why a column that names a privacy unit may be NULL, or NULL.  Of foreign tables and parts nobody enforces
+-- NOT NULL; there the owner says by it that rows with NULL belong to no unit, and questions never count them
+-- (PRIVACY.md section 1, docs/shards.md).
 create or replace function dp.unit_nulls_problem(relation oid, attnum int2)
 returns text
 language plpgsql stable parallel safe security invoker
@@ -179,9 +181,6 @@ begin
         select case
                    when not dp.never_null(a.attrelid, a.attnum)
                        then format('%s.%I, which names its privacy unit, can be NULL', c.oid::regclass, a.attname)
-                   when exists (select from pg_class as part
-                                 where part.oid = any (dp.statistics_members(c.oid)) and part.relkind = 'f')
-                       then format('%s is or has a foreign table, of which nobody enforces NOT NULL', c.oid::regclass)
                    when c.relkind = 'r' and c.relhassubclass
                        then format('tables inherit from %s, where %I may be NULL', c.oid::regclass, a.attname)
                end

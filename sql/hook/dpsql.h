@@ -22,8 +22,10 @@
 #define ERRCODE_DPSQL_UNSUPPORTED MAKE_SQLSTATE('P', 'D', '0', '1', '1')
 #define ERRCODE_DPSQL_FUNCTION MAKE_SQLSTATE('P', 'D', '0', '1', '3')
 #define ERRCODE_DPSQL_SYNTAX MAKE_SQLSTATE('P', 'D', '0', '1', '4')
+#define ERRCODE_DPSQL_CHANGED MAKE_SQLSTATE('P', 'D', '0', '1', '5')
 #define ERRCODE_DPSQL_VERSION MAKE_SQLSTATE('P', 'D', '0', '3', '0')
 #define ERRCODE_DPSQL_PARAMETER MAKE_SQLSTATE('P', 'D', '0', '4', '0')
+#define ERRCODE_DPSQL_SHARD MAKE_SQLSTATE('P', 'D', '0', '5', '2')
 #define ERRCODE_DPSQL_PERMISSION MAKE_SQLSTATE('P', 'D', '0', '7', '0')
 #define ERRCODE_DPSQL_NOT_INTERCEPTED MAKE_SQLSTATE('P', 'D', '0', '6', '0')
 
@@ -69,6 +71,9 @@ extern bool put_around(Query *query);
 
 /* denied.c: hints for who wants rows of protected relations */
 extern void denied_init(void);
+
+/* shards.c: one moment for all servers that hold parts of a relation */
+extern void shards_init(void);
 
 /* mask.c: what a role may not know reads as unknown */
 extern void mask_init(void);

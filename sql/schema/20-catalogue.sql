@@ -111,6 +111,14 @@ create table dp.column_domain (
 );
 comment on table dp.column_domain is 'public domains of columns';
 
+create table dp.shards (
+    relation regclass primary key,
+    written text not null check (written in ('coordinator', 'anywhere')),
+    declared_by name not null,
+    declared_at timestamptz not null default pg_catalog.clock_timestamp()
+);
+comment on table dp.shards is 'by which way parts on other servers are written to';
+
 create table dp.loss (
     id bigint generated always as identity primary key,
     principal integer,
@@ -162,6 +170,8 @@ select pg_catalog.pg_extension_config_dump(
     'dp.column_domain',
     'where relation::oid in (select c.oid from pg_catalog.pg_class as c)'
     ' and (reference is null or reference::oid in (select c.oid from pg_catalog.pg_class as c))');
+select pg_catalog.pg_extension_config_dump(
+    'dp.shards', 'where relation::oid in (select c.oid from pg_catalog.pg_class as c)');
 select pg_catalog.pg_extension_config_dump('dp.loss', '');
 select pg_catalog.pg_extension_config_dump('dp.loss_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dp.ledger_identity', '');

@@ -43,7 +43,8 @@ grant execute on function
     dp.kept_by_citus(oid),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
-grant execute on function dp.reading_problem(oid), dp.trusted_keys(oid), dp.never_null(oid, int2)
+grant execute on function
+    dp.reading_problem(oid), dp.shards_problem(oid), dp.trusted_keys(oid), dp.never_null(oid, int2)
 to dp_analyst, dp_owner, dp_executor;
 grant execute on function
     dp.shown_way(oid, jsonb, name, oid, name),
@@ -71,6 +72,7 @@ grant execute on function
     dp.shown_columns(name[], text),
     dp.declare_public(regclass),
     dp.undeclare_public(regclass),
+    dp.declare_shards(regclass, text),
     dp.declare_view(regclass),
     dp.undeclare_view(regclass),
     dp.set_domain(regclass, name, anycompatiblearray, boolean, anycompatible),
@@ -94,7 +96,7 @@ grant execute on function
 to dp_owner;
 
 -- Whoever answers questions reads the declarations; base relations are granted by dp.protect.
-grant select on dp.policy, dp.root, dp.unit_link, dp.column_domain to dp_executor;
+grant select on dp.policy, dp.root, dp.unit_link, dp.column_domain, dp.shards to dp_executor;
 grant execute on function dp.domain_type_oid(regclass, name) to dp_executor;
 grant execute on function dp.plain_type(oid, integer), dp.plain_oid(oid) to dp_analyst, dp_owner, dp_executor;
 grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner, dp_executor;
@@ -235,6 +237,13 @@ grant execute on function
     dp.show_rounds(bigint, bigint, bigint, double precision, double precision, integer),
     dp.end_progress(),
     dp.lock_reads(oid[]),
+    dp.meet_shards(oid[], oid[]),
+    dp.read_together(),
+    dp.python_read_together(),
+    dp.failed_shard(oid[]),
+    dp.shards_of(oid[]),
+    dp.foreign_parts(oid),
+    dp.spans_servers(oid),
     dp.fingerprint(oid[]),
     dp.fingerprint_now(oid[]),
     dp.fingerprint_text(oid[]),

@@ -39,6 +39,17 @@ select pg_catalog.pg_extension_config_dump(
     'dp.lockdown_change', 'where relation is null or relation::oid in (select c.oid from pg_catalog.pg_class as c)');
 select pg_catalog.pg_extension_config_dump('dp.lockdown_change_id_seq', '');
 
+create table dp.shards (
+    relation regclass primary key,
+    written text not null check (written in ('coordinator', 'anywhere')),
+    declared_by name not null,
+    declared_at timestamptz not null default pg_catalog.clock_timestamp()
+);
+comment on table dp.shards is 'by which way parts on other servers are written to';
+
+select pg_catalog.pg_extension_config_dump(
+    'dp.shards', 'where relation::oid in (select c.oid from pg_catalog.pg_class as c)');
+
 drop function dp.shown_columns(oid);
 drop function dp.show_synthesis_tables(bigint);
 drop function dp.synthesis_moved(bigint,text,integer,text[]);

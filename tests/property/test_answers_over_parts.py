@@ -111,6 +111,8 @@ class CutCase(Cut):
             self.run(f"insert into s.t{i} values ({', '.join(values)})")
         public = self.random.random() < 0.2
         self.run(f"select dp.{'declare_public' if public else 'protect'}('s.t{i}')")
+        if i in self.cut:
+            self.run(f"select dp.declare_shards('s.t{i}', written => 'coordinator')")
         return columns
 
 
@@ -134,6 +136,7 @@ class CutUnits(Cut, UnitCase):
         self.in_parts(i, listed, self.random.choice(["id", "fk"]))
         self.run(f"select dp.link('s.t{i}', 's.t0', array['fk'], nulls => 'excluded')")
         self.run(f"select dp.let_executor_read('s.t{i}')")
+        self.run(f"select dp.declare_shards('s.t{i}', written => 'coordinator')")
         for row in range(self.random.choice([3, 5, 7, 9])):
             values = [str(row)]
             for name, kind in list(columns.items())[1:]:

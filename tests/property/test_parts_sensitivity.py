@@ -77,6 +77,8 @@ def shards(server: Any) -> Iterator[Shards]:
         found.near.sql("create table x (k int, v int); alter table x owner to owner1")
         found.near.sql(
             "select dp.protect('r'), dp.protect('s'), dp.protect('x');"
+            " select dp.declare_shards('r', written => 'coordinator');"
+            " select dp.declare_shards('s', written => 'coordinator');"
             " select dp.grant_budget('postgres', epsilon => 1000000, delta => 1e-3)",
             user="owner1",
         )

@@ -28,6 +28,12 @@ create user mapping for owner1 server shard{number}
 create user mapping for postgres server shard{number} options (user '{writer}');
 grant usage on foreign server shard{number} to owner1;
 """
+#: No unit is cut off.
+UNCUT = """
+do language plpython3u $body$
+from dpsql.core.mechanisms import truncation
+truncation.bounds = lambda largest, least=1: (10**9,)
+$body$"""
 
 
 @dataclass(slots=True)

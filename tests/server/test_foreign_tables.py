@@ -21,7 +21,7 @@ insert into far_part select 1 + i % 200, '2024-01-01' from generate_series(1, 30
 NEAR = """
 create extension postgres_fdw;
 create server far foreign data wrapper postgres_fdw options (host '{host}', dbname '{dbname}');
-create user mapping for public server far options (user 'postgres', password_required 'false');
+create user mapping for dp_executor server far options (user 'postgres', password_required 'false');
 create foreign table client (c_id int not null, c_kind text, c_limit int)
   server far options (table_name 'far_client');
 create table purchase (p_client int not null, p_day date) partition by range (p_day);
@@ -36,6 +36,7 @@ alter foreign table purchase_2024 owner to owner1;
 grant dp_owner to owner1;
 set role owner1;
 select dp.protect('client'), dp.protect('purchase');
+select dp.declare_shards('purchase', written => 'coordinator');
 select dp.set_domain('client', 'c_kind', array['a', 'b']);
 select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);
 """
@@ -87,7 +88,7 @@ def test_no_key_or_constraint_of_a_foreign_table_is_trusted(near: Any) -> None:
 
 
 def test_what_the_far_server_says_is_not_told(near: Any, far: Any, alice: Any) -> None:
-    """An error on one far row, and a far server that is gone, look the same; both are charged."""
+    """An error on one far row is charged; a far table that is gone shows before any row is read."""
     far.sql("create function boom(int) returns int language plpgsql as"
             f" $$ begin if $1 = 0 then raise exception 'LEAK {SECRET}'; end if; return $1; end $$")  # fmt: skip
     far.sql("alter table far_client rename to kept")
@@ -96,9 +97,9 @@ def test_what_the_far_server_says_is_not_told(near: Any, far: Any, alice: Any) -
     alice.add_notice_handler(lambda d: heard.append(str(d.message_primary)))
     admin = near.connect()
     told = []
-    for sql in (
-        "select dp_count(*) from client where c_limit > 5",
-        "select dp_count(*) from client where c_limit > 6 and c_id > 0",
+    for sql, charged in (
+        ("select dp_count(*) from client where c_limit > 5", True),
+        ("select dp_count(*) from client where c_limit > 6 and c_id > 0", False),
     ):
         before = books(admin)
         with pytest.raises(psycopg.Error) as caught:
@@ -106,15 +107,22 @@ def test_what_the_far_server_says_is_not_told(near: Any, far: Any, alice: Any) -
         error = caught.value.diag
         told.append((error.sqlstate, error.message_primary, error.message_detail, error.message_hint))  # fmt: skip
         assert SECRET not in str(caught.value) + str(error.context)
-        assert books(admin) != before
+        assert (books(admin) != before) == charged
         far.sql("drop view if exists far_client")
-    assert told == 2 * [
+    assert told == [
         (
             "PD900",
             "the answer could not be computed",
             None,
             "The cost was charged. The server log names the cause for the administrator.",
-        )
+        ),
+        (
+            "PD052",
+            'server "far", which holds parts of the relation, cannot be read',
+            "It does not answer, or lacks a table or column of part client.",
+            "Nothing was charged. Ask again when it answers; this server's log names the cause"
+            " for the administrator.",
+        ),
     ]
     assert not any(SECRET in text for text in heard)
     far.sql("alter table kept rename to far_client")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.server.shards import READER, Shards, sharded
@@ -81,7 +82,9 @@ def test_parts_are_read_one_by_one_as_long_as_each_may_be_read(shards: Shards) -
     shards.table("r", "k int", "k", local=[1])
     assert parts_of(shards, "r") is None
     shards.near.sql(
-        "select dp.protect('r'); select dp.grant_budget('alice', 1000, 1e-4)", user="owner1"
+        "select dp.protect('r'); select dp.declare_shards('r', written => 'coordinator');"
+        " select dp.grant_budget('alice', 1000, 1e-4)",
+        user="owner1",
     )
     assert readable(shards, "r_0")
     assert readable(shards, "r_1")
@@ -89,15 +92,26 @@ def test_parts_are_read_one_by_one_as_long_as_each_may_be_read(shards: Shards) -
     shards.near.sql("insert into r select i from generate_series(1, 100) i")
     with shards.near.connect("alice") as alice:
         alice.execute("set dp.epsilon = 40; set dp.fresh = on")
-        for change in (
-            "select 1",
-            "alter foreign table r_0 rename to moved",
-            "create schema elsewhere; alter foreign table moved set schema elsewhere;"
-            " alter foreign table elsewhere.moved options (add schema_name 'public')",
-            "grant usage on schema elsewhere to dp_executor",
-            "revoke select on elsewhere.moved from dp_executor",
+        for change, missing in (
+            ("select 1", None),
+            ("alter foreign table r_0 rename to moved", None),
+            (
+                "create schema elsewhere; alter foreign table moved set schema elsewhere;"
+                " alter foreign table elsewhere.moved options (add schema_name 'public')",
+                "GRANT USAGE ON SCHEMA elsewhere TO dp_executor",
+            ),
+            ("grant usage on schema elsewhere to dp_executor", None),
+            (
+                "revoke select on elsewhere.moved from dp_executor",
+                "GRANT SELECT ON elsewhere.moved TO dp_executor",
+            ),
         ):
             shards.near.sql(change)
+            if missing:  # whether its server can be read is found out by the part itself
+                with pytest.raises(psycopg.Error) as caught:
+                    alice.execute("select dp_count(*) from r")
+                assert missing in (caught.value.diag.message_hint or "")
+                continue
             (found,) = alice.execute("select dp_count(*) from r").fetchone()
             # noise of scale 1/40 is beyond 1 with probability below 1e-17
             assert abs(found - 100) <= 1, change

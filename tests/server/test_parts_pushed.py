@@ -30,6 +30,8 @@ alter table customer owner to owner1;
 """
 DECLARE = """
 select dp.protect('orders'), dp.protect('line'), dp.protect('customer');
+select dp.declare_shards('orders', written => 'coordinator');
+select dp.declare_shards('line', written => 'coordinator');
 select dp.set_domain('orders', 'o_pri', array['a', 'b', 'c']);
 select dp.set_domain('customer', 'c_kind', array['a', 'b']);
 select dp.set_domain('line', 'l_quantity', 0, 50);
@@ -78,6 +80,7 @@ STATEMENTS = {
 UNITS = """
 select dp.protect('customer', privacy_unit => 'c_id');
 select dp.link('orders', 'customer', array['o_customer'], nulls => 'excluded');
+select dp.declare_shards('orders', written => 'coordinator');
 select dp.declare_public('line');
 select dp.set_domain('orders', 'o_pri', array['a', 'b', 'c']);
 select dp.grant_budget('owner1', epsilon => 1000, delta => 1e-3);

@@ -12,7 +12,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from bench.spreading import WRITTEN_HERE
 from dpsql.core.sampling import ALPHA
 from dpsql.model import Boundary, JoinQuery
 from dpsql.query.places import with_places
@@ -31,6 +30,7 @@ ROWS = 3000
 TABLES = {"e1": ("b", 300), "e2": ("a", 500), "e3": ("b", 40)}
 PATH = "select dp_count(*) from e1, e2, e3 where e1.b = e2.a and e2.b = e3.a"
 WALKS = 60
+DECLARE = "select dp.protect('{name}'), dp.declare_shards('{name}', written => 'coordinator')"
 FILL = (
     "insert into {name} select i % {values}, (i * 7919) % 400 from generate_series(1, "
     f"{ROWS}) i"
@@ -41,8 +41,7 @@ FILL = (
 def shards(server: Any) -> Iterator[Shards]:
     with sharded(server, 3) as found:
         for name, (key, values) in TABLES.items():
-            found.table(name, "a int, b int", key, declare=f"select dp.protect('{name}')")
-            found.near.sql(WRITTEN_HERE.format(table=name), user="owner1")
+            found.table(name, "a int, b int", key, declare=DECLARE.format(name=name))
             found.near.sql(FILL.format(name=name, values=values))
         found.near.sql("select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4)")
         yield found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -126,6 +126,17 @@ class Recorder:
 
     def before_reading(self, relations: Sequence[int]) -> None:
         """Nothing to lock."""
+
+    def reads_shards(self, relations: Sequence[int]) -> bool:
+        """Everything is here."""
+        return False
+
+    def meet(self, relations: Sequence[int], check: object) -> None:
+        """Everything is here."""
+
+    def at_one_moment(self, relations: Sequence[int], work: Callable[[], object]) -> object:
+        """Read what there is."""
+        return work()
 
     def tick(self) -> None:
         """Nothing to cancel."""

@@ -1,0 +1,557 @@
+/*
+ * shards.c
+ *		dp.meet_shards and dp.read_together: one moment for all servers that
+ *		hold parts of a relation (docs/shards.md, "One moment").
+ *
+ * postgres_fdw reads each server in a REPEATABLE READ transaction of its own,
+ * whose snapshot is taken by the first statement sent there and lives until
+ * the local transaction ends.  Whoever writes through this server holds ROW
+ * EXCLUSIVE on what he writes to until the other servers have committed.  So
+ * while SHARE is held on a relation and all its parts, every transaction that
+ * wrote to it has ended everywhere, and none begins to: snapshots that are
+ * taken meanwhile, there and here, show all of it or nothing.
+ *
+ * That holds for snapshots taken here only.  Who reads with the user mapping
+ * of dp_executor is this module alone; what it read before is remembered, and
+ * a question that would meet an older snapshot is refused.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "catalog/pg_user_mapping.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "foreign/fdwapi.h"
+#include "foreign/foreign.h"
+#include "miscadmin.h"
+#include "nodes/value.h"
+#include "parser/parse_func.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "dpsql.h"
+
+PG_FUNCTION_INFO_V1(dpsql_meet_shards);
+PG_FUNCTION_INFO_V1(dpsql_read_together);
+PG_FUNCTION_INFO_V1(dpsql_failed_shard);
+
+/* What one transaction has of other servers; lists in TopTransactionContext. */
+static struct
+{
+	List	   *read;			/* user mappings with a snapshot of any moment */
+	List	   *met;			/* those with a snapshot of the common moment */
+	List	   *relations;		/* which were locked then */
+	Snapshot	snapshot;		/* of that moment, here; NULL: there is none */
+	bool		meeting;		/* what is executed now is no reading */
+} shards;
+
+static ExecutorStart_hook_type previous_start = NULL;
+
+static void
+forget_shards(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			/* before its owner looks for leaks */
+			if (shards.snapshot != NULL)
+				UnregisterSnapshotFromOwner(shards.snapshot, TopTransactionResourceOwner);
+			shards.snapshot = NULL;
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			memset(&shards, 0, sizeof(shards));
+			break;
+		default:
+			break;
+	}
+}
+
+/* The user mapping by which somebody reads a server, his own or everybody's; InvalidOid: none. */
+static Oid
+user_mapping(Oid user, Oid server)
+{
+	Oid			found = GetSysCacheOid2(USERMAPPINGUSERSERVER, Anum_pg_user_mapping_oid,
+										ObjectIdGetDatum(user), ObjectIdGetDatum(server));
+
+	if (!OidIsValid(found))
+		found = GetSysCacheOid2(USERMAPPINGUSERSERVER, Anum_pg_user_mapping_oid,
+								ObjectIdGetDatum(InvalidOid), ObjectIdGetDatum(server));
+	return found;
+}
+
+static void
+remember(List **list, Oid oid)
+{
+	MemoryContext context = MemoryContextSwitchTo(TopTransactionContext);
+
+	*list = list_append_unique_oid(*list, oid);
+	MemoryContextSwitchTo(context);
+}
+
+/* Whatever reads a foreign table as dp_executor gives its server a snapshot. */
+static void
+start(QueryDesc *query, int flags)
+{
+	ListCell   *cell;
+
+	if (!shards.meeting && (flags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
+		foreach(cell, query->plannedstmt->rtable)
+		{
+			RangeTblEntry *rte = (RangeTblEntry *) lfirst(cell);
+
+			if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_FOREIGN_TABLE &&
+				IsTransactionState() && OidIsValid(rte->relid))
+			{
+				HeapTuple	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(rte->relid));
+
+				if (HeapTupleIsValid(tuple))
+				{
+					ReleaseSysCache(tuple);
+					remember(&shards.read,
+							 user_mapping(GetUserId(), GetForeignServerIdByRelId(rte->relid)));
+				}
+			}
+		}
+	if (previous_start)
+		previous_start(query, flags);
+	else
+		standard_ExecutorStart(query, flags);
+}
+
+void
+shards_init(void)
+{
+	previous_start = ExecutorStart_hook;
+	ExecutorStart_hook = start;
+	RegisterXactCallback(forget_shards, NULL);
+}
+
+/* One part on another server. */
+typedef struct
+{
+	Oid			relation;
+	Oid			server;
+	Oid			mapping;
+	bool		first;			/* of its server */
+} Part;
+
+static List *
+oids_of(Datum array)
+{
+	List	   *found = NIL;
+	Datum	   *oids;
+	bool	   *nulls;
+	int			count;
+
+	deconstruct_array(DatumGetArrayTypeP(array), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
+					  &oids, &nulls, &count);
+	for (int i = 0; i < count; i++)
+		if (!nulls[i])
+			found = list_append_unique_oid(found, DatumGetObjectId(oids[i]));
+	list_sort(found, list_oid_cmp);
+	return found;
+}
+
+/* Relations, each before its parts: the order in which writers lock them. */
+static List *
+with_parts(List *relations)
+{
+	List	   *found = NIL;
+	ListCell   *cell;
+
+	foreach(cell, relations)
+	{
+		LockRelationOid(lfirst_oid(cell), AccessShareLock);
+		found = list_concat_unique_oid(found,
+									   find_all_inheritors(lfirst_oid(cell), AccessShareLock, NULL));
+	}
+	return found;
+}
+
+static List *
+foreign_parts(List *relations)
+{
+	List	   *parts = NIL;
+	List	   *seen = NIL;
+	ListCell   *cell;
+
+	foreach(cell, with_parts(relations))
+	{
+		Part	   *part;
+
+		if (get_rel_relkind(lfirst_oid(cell)) != RELKIND_FOREIGN_TABLE)
+			continue;
+		part = palloc0(sizeof(Part));
+		part->relation = lfirst_oid(cell);
+		part->server = GetForeignServerIdByRelId(part->relation);
+		part->mapping = user_mapping(GetUserId(), part->server);
+		part->first = !list_member_oid(seen, part->server);
+		seen = list_append_unique_oid(seen, part->server);
+		parts = lappend(parts, part);
+	}
+	return parts;
+}
+
+/* Its columns of built-in types: executed.c lets no others be read without need. */
+static void
+append_columns(StringInfo sql, Oid oid)
+{
+	Relation	relation = relation_open(oid, AccessShareLock);
+	const char *separator = " ";
+
+	for (int i = 0; i < RelationGetDescr(relation)->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(relation), i);
+
+		if (column->attisdropped || column->atttypid >= FirstNormalObjectId)
+			continue;
+		appendStringInfo(sql, "%s%s", separator, quote_identifier(NameStr(column->attname)));
+		separator = ", ";
+	}
+	relation_close(relation, NoLock);
+}
+
+/*
+ * Reads all columns of no row.  Where postgres_fdw is told LIMIT 0 the server
+ * gets the statement and takes a snapshot; where the condition is false only
+ * here, it is connected and begins a transaction, nothing else.
+ */
+static void
+probe(Part *part, bool connect_only)
+{
+	StringInfoData sql;
+	Datum		no = BoolGetDatum(false);
+	Oid			type = BOOLOID;
+	int			result;
+
+	initStringInfo(&sql);
+	appendStringInfoString(&sql, "select");
+	append_columns(&sql, part->relation);
+	appendStringInfo(&sql, " from only %s %s",
+					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(part->relation)),
+												get_rel_name(part->relation)),
+					 connect_only ? "where $1" : "limit 0");
+	SPI_connect();
+	if (connect_only)
+	{
+		/* a plan for all values: no planner may see that there is nothing to do */
+		SPIPlanPtr	plan = SPI_prepare_cursor(sql.data, 1, &type, CURSOR_OPT_GENERIC_PLAN);
+
+		if (plan == NULL)
+			elog(ERROR, "part %u cannot be read", part->relation);
+		result = SPI_execute_plan(plan, &no, NULL, true, 0);
+	}
+	else
+		result = SPI_execute(sql.data, true, 0);
+	if (result != SPI_OK_SELECT)
+		elog(ERROR, "part %u cannot be read", part->relation);
+	SPI_finish();
+}
+
+/* Whether an error is this server's own end of the statement, which passes as it is. */
+static bool
+is_our_own(ErrorData *error)
+{
+	if (error->context != NULL && strstr(error->context, "remote SQL command") != NULL)
+		return false;
+	return ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION ||
+		error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
+		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED;
+}
+
+/*
+ * Probes in a subtransaction; false where the other server is the cause.
+ * What it said goes into this server's log: no row was read.
+ */
+static bool
+reached(Part *part, bool connect_only)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		outer = shards.meeting;
+	ErrorData  *volatile error = NULL;
+
+	shards.meeting = true;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		probe(part, connect_only);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	shards.meeting = outer;
+	if (error == NULL)
+		return true;
+	if (is_our_own((ErrorData *) error))
+		ReThrowError((ErrorData *) error);
+	ereport(LOG_SERVER_ONLY,
+			(errmsg("dpsql: part %s on server %s: %s", get_rel_name(part->relation),
+					GetForeignServer(part->server)->servername, error->message),
+			 error->detail ? errdetail_internal("%s", error->detail) : 0));
+	return false;
+}
+
+static void
+require_reached(Part *part, bool connect_only)
+{
+	if (!reached(part, connect_only))
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_SHARD),
+				 errmsg("server \"%s\", which holds parts of the relation, cannot be read",
+						GetForeignServer(part->server)->servername),
+				 errdetail("It does not answer, or lacks a table or column of part %s.",
+						   quote_identifier(get_rel_name(part->relation))),
+				 errhint("Nothing was charged. Ask again when it answers;"
+						 " this server's log names the cause for the administrator.")));
+}
+
+/*
+ * Waits for locks while it holds none of them, so that no writer, in whatever
+ * order he locks, ever waits in a circle with this.
+ */
+static void
+lock_all(List *relations)
+{
+	Oid			awaited = InvalidOid;
+	ListCell   *cell;
+
+	for (;;)
+	{
+		Oid			refused = InvalidOid;
+		List	   *held = NIL;
+
+		CHECK_FOR_INTERRUPTS();
+		if (OidIsValid(awaited))
+		{
+			LockRelationOid(awaited, ShareLock);
+			held = lappend_oid(held, awaited);
+		}
+		foreach(cell, relations)
+		{
+			if (lfirst_oid(cell) == awaited)
+				continue;
+			if (!ConditionalLockRelationOid(lfirst_oid(cell), ShareLock))
+			{
+				refused = lfirst_oid(cell);
+				break;
+			}
+			held = lappend_oid(held, lfirst_oid(cell));
+		}
+		if (!OidIsValid(refused))
+			return;
+		foreach(cell, held)
+			UnlockRelationOid(lfirst_oid(cell), ShareLock);
+		awaited = refused;
+	}
+}
+
+/* What this transaction changed itself, other servers show to its own connection only. */
+static void
+require_unchanged(List *relations)
+{
+	ListCell   *cell;
+
+	foreach(cell, relations)
+	{
+		Relation	relation = relation_open(lfirst_oid(cell), NoLock);
+		bool		changed = CheckRelationLockedByMe(relation, RowExclusiveLock, true);
+
+		relation_close(relation, NoLock);
+		if (changed)
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_NOT_ANSWERABLE),
+					 errmsg("this transaction has changed or locked relation %s, which has parts on other servers",
+							quote_identifier(get_rel_name(lfirst_oid(cell)))),
+					 errhint("Ask in a transaction of its own.")));
+	}
+}
+
+static void
+require_new(List *relations, List *parts)
+{
+	ListCell   *cell;
+
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_NOT_ANSWERABLE),
+				 errmsg("relation %s has parts on several servers, which are read in READ COMMITTED transactions only",
+						quote_identifier(get_rel_name(linitial_oid(relations)))),
+				 errdetail("The snapshot of this transaction was taken before those of the other servers."),
+				 errhint("BEGIN ISOLATION LEVEL READ COMMITTED, then ask again.")));
+	foreach(cell, parts)
+	{
+		Part	   *part = (Part *) lfirst(cell);
+
+		if (shards.snapshot != NULL || list_member_oid(shards.read, part->mapping))
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_NOT_ANSWERABLE),
+					 errmsg("relation %s has parts on several servers, of which this transaction has read some already",
+							quote_identifier(get_rel_name(linitial_oid(relations)))),
+					 errdetail("A server shows one state for the whole of a transaction, but not the same one as the others."),
+					 errhint("Ask in a transaction of its own.")));
+	}
+}
+
+static bool
+is_met(List *relations, List *parts)
+{
+	ListCell   *cell;
+
+	if (shards.snapshot == NULL || list_difference_oid(relations, shards.relations) != NIL)
+		return false;
+	foreach(cell, parts)
+		if (!list_member_oid(shards.met, ((Part *) lfirst(cell))->mapping))
+			return false;
+	return true;
+}
+
+/*
+ * See the head of this file; "relations" have parts in several places and are
+ * written to from here.  Gives the parts that were looked at for that.
+ */
+static List *
+meet(List *relations)
+{
+	List	   *probed = NIL;
+	List	   *all = with_parts(relations);
+	List	   *parts = foreign_parts(relations);
+	Snapshot	snapshot;
+	ListCell   *cell;
+
+	if (is_met(all, parts))
+		return NIL;
+	require_new(relations, parts);
+	require_unchanged(all);
+	/* whatever takes long is done before others wait for the locks */
+	foreach(cell, parts)
+		if (((Part *) lfirst(cell))->first)
+			require_reached(lfirst(cell), true);
+	lock_all(all);
+	/* parts that came while it was waited for would have no lock */
+	AcceptInvalidationMessages();
+	if (list_difference_oid(with_parts(relations), all) != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_CHANGED),
+				 errmsg("a relation or a declaration of the question has changed meanwhile"),
+				 errhint("Ask again.")));
+	foreach(cell, parts)
+	{
+		Part	   *part = (Part *) lfirst(cell);
+
+		if (!part->first)
+			continue;
+		require_reached(part, false);
+		probed = lappend_oid(probed, part->relation);
+	}
+	snapshot = RegisterSnapshotOnOwner(GetLatestSnapshot(), TopTransactionResourceOwner);
+	foreach(cell, all)
+		UnlockRelationOid(lfirst_oid(cell), ShareLock);
+	shards.snapshot = snapshot;
+	foreach(cell, all)
+		remember(&shards.relations, lfirst_oid(cell));
+	foreach(cell, parts)
+		remember(&shards.met, ((Part *) lfirst(cell))->mapping);
+	return probed;
+}
+
+static void
+require_door(void)
+{
+	if (!below_door())
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_PERMISSION),
+				 errmsg("other servers are read by functions of dpsql only"),
+				 errhint("Ask a question: SELECT dp_count(*) FROM ...")));
+}
+
+/*
+ * dp.meet_shards(relations oid[], together oid[]): finds out, without reading
+ * a row, whether all servers that hold parts of relations can be read, and
+ * takes snapshots of one moment of those "together".  Before the charge.
+ */
+Datum
+dpsql_meet_shards(PG_FUNCTION_ARGS)
+{
+	List	   *together = oids_of(PG_GETARG_DATUM(1));
+	List	   *probed;
+	ListCell   *cell;
+
+	require_door();
+	probed = together == NIL ? NIL : meet(together);
+	foreach(cell, foreign_parts(oids_of(PG_GETARG_DATUM(0))))
+	{
+		Part	   *part = (Part *) lfirst(cell);
+
+		if (!list_member_oid(probed, part->relation))
+			require_reached(part, false);
+		if (shards.snapshot == NULL || !list_member_oid(shards.met, part->mapping))
+			remember(&shards.read, part->mapping);
+	}
+	PG_RETURN_VOID();
+}
+
+/* dp.read_together(): what waits in the session, in the snapshots of the common moment */
+Datum
+dpsql_read_together(PG_FUNCTION_ARGS)
+{
+	Oid			reader;
+
+	require_door();
+	if (shards.snapshot == NULL)
+		elog(ERROR, "no snapshots were taken of one moment");
+	reader = LookupFuncName(list_make2(makeString("dp"), makeString("python_read_together")),
+							0, NULL, false);
+	PushActiveSnapshot(shards.snapshot);
+	OidFunctionCall0(reader);
+	PopActiveSnapshot();
+	PG_RETURN_VOID();
+}
+
+/*
+ * dp.failed_shard(relations oid[]): the server that does not answer any more,
+ * if one of them does not.  A connection that broke stays broken until the
+ * transaction ends, so that nothing is read to find out.
+ */
+Datum
+dpsql_failed_shard(PG_FUNCTION_ARGS)
+{
+	ListCell   *cell;
+
+	require_door();
+	foreach(cell, foreign_parts(oids_of(PG_GETARG_DATUM(0))))
+	{
+		Part	   *part = (Part *) lfirst(cell);
+
+		if (part->first && !reached(part, false))
+			PG_RETURN_TEXT_P(cstring_to_text(GetForeignServer(part->server)->servername));
+	}
+	PG_RETURN_NULL();
+}

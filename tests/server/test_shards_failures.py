@@ -1,0 +1,207 @@
+"""Shards that fail, or are slow: no answer, a price that is told, nothing of what the shard said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server.refusals import books
+from tests.server.shards import READER, Shards, sharded
+from tests.server.waiting import wait_until
+
+SECRET = "s3cr3t-value"
+QUESTION = "select dp_count(*) from visit where v_amount > {}"
+SLOW = f"""
+create function slowly(bigint) returns bigint language plpgsql volatile as
+  $$ begin perform pg_sleep(0.05); return $1; end $$;
+alter table visit rename to kept;
+create view visit as select v_id, v_who, slowly(v_amount) as v_amount from kept;
+grant select on visit to {READER};
+"""
+PLAIN = "drop view visit; drop function slowly(bigint); alter table kept rename to visit"
+
+
+@pytest.fixture(scope="module")
+def clinic(server: Any) -> Iterator[Shards]:
+    with sharded(server) as shards:
+        shards.table(
+            "visit",
+            "v_id int not null, v_who int, v_amount bigint",
+            "v_id",
+            declare="select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator');"
+            " select dp.grant_budget('alice', 1e6, 1e-3)",
+        )
+        shards.near.sql(
+            "insert into visit select i, i % 50, i from generate_series(1, 300) i", user="owner1"
+        )
+        yield shards
+
+
+@pytest.fixture
+def alice(clinic: Shards) -> Iterator[Any]:
+    with clinic.near.connect("alice") as session:
+        session.execute("set dp.epsilon = 50; set dp.delta = 1e-6; set dp.fresh = on")
+        yield session
+
+
+def failed(clinic: Shards, alice: Any, sql: str) -> tuple[tuple[str | None, ...], bool]:
+    """Ask in vain: what is said, and whether it was charged."""
+    heard: list[str] = []
+    alice.add_notice_handler(lambda told: heard.append(str(told.message_primary)))
+    with clinic.near.connect() as admin:
+        before = books(admin)
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute(sql)
+        said = caught.value.diag
+        charged = books(admin) != before
+    everything = (*heard, str(caught.value), said.context, said.internal_query)
+    assert not any(SECRET in (text or "") or "remote" in (text or "") for text in everything)
+    return (said.sqlstate, said.message_primary, said.message_detail, said.message_hint), charged
+
+
+def answered(alice: Any) -> bool:
+    """Whether she is answered, within 12 of the truth: Laplace noise of scale 1/25."""
+    return abs(alice.execute("select dp_count(*) from visit").fetchone()[0] - 300) <= 12
+
+
+UNREADABLE = (
+    "PD052",
+    'server "shard1", which holds parts of the relation, cannot be read',
+    "It does not answer, or lacks a table or column of part visit_1.",
+    "Nothing was charged. Ask again when it answers; this server's log names the cause for the"
+    " administrator.",
+)
+
+
+@pytest.mark.parametrize(
+    ("broken", "mended"),
+    [
+        ("alter table visit rename to moved", "alter table moved rename to visit"),
+        ("alter table visit rename v_who to v_whom", "alter table visit rename v_whom to v_who"),
+        (f"revoke select on visit from {READER}", f"grant select on visit to {READER}"),
+    ],
+)
+def test_a_shard_without_the_table_a_column_or_the_right_is_named_and_free(
+    clinic: Shards, alice: Any, broken: str, mended: str
+) -> None:
+    clinic.far[1].sql(broken)
+    assert failed(clinic, alice, QUESTION.format(1)) == (UNREADABLE, False)
+    clinic.far[1].sql(mended)
+    assert answered(alice)
+
+
+def test_a_shard_that_refuses_connections_is_named_and_free(clinic: Shards, alice: Any) -> None:
+    here = clinic.near
+    here.sql(f"alter database {clinic.far[1].name} allow_connections false")
+    assert failed(clinic, alice, QUESTION.format(1)) == (UNREADABLE, False)
+    here.sql(f"alter database {clinic.far[1].name} allow_connections true")
+    assert answered(alice)
+
+
+def sessions_on(clinic: Shards, number: int) -> list[int]:
+    """Return who reads on a shard now."""
+    rows = clinic.near.sql(
+        "select pid from pg_stat_activity where datname = %s and usename = %s"
+        " and state = 'active' and query like 'FETCH%%'",
+        clinic.far[number].name,
+        READER,
+    )
+    return [pid for (pid,) in rows]
+
+
+def test_a_shard_that_dies_in_the_middle_is_named_and_charged(clinic: Shards, alice: Any) -> None:
+    clinic.far[1].sql(SLOW)
+    found: list[Any] = []
+    asking = threading.Thread(
+        target=lambda: found.append(failed(clinic, alice, QUESTION.format(2)))
+    )
+    asking.start()
+    wait_until(lambda: sessions_on(clinic, 1) != [])
+    for pid in sessions_on(clinic, 1):
+        clinic.near.sql("select pg_terminate_backend(%s)", pid)
+    asking.join(60)
+    clinic.far[1].sql(PLAIN)
+    assert found == [
+        (
+            (
+                "PD902",
+                'server "shard1", which holds parts of a relation, failed while it was read',
+                None,
+                "The cost was charged. Ask again when it answers: the same question costs the"
+                " same again.",
+            ),
+            True,
+        )
+    ]
+    assert answered(alice)
+
+
+@pytest.mark.parametrize("way", ["timeout", "cancel"])
+def test_a_slow_shard_obeys_the_timeout_and_a_cancel(clinic: Shards, alice: Any, way: str) -> None:
+    """The statement on the shard ends as well."""
+    clinic.far[2].sql(SLOW)
+    if way == "timeout":
+        alice.execute("set statement_timeout = '1s'")
+    found: list[Any] = []
+    begun = time.monotonic()
+    asking = threading.Thread(
+        target=lambda: found.append(failed(clinic, alice, QUESTION.format(3)))
+    )
+    asking.start()
+    wait_until(lambda: sessions_on(clinic, 2) != [])
+    if way == "cancel":
+        alice.cancel()
+    asking.join(60)
+    assert time.monotonic() - begun < 4  # of five seconds or so that the shard would take
+    wait_until(lambda: sessions_on(clinic, 2) == [], 3)
+    clinic.far[2].sql(PLAIN)
+    reason = "statement timeout" if way == "timeout" else "user request"
+    assert found == [(("57014", f"canceling statement due to {reason}", None, None), True)]
+    alice.execute("set statement_timeout = 0")
+    assert answered(alice)
+
+
+@pytest.mark.parametrize("state", ["22012", "57014", "40001", "PD001", "42P01", "08006"])
+def test_an_error_on_a_row_of_a_shard_tells_nothing_of_it(
+    clinic: Shards, alice: Any, state: str
+) -> None:
+    """Whatever code the shard chooses: not its text, not where, and not whether it was that shard."""
+    clinic.far[0].sql(
+        "create function slowly(bigint) returns bigint language plpgsql volatile as"
+        f" $$ begin raise exception '{SECRET}' using errcode = '{state}',"
+        f" detail = '{SECRET}', hint = '{SECRET}'; end $$;"
+        "alter table visit rename to kept;"
+        "create view visit as select v_id, v_who, slowly(v_amount) as v_amount from kept;"
+        f"grant select on visit to {READER}"
+    )
+    said, charged = failed(clinic, alice, QUESTION.format(4))
+    clinic.far[0].sql(PLAIN)
+    assert charged
+    if state in ("57014", "40001"):
+        passed = {
+            "57014": "canceling statement due to user request",
+            "40001": "could not serialize access",
+        }
+        assert said == (state, passed[state], None, None)
+    else:
+        assert said == (
+            "PD900",
+            "the answer could not be computed",
+            None,
+            "The cost was charged. The server log names the cause for the administrator.",
+        )
+    assert answered(alice)
+
+
+def test_nothing_of_the_ledger_is_on_the_shards(clinic: Shards) -> None:
+    for shard in clinic.far:
+        # the template of tests has the extension; a shard needs none
+        shard.sql("drop extension dpsql cascade")
+    with clinic.near.connect("alice") as session:
+        session.execute("set dp.epsilon = 50; set dp.fresh = on")
+        assert answered(session)

@@ -1,0 +1,254 @@
+"""Parts on several servers are read as of one moment; movers are never caught between."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server.asking import silent
+from tests.server.shards import Shards, sharded
+from tests.server.waiting import wait_until
+
+ROWS = 300
+QUESTION = "select dp_count(*) from account"
+DECLARE = """
+select dp.protect('account'), dp.declare_shards('account', written => 'coordinator');
+select dp.grant_budget('postgres', 1e7, 1), dp.grant_budget('alice', 1e7, 1);
+select dp.grant_budget('owner1', 1e7, 1);
+"""
+# each breaks one thing that keeps moved rows from being seen twice or not at all
+MUTANT = """do language plpython3u $body$
+from dpsql.server.shards import Shards
+together = Shards._together
+{0}
+$body$"""
+NO_LOCKS = MUTANT.format("Shards._together = lambda *a: None if together(*a) is None else []")
+NO_SNAPSHOT = MUTANT.format("Shards._in_snapshots = lambda self, work: work()")
+
+
+@pytest.fixture(scope="module")
+def bank(server: Any) -> Iterator[Shards]:
+    """Accounts by branch: two branches on each of three servers, and branch 6 here."""
+    with sharded(server) as shards:
+        shards.table(
+            "account",
+            "a_branch int not null, a_id int not null, a_holder int",
+            "a_branch",
+            method="list",
+            bounds=[f"in ({i})" for i in range(7)],
+            local=[6],
+            declare=DECLARE,
+        )
+        shards.near.sql(
+            f"insert into account select i % 7, i, i % 50 from generate_series(1, {ROWS}) i",
+            user="owner1",
+        )
+        yield shards
+
+
+def move(row: int, branch: int, origin: int | None = None) -> str:
+    """Write the statements that move an account to another branch."""
+    known = "" if origin is None else f" and a_branch = {origin}"
+    return (
+        f"delete from account where a_id = {row}{known};"
+        f" insert into account values ({branch}, {row}, {row % 50})"
+    )
+
+
+def counting(bank: Shards, *mutants: str) -> tuple[Any, list[Any], threading.Thread]:
+    """Begin to ask in a thread, exactly; gives who asks, and where the answer will be."""
+    found: list[Any] = []
+    opened: list[Any] = []
+    ready = threading.Event()
+
+    def ask() -> None:
+        with silent(bank.near, "account", *mutants) as session:
+            opened.append(session)
+            ready.set()
+            try:
+                found.append(session.execute(QUESTION).fetchone()[0])
+            except psycopg.Error as error:
+                found.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert ready.wait(30)
+    return opened[0], found, thread
+
+
+def waits(database: Any, pid: int | None = None) -> bool:
+    """Whether somebody waits for a lock in a database."""
+    asked = (
+        "select count(*) from pg_locks l join pg_database d on d.oid = l.database"
+        " where not granted and datname = %s"
+    )
+    return bool(database.sql(asked + (f" and pid = {pid}" if pid else ""), database.name)[0][0])
+
+
+@pytest.mark.parametrize(("mutants", "expected"), [((), ROWS), ((NO_LOCKS,), ROWS - 1)])
+def test_a_row_that_is_moved_between_servers_while_they_are_read_is_seen_once(
+    bank: Shards, mutants: tuple[str, ...], expected: int
+) -> None:
+    """While the second server cannot be read, a row goes from the third to the first."""
+    bank.near.sql(move(9, 2), user="owner1")
+    with bank.far[1].connect(autocommit=False) as keeper:
+        keeper.execute("lock account, account_4")
+        _, found, thread = counting(bank, *mutants)
+        wait_until(lambda: waits(bank.far[1]))
+        mover = threading.Thread(target=lambda: bank.near.sql(move(9, 0, 2), user="owner1"))
+        mover.start()
+        if mutants:
+            mover.join(30)
+        else:  # who reads holds SHARE until all servers have their snapshots
+            wait_until(lambda: waits(bank.near))
+        keeper.rollback()
+        thread.join(30)
+        mover.join(30)
+    assert found == [expected]
+    assert bank.near.sql("select a_branch from account where a_id = 9") == [(0,)]
+
+
+@pytest.mark.parametrize(("mutants", "expected"), [((), ROWS), ((NO_SNAPSHOT,), ROWS + 1)])
+def test_parts_here_are_read_as_of_the_same_moment(
+    bank: Shards, mutants: tuple[str, ...], expected: int
+) -> None:
+    """A row leaves this server for another one after the statement's snapshot was taken."""
+    bank.near.sql(move(13, 6), user="owner1")
+    with bank.near.connect("owner1", autocommit=False) as mover:
+        mover.execute(move(13, 0))
+        session, found, thread = counting(bank, *mutants)
+        wait_until(lambda: waits(bank.near, session.info.backend_pid))
+        mover.commit()
+        thread.join(30)
+    assert found == [expected]
+
+
+def test_many_movers_are_never_caught_between(bank: Shards) -> None:
+    """As many accounts whenever they are counted, while two move them about at random."""
+    seed = 20261123
+    print(f"seed {seed}")  # noqa: T201
+    stop = threading.Event()
+    moved: list[int] = []
+
+    def run(number: int) -> None:
+        chosen = random.Random(seed + number)
+        with bank.near.connect("owner1", autocommit=False) as mover:
+            while not stop.is_set():
+                # each has rows of its own; in either order of the parts
+                row = 2 * chosen.randrange(1, ROWS // 2) + number
+                mover.execute(move(row, chosen.randrange(7)))
+                mover.commit()
+                moved.append(row)
+
+    movers = [threading.Thread(target=run, args=(number,)) for number in (0, 1)]
+    for mover in movers:
+        mover.start()
+    try:
+        with silent(bank.near, "account") as session:
+            found = [session.execute(QUESTION).fetchone()[0] for _ in range(25)]
+    finally:
+        stop.set()
+        for mover in movers:
+            mover.join(60)
+    assert len(moved) > 25
+    assert set(found) == {ROWS}
+
+
+def test_a_transaction_sees_all_parts_as_of_its_first_question(bank: Shards) -> None:
+    """The servers keep their snapshots until the transaction ends; so does this one."""
+    bank.near.sql(move(20, 6), user="owner1")
+    with silent(bank.near, "account") as session:
+        session.autocommit = False
+        counted = "select dp_count(*) from account where a_id = 20 and a_branch = {}"
+        assert session.execute(counted.format(6)).fetchone() == (1,)
+        bank.near.sql(move(20, 1), user="owner1")
+        assert session.execute(counted.format(6)).fetchone() == (1,)
+        assert session.execute(counted.format(1)).fetchone() == (0,)
+        session.commit()
+        assert session.execute(counted.format(1)).fetchone() == (1,)
+        session.execute("savepoint a")
+        session.execute(QUESTION)
+        session.execute("rollback to a")
+        bank.near.sql(move(20, 6), user="owner1")
+        assert session.execute(counted.format(1)).fetchone() == (1,)
+        session.rollback()
+        session.autocommit = True
+
+
+def refused(session: Any, sql: str) -> tuple[str | None, str | None]:
+    with pytest.raises(psycopg.Error) as caught:
+        session.execute(sql)
+    diagnosis = caught.value.diag
+    return diagnosis.sqlstate, diagnosis.message_primary
+
+
+def test_what_cannot_be_of_one_moment_is_refused_and_free(bank: Shards) -> None:
+    """Older snapshots, what the transaction changed itself, another set of relations."""
+    other = "create table far_only (f_id int)"
+    bank.far[0].sql(f"{other}; grant select on far_only to public; insert into far_only values (1)")
+    bank.near.sql(
+        "create foreign table far_only (f_id int) server shard0;"
+        " alter foreign table far_only owner to owner1"
+    )
+    bank.near.sql("select dp.protect('far_only')", user="owner1")
+    spent = "select count(*) from dp.spend"
+    before = bank.near.sql(spent)
+    with bank.near.connect("alice") as alice:
+        alice.execute("begin isolation level repeatable read")
+        assert refused(alice, QUESTION) == (
+            "PD010",
+            "relation account has parts on several servers, which are read in READ COMMITTED"
+            " transactions only",
+        )
+        alice.execute("rollback")
+    with bank.near.connect("owner1") as owner:
+        owner.execute("begin; update account set a_holder = 1 where a_id = 1")
+        assert refused(owner, QUESTION) == (
+            "PD010",
+            "this transaction has changed or locked relation account, which has parts on other"
+            " servers",
+        )
+        owner.execute("rollback")
+    assert bank.near.sql(spent) == before
+    with bank.near.connect("alice") as alice:
+        alice.execute("begin; set local dp.epsilon = 1")
+        alice.execute("select dp_count(*) from far_only")
+        assert refused(alice, QUESTION) == (
+            "PD010",
+            "relation account has parts on several servers, of which this transaction has read"
+            " some already",
+        )
+        alice.execute("rollback")
+
+
+def test_writers_are_not_stopped_while_rows_are_read(bank: Shards) -> None:
+    """The locks end before anything is counted."""
+    with bank.near.connect("alice", autocommit=False) as alice:
+        alice.execute("set dp.epsilon = 1")
+        alice.execute(QUESTION)
+        held = (
+            "select count(*) from pg_locks where pid = %s and granted and mode = 'ShareLock'"
+            " and locktype = 'relation'"
+        )
+        assert bank.near.sql(held, alice.info.backend_pid) == [(0,)]
+        bank.near.sql(move(30, 3), user="owner1")
+        alice.rollback()
+
+
+def test_waiting_for_writers_ends_with_the_timeouts_and_costs_nothing(bank: Shards) -> None:
+    """Alice waits for a writer; lock_timeout and statement_timeout both end that."""
+    spent = "select count(*) from dp.spend"
+    before = bank.near.sql(spent)
+    with bank.near.connect("owner1", autocommit=False) as writer:
+        writer.execute(move(40, 3))
+        for setting, state in (("lock_timeout", "55P03"), ("statement_timeout", "57014")):
+            with bank.near.connect("alice") as alice:
+                alice.execute(f"set dp.fresh = on; set {setting} = '300ms'")
+                assert refused(alice, QUESTION)[0] == state
+        writer.rollback()
+    assert bank.near.sql(spent) == before

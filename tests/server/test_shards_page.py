@@ -1,0 +1,74 @@
+"""The commands of docs/shards.md, from nothing to an answer, on three databases for three servers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.documentation import ROOT, Block, blocks
+from tests.server.asking import silent
+from tests.server.shards import UNCUT
+
+pytestmark = pytest.mark.server
+#: The socket trusts everybody, which only a superuser's mapping may rely on.
+TRUST = (r", password '[^']*'", ", password_required 'false'")
+
+
+def told(where: str) -> list[Block]:
+    page = ROOT / "docs" / "shards.md"
+    return [
+        b for b in blocks(page) if b.says == f"run on {where} by tests/server/test_shards_page.py"
+    ]
+
+
+def test_three_shards_from_nothing(server: Any) -> None:
+    near = server.create_database()
+    far = [server.create_database() for _ in range(3)]
+    try:
+        run(server, near, far)
+    finally:
+        for database in (near, *far):
+            server.drop_database(database)
+        near = server.create_database()
+        near.sql("drop role if exists dpsql_reader; drop role if exists visit_writer")
+        near.sql("drop owned by steward; drop role if exists steward")
+        server.drop_database(near)
+
+
+def run(server: Any, near: Any, far: list[Any]) -> None:
+    near.sql("create role steward login; grant dp_owner to steward")
+    near.sql("grant create on schema public to steward")
+    there, looked = told("each shard")
+    for number, shard in enumerate(far):
+        text = there.text
+        if number:  # all are databases of one server here, which has the roles by now
+            text = re.sub(r"CREATE ROLE .*", "", text)
+        shard.sql(text)
+    (here,) = told("the coordinator")
+    text = re.sub(*TRUST, here.text)
+    for number, shard in enumerate(far, 1):
+        text = text.replace(
+            f"host 'shard{number}.example.com', dbname 'clinic', sslmode 'verify-full'",
+            f"host '{server.cluster.socket}', dbname '{shard.name}'",
+        )
+    near.sql(text)
+    (owned,) = told("the coordinator as the owner")
+    near.sql(owned.text, user="steward")
+    near.sql(
+        "insert into visit select i, '2026-01-01', (array['north','south'])[1 + i % 2]"
+        " from generate_series(1, 900) i",
+        user="steward",
+    )
+    assert all(shard.sql("select count(*) > 200 from visit") == [(True,)] for shard in far)
+    asked = "select ward, dp_count(*) from visit group by 1 order by 1"
+    with near.connect("alice") as alice:
+        assert [ward for ward, _ in alice.execute(asked)] == ["north", "south"]
+    near.sql("select dp.grant_budget('postgres', 1000, 1)")
+    with silent(near, "visit", UNCUT) as session:
+        assert session.execute(asked).fetchall() == [("north", 450), ("south", 450)]
+    for shard in far:
+        others = {name for (name,) in shard.sql(looked.text)}
+        assert "dpsql_reader" not in others
+        assert {"alice", "steward"} <= others  # CONNECT is everybody's until it is taken
