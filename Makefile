@@ -23,7 +23,7 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
 .PHONY: help packages venv extras tools clients up down dsn demo test check hunt lint format unit stat server-test \
-	docs bench audit core-suite cron-suite report-suite bi test-docker build clean
+	docs bench audit core-suite cron-suite report-suite bi test-citus test-docker build clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
@@ -120,6 +120,9 @@ bi: venv ## Dashboards of Apache Superset in a browser; installs both (slow)
 clients: tools ## dbt builds models over exposed views; installs it (the other clients are in make test)
 	@scripts/bootstrap.sh dbt
 	$(PYTEST) --server-floor 10 tests/slow/dbt_suite.py
+
+test-citus: tools build ## Distributed tables, where Citus is installed; reports its tests as skipped elsewhere
+	$(PYTEST) -rs tests/slow/citus_suite.py
 
 test-docker: venv ## The image: builds and runs it where a Docker engine is; fails where none is
 	@scripts/bootstrap.sh venv demo test lint docker

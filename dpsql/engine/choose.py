@@ -6,10 +6,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import Bounding, Counted
-from dpsql.engine.estimated import Old, Sampled, Sketched
+from dpsql.engine.estimated import Normed, Old, Sampled, Sketched
 from dpsql.engine.sensitivity import choose_method
-from dpsql.errors import InvalidParameter, MissingDeclaration
+from dpsql.errors import InvalidParameter, MissingDeclaration, NotAnswerable
 from dpsql.model import JoinQuery
+from dpsql.query.places import is_cut
 
 if TYPE_CHECKING:
     from dpsql.engine.request import Settings
@@ -104,12 +105,16 @@ def _old(query: JoinQuery, method: str, database: Database, use_keys: bool) -> O
     return None if stored is None else Old(method, stored, use_keys)
 
 
-def _sketched(query: JoinQuery, method: str, database: Database, use_keys: bool) -> Sketched:
+def _sketched(
+    query: JoinQuery, method: str, database: Database, use_keys: bool
+) -> Sketched | Normed:
     from dpsql.core.sketching import promise
     from dpsql.statistics.sketch_parts import hopeless
     from dpsql.statistics.sketches import load, shifts
 
     estimator = SKETCHES[method]
+    if any(is_cut(occurrence) for occurrence in query.occurrences):
+        return _normed(query, method, estimator, use_keys)
     try:
         stored = load(query, database)
     except MissingDeclaration as error:
@@ -132,3 +137,21 @@ def _sketched(query: JoinQuery, method: str, database: Database, use_keys: bool)
         )
     promised = promise(query.shape(), estimator, stored.sketch.estimators, stored.sketch.rows)
     return Sketched(method, promised, stored, gained, use_keys)
+
+
+def _normed(query: JoinQuery, method: str, estimator: str, use_keys: bool) -> Normed:
+    """Choose norms of now where no sketch can be kept; what can be had of them is public."""
+    from dpsql.core.sketching import joining
+    from dpsql.statistics.norms import MAX_COLUMNS, too_many
+
+    if estimator != "exact_norm":
+        far = next(o.relation.shown for o in query.occurrences if is_cut(o))
+        raise NotAnswerable(
+            f"the method {method} needs a sketch that is kept",
+            detail=f"Relation {far} has rows on other servers, where changes are not counted.",
+            hint="Use SET dp.method = sketch, which counts what it needs, or auto.",
+        )
+    for index, attributes in enumerate(joining(query.shape())):
+        if len(attributes) > MAX_COLUMNS:
+            raise too_many(query, index, len(attributes))
+    return Normed(method, use_keys)

@@ -125,6 +125,39 @@ class Sketched:
 
 
 @dataclass(frozen=True, slots=True)
+class Normed:
+    """Sketching sensitivity from exact norms that are counted with the answer.
+
+    For relations with rows on other servers, of which no sketch is kept.
+    """
+
+    method: str
+    use_keys: bool = True
+    label: str = PROVED
+    constant: bool = False
+    eta: Fraction = Fraction(0)
+    alpha: float = 0.0
+    boundaries: frozenset[Boundary] = frozenset()
+
+    @property
+    def identity(self) -> str:
+        """Norms of now give another law than those of a sketch."""
+        return f"{self.method} of the data itself"
+
+    def smooth(
+        self, query: JoinQuery, _counts: Counts, beta: float, services: Services
+    ) -> SmoothBound:
+        """Count the norms in the snapshot of the answer, and bound by them."""
+        from dpsql.core.sketching import bound, promise
+        from dpsql.statistics.norms import count_norms
+
+        shape, tick = query.shape(), services.database.tick
+        sketch = count_norms(query, services.database)
+        promised = promise(shape, "exact_norm", 1, 1)
+        return bound(shape, sketch, beta, promised, use_keys=self.use_keys, tick=tick)
+
+
+@dataclass(frozen=True, slots=True)
 class Old:
     """Residual or elastic sensitivity from stored statistics and the changes since.
 

@@ -9,29 +9,48 @@ from dpsql.ports import Database
 from dpsql.query.decomposition import Sizes
 
 _FILTER_SELECTIVITY = 0.4
+#: Rows that a page of a table nobody analysed is taken to hold.
+_ROWS_PER_PAGE = 60.0
+#: Rows of a foreign table that nobody analysed, and of what is not in the catalogue.
+_UNKNOWN_ROWS = 100_000.0
 
-_FACTS = """
-SELECT c.oid::bigint AS oid, greatest(c.reltuples, 0)::float8 AS tuples,
-       greatest(c.relpages, 0) AS analysed,
-       CASE WHEN c.relkind IN ('r', 'm') THEN pg_catalog.pg_relation_size(c.oid) ELSE 0 END
-         / pg_catalog.current_setting('block_size')::bigint AS blocks,
+# Rows, and pages where they are known, of the parts that hold them: what the server counted last,
+# for as many pages as there are now.  A foreign table's pages are what its last ANALYZE guessed.
+_FACTS = f"""
+SELECT c.oid::bigint AS oid, t.tuples, t.blocks,
        s.attname::text AS name, s.n_distinct::float8 AS number
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ CROSS JOIN LATERAL (
+       SELECT pg_catalog.sum(CASE
+                  WHEN p.relkind = 'f' AND p.reltuples < 0 THEN {_UNKNOWN_ROWS}
+                  WHEN p.relkind = 'f' THEN p.reltuples
+                  WHEN b.blocks > 0 AND p.relpages > 0 AND p.reltuples >= 0
+                      THEN p.reltuples / p.relpages * b.blocks
+                  WHEN p.reltuples > 0 THEN p.reltuples
+                  ELSE b.blocks * {_ROWS_PER_PAGE} END)::float8 AS tuples,
+              pg_catalog.sum(b.blocks)::bigint AS blocks
+         FROM pg_catalog.pg_class p
+        CROSS JOIN LATERAL (
+              SELECT CASE WHEN p.relkind IN ('r', 'm') THEN pg_catalog.pg_relation_size(p.oid)
+                       / pg_catalog.current_setting('block_size')::bigint ELSE 0 END AS blocks
+              OFFSET 0) AS b
+        WHERE p.oid = ANY (CASE WHEN c.relkind <> 'p' THEN ARRAY[c.oid] ELSE ARRAY(
+              SELECT l.relid FROM pg_catalog.pg_partition_tree(c.oid) AS l WHERE l.isleaf) END)
+       ) AS t
   LEFT JOIN pg_catalog.pg_stats s
          ON s.schemaname = n.nspname AND s.tablename = c.relname
         AND s.attname = ANY ($1) AND s.inherited = (c.relkind = 'p')
  WHERE c.oid = ANY ($2::oid[])
 """
 
-#: Rows that a page of a table nobody analysed is taken to hold.
-_ROWS_PER_PAGE = 60.0
-_UNKNOWN_ROWS = 100_000.0
-
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Estimated rows, pages (0 when unknown) and distinct values by column, per relation OID."""
+    """Estimated rows, pages (0 when unknown) and distinct values by column, per relation OID.
+
+    Those of a partitioned table are the sums over its parts.
+    """
 
     rows: dict[int, float]
     pages: dict[int, int]
@@ -44,11 +63,7 @@ class Facts:
         for occurrence in query.occurrences:
             oid = occurrence.relation.oid
             parts = occurrence.relation.parts
-            whole = self.rows.get(oid, _UNKNOWN_ROWS)
-            if parts:  # of a foreign table that nobody analysed nothing is known
-                sizes = [self.rows.get(part.oid, 0.0) for part in parts]
-                whole = sum(sizes) if all(sizes) else max(whole, sum(sizes)) or _UNKNOWN_ROWS
-            whole = max(1.0, whole)
+            whole = max(1.0, self.rows.get(oid, _UNKNOWN_ROWS))
             rows.append(max(1.0, whole * _FILTER_SELECTIVITY ** min(3, len(occurrence.filters))))
             keys = query.identifying_keys(occurrence)
             for use in occurrence.uses:
@@ -72,21 +87,16 @@ class Facts:
 
 def read_facts(query: JoinQuery, database: Database) -> Facts:
     """Read the facts about all relations of a query, one statement."""
-    oids = {o.relation.oid for o in query.occurrences}
-    oids.update(part.oid for o in query.occurrences for part in o.relation.parts)
+    oids = sorted({o.relation.oid for o in query.occurrences})
     names = sorted({u.column for o in query.occurrences for u in o.uses if u.column is not None})
     rows: dict[int, float] = {}
     pages: dict[int, int] = {}
     distinct: dict[tuple[int, str], float] = {}
-    parameters = (("text[]", names), ("bigint[]", sorted(oids)))
-    for oid, tuples, analysed, blocks, name, number in database.execute(_FACTS, parameters):
-        key, size = int(str(oid)), int(str(blocks))
-        pages[key] = size
-        counted, then = float(str(tuples)), int(str(analysed))
-        if size and then:
-            rows[key] = counted / then * size
-        else:
-            rows[key] = counted or size * _ROWS_PER_PAGE
+    parameters = (("text[]", names), ("bigint[]", oids))
+    for oid, tuples, blocks, name, number in database.execute(_FACTS, parameters):
+        key = int(str(oid))
+        if tuples is not None:
+            rows[key], pages[key] = float(str(tuples)), int(str(blocks))
         if name is not None and number is not None:
             distinct[key, str(name)] = float(str(number))
     return Facts(rows, pages, distinct)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dpsql.core.sketching import MAX_OCCURRENCES, families, joining, summed
 from dpsql.errors import NotAnswerable
 from dpsql.model import AttributeUse, JoinQuery
+from dpsql.query.places import is_cut
 from dpsql.query.source_sql import value_sql
 from dpsql.relation import Relation, quote_identifier
 
@@ -76,6 +77,12 @@ def parts(query: JoinQuery) -> tuple[Part, ...]:
     shared = joining(query.shape())
     found = []
     for occurrence, attributes in zip(query.occurrences, shared, strict=True):
+        if is_cut(occurrence):
+            raise NotAnswerable(
+                f"relation {occurrence.relation.shown} cannot be sketched",
+                detail="It has rows on other servers, where changes are not counted.",
+                hint="Without a sketch, SET dp.method = sketch counts what it needs.",
+            )
         uses: dict[int, AttributeUse] = {}
         for use in occurrence.uses:
             if use.attribute in attributes:

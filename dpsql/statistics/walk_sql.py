@@ -5,6 +5,7 @@ number of matching rows and arrays of their attributes; ``w<j>`` lets every walk
 The planner joins the keys by an index or by one pass of the relation, as it pays.  ``q<j>`` is the
 number of matches as a share of the largest possible one: 0 where the walk dies, NULL after that.
 Values travel as parameters, so that the text, and its plan, depend on the query alone.
+Relations on other servers: ``walk_parts``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Iterable, Sequence
 
 from dpsql.model import JoinQuery, Predicate
 from dpsql.query.elimination import Base
+from dpsql.query.places import is_cut
 from dpsql.query.source_sql import source_sql
 from dpsql.statistics.chains import Chain, Stretch
+from dpsql.statistics.walk_parts import groups_of, sent_sql, step_to_group
 
 Parameters = list[tuple[str, object]]
 Key = tuple[str, ...]
@@ -119,6 +122,7 @@ def forward_sql(query: JoinQuery, chain: Chain) -> str:
             needed |= query.occurrences[later.occurrence].attributes
         rows = _rows(query, step.occurrence, sorted(own))
         on = " AND ".join(f"x.a{a} = r.a{a}" for a in step.fixed) or "true"
+        on += sent_sql(query, step, f"x{number - 1} AS x")
         columns = [f"x.a{a}" for a in sorted(known - own | frozenset(step.fixed))]
         columns += [f"r.a{a}" for a in sorted(own - frozenset(step.fixed))]
         joined = (
@@ -142,10 +146,13 @@ def groups_sql(query: JoinQuery, chain: Chain) -> str:
     """
     texts = ", ".join(f"a{a}::text" for a in chain.start)
     names = ", ".join(f"a{a}" for a in chain.start)
-    rows = _rows(query, chain.steps[0].occurrence, chain.start)
+    first = chain.steps[0].occurrence
+    rows, total = _rows(query, first, chain.start), "count(*)"
+    if is_cut(query.occurrences[first]):
+        rows, total = f"({groups_of(query, first, chain.start)}) AS r", "sum(n)::bigint"
     return (
-        f"SELECT ARRAY[{texts}] AS keys, count(*) AS n FROM {rows} GROUP BY {names} "
-        "HAVING count(*) > $1::bigint ORDER BY count(*) DESC LIMIT $2::bigint"
+        f"SELECT ARRAY[{texts}] AS keys, {total} AS n FROM {rows} GROUP BY {names} "
+        f"HAVING {total} > $1::bigint ORDER BY {total} DESC LIMIT $2::bigint"
     )
 
 
@@ -163,9 +170,14 @@ def _rows(query: JoinQuery, occurrence: int, attributes: Iterable[int], more: st
     """Write the filtered rows of an occurrence for a FROM clause, as ``r``."""
     own = tuple(n for n, p in enumerate(query.predicates) if p.occurrences <= {occurrence})
     base = Base(occurrence, tuple(attributes), own, grouped=False, unit=True, unique=False)
-    expressions, source = source_sql(query, base)
-    columns = [f"{expressions[a]} AS a{a}" for a in base.output]
-    return f"(SELECT {', '.join([*columns, more] if more else columns) or '1'} FROM {source}) AS r"
+    found = []
+    # part by part, so that the number of a part is a constant
+    for part in range(len(query.occurrences[occurrence].relation.parts)) or [None]:
+        expressions, source = source_sql(query, base, part=part)
+        columns = [f"{expressions[a]} AS a{a}" for a in base.output]
+        listed = ", ".join([*columns, more] if more else columns) or "1"
+        found.append(f"SELECT {listed} FROM {source}")
+    return f"({' UNION ALL '.join(found)}) AS r"
 
 
 def _first(query: JoinQuery, chain: Chain) -> str:
@@ -189,6 +201,8 @@ def _step(query: JoinQuery, chain: Chain, number: int) -> list[str]:
     draw = f"dp.draw((SELECT p.key FROM p), w.id, {number}, {{}})"
     if not step.fixed:
         draw = draw.format(f"(SELECT p.m[{number}] FROM p)::bigint")
+        if is_cut(query.occurrences[step.occurrence]):
+            return step_to_group(query, step, number, draw)
         rows = _rows(query, step.occurrence, step.kept, "row_number() OVER () AS i")
         picked = "".join(f", r.a{a}" for a in step.kept)
         return [
@@ -201,6 +215,7 @@ def _step(query: JoinQuery, chain: Chain, number: int) -> list[str]:
     here = " AND ".join(f"k.a{a} = r.a{a}" for a in step.fixed)
     there = " AND ".join(f"w.a{a} = d.a{a}" for a in step.fixed)
     own = ", ".join(f"k.a{a}" for a in step.fixed)
+    here += sent_sql(query, step, f"w{number - 1}", f" WHERE q{number - 1} > 0")
     arrays = "".join(f", array_agg(r.a{a}) AS x{a}" for a in step.kept)
     picked = "".join(f", d.x{a}[1 + c.i] AS a{a}" for a in step.kept)
     choice = f" LEFT JOIN LATERAL (SELECT {draw.format('d.n')} AS i OFFSET 0) AS c ON true"

@@ -79,6 +79,8 @@ begin
         when exists (select from pg_class as c
                       where c.oid = any (members) and c.relkind not in ('r', 'p'))
             then 'it is or has a foreign table, whose changes cannot be counted'
+        when dp.kept_by_citus(relation)
+            then 'Citus keeps its rows, whose changes cannot be counted'
         when exists (select from pg_class as c
                       where c.oid = any (members) and c.relpersistence <> 'p')
             then 'it is unlogged: a crash would empty it uncounted'

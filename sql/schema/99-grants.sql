@@ -40,6 +40,7 @@ grant execute on function
     dp.declarations(),
     dp.unit_paths(oid),
     dp.standing(oid),
+    dp.kept_by_citus(oid),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
 grant execute on function

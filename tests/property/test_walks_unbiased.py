@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from dpsql.model import Boundary, JoinQuery
 from dpsql.statistics import walks as module
@@ -22,6 +23,7 @@ from dpsql.statistics.chains import (
 )
 from dpsql.statistics.sizes import read_facts
 from dpsql.statistics.walks import Runner
+from tests.property.in_parts import in_parts
 from tests.property.random_joins import (
     SnapshotDatabase,
     cases,
@@ -105,25 +107,31 @@ def variants(
 
 
 @settings(
-    max_examples=60,
+    max_examples=120,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much,
                            HealthCheck.function_scoped_fixture],
 )  # fmt: skip
-@given(case=cases(types=("integer", "bigint", "date", "uuid", "boolean")))
+@given(
+    case=cases(types=("integer", "bigint", "date", "uuid", "boolean")),
+    cut=st.booleans(),
+)
 def test_the_mean_of_all_walks_is_the_size_of_the_group(
-    connection: psycopg.Connection[Any], case: tuple[list[str], JoinQuery]
+    connection: psycopg.Connection[Any], case: tuple[list[str], JoinQuery], cut: bool
 ) -> None:
+    """In tables, and in tables in parts, through which walks take other statements."""
     statements, query = case
-    boundaries = [
-        b for b in some_boundaries(query) if walkable(query, b) and len(b.occurrences) <= STEPS
-    ]
-    assume(boundaries)
+    assume(any(walkable(query, b) for b in some_boundaries(query)))
     with connection.transaction(force_rollback=True):
         for statement in few_rows(statements):
             connection.execute(statement)
+        query, told = in_parts(connection, query) if cut else (query, query)
+        boundaries = [
+            b for b in some_boundaries(query) if walkable(query, b) and len(b.occurrences) <= STEPS
+        ]
+        assume(boundaries)
         database = Enumerating(connection)
-        groups = {b: sizes_of_groups(connection, query, b) for b in boundaries}
+        groups = {b: sizes_of_groups(connection, told, b) for b in boundaries}
         sizes = read_facts(query, database).sizes(query)
         chains = plan_chains(query, boundaries, sizes)
         assert {s.boundary for c in chains for s in c.stretches} == set(boundaries)
