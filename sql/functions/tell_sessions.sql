@@ -59,3 +59,8 @@ create or replace trigger tell_sessions
 after insert or update or delete or truncate on dp.ledger_identity
 for each statement execute function dp.tell_sessions();
 alter table dp.ledger_identity enable always trigger tell_sessions;
+
+create or replace trigger tell_sessions
+after insert or update or delete or truncate on dp.shards
+for each statement execute function dp.tell_sessions();
+alter table dp.shards enable always trigger tell_sessions;

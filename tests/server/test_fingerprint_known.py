@@ -24,9 +24,14 @@ create function fk_cast(fk_colour) returns int language sql as 'select 1';
 create function fk_test(int) returns boolean language sql immutable as 'select true';
 create table fk_indexed (a int);
 create index on fk_indexed (a) where fk_test(a);
+create extension postgres_fdw;
+create server fk_far foreign data wrapper postgres_fdw;
+create user mapping for dp_executor server fk_far options (user 'nobody');
+create table fk_cut (a int) partition by list (a);
+create foreign table fk_cut_1 partition of fk_cut for values in (1) server fk_far;
 """
 OBJECTS = """array['fk'::regclass::oid, 'fk_unit'::regclass, 'fk_parts'::regclass, 'fk_view'::regclass,
-    'fks.moved'::regclass, 'fk_indexed'::regclass, 'fk_colour'::regtype]"""
+    'fks.moved'::regclass, 'fk_indexed'::regclass, 'fk_cut'::regclass, 'fk_colour'::regtype]"""
 #: What changes the token; each is committed by another session.
 CHANGES = [
     "alter table fk add x int",
@@ -59,6 +64,11 @@ CHANGES = [
     "select dp.protect('fk_unit', privacy_unit => 'id')",
     "select dp.declare_public('fk')",
     "select dp.protect('fk'); select dp.declare_view('fk_view')",
+    "alter server fk_far options (add dbname 'elsewhere')",
+    "alter foreign table fk_cut_1 options (add table_name 'other')",
+    "drop user mapping for dp_executor server fk_far",
+    "grant select on fk_cut_1 to dp_executor",
+    "insert into dp.shards (relation, written, declared_by) values ('fk_cut', 'anywhere', 'postgres')",
     "update dp.ledger_incarnation set token = gen_random_uuid()",
     "insert into dp.root (schema_name, relation_name) values ('public', 'fk_parts');"
     " insert into dp.policy (relation, kind, root, declared_by)"
@@ -233,6 +243,9 @@ BY_CACHES = {
     "pg_amop": "AMOPOPID",
     "pg_amproc": "AMPROCNUM",
     "pg_roles": "AUTHOID",
+    "pg_foreign_table": "FOREIGNTABLEREL",
+    "pg_foreign_server": "FOREIGNSERVEROID",
+    "pg_user_mappings": "USERMAPPINGOID",
 }
 #: Who depends on what changes with that; where the ledger is, dp.ledger_peek looks itself.
 OTHERWISE = {"pg_depend", "pg_database"}
