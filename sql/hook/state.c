@@ -15,12 +15,15 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -46,6 +49,18 @@ static const int told[] = {
 	USERMAPPINGOID,
 };
 
+/*
+ * What the ledger writes for each question, and autovacuum therefore sees to
+ * every minute: nothing that is said about relations depends on these tables,
+ * and all sessions would look at the catalogue again at once.
+ */
+static const char *const busy_tables[] = {
+	"answer", "answer_text", "role_total", "root_total", "spend",
+};
+#define MOST_BUSY 64			/* with indexes and TOAST tables */
+static Oid	busy[MOST_BUSY];
+static int	busy_count = 0;
+
 /* Tokens of sets of objects, all of one count of changes. */
 #define MOST_KNOWN 64
 static struct
@@ -64,6 +79,11 @@ static struct
 static void
 relation_changed(Datum unused, Oid relation)
 {
+	for (int i = 0; i < busy_count; i++)
+	{
+		if (busy[i] == relation)	/* InvalidOid: any relation */
+			return;
+	}
 	changes++;
 }
 
@@ -71,6 +91,40 @@ static void
 object_changed(Datum unused, int cache, uint32 hash)
 {
 	changes++;
+}
+
+/* Remember a busy table with what belongs to it. */
+static void
+note_busy(Oid oid)
+{
+	Relation	relation = table_open(oid, AccessShareLock);
+	List	   *parts = lappend_oid(RelationGetIndexList(relation), oid);
+	Oid			toast = relation->rd_rel->reltoastrelid;
+	ListCell   *cell;
+
+	table_close(relation, AccessShareLock);
+	foreach(cell, parts)
+	{
+		if (busy_count < MOST_BUSY)
+			busy[busy_count++] = lfirst_oid(cell);
+	}
+	if (OidIsValid(toast))
+		note_busy(toast);
+}
+
+static void
+find_busy(void)
+{
+	Oid			schema = get_namespace_oid(DPSQL_SCHEMA, true);
+
+	busy_count = 0;
+	for (int i = 0; OidIsValid(schema) && i < lengthof(busy_tables); i++)
+	{
+		Oid			oid = get_relname_relid(busy_tables[i], schema);
+
+		if (OidIsValid(oid))
+			note_busy(oid);
+	}
 }
 
 /*
@@ -82,6 +136,7 @@ catalogue_state(void)
 {
 	if (changes == 0)
 	{
+		find_busy();
 		changes = 1;
 		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 		for (int i = 0; i < lengthof(told); i++)

@@ -202,6 +202,23 @@ def test_what_others_commit_costs_nothing(database: Any, objects: Any) -> None:
     connection.execute("commit")
 
 
+def test_care_for_the_tables_of_the_ledger_is_no_change(shop: Any) -> None:
+    """Autovacuum sees to them every minute where many ask; all sessions would start afresh."""
+    with shop.connect(user="alice") as alice:
+        alice.execute("select dp_count(*) from client")
+    with shop.connect() as session:
+
+        def state() -> int:
+            return int(session.execute("select dp.catalogue_state()").fetchone()[0])
+
+        before = state()
+        for table in ("answer", "answer_text", "role_total", "root_total", "spend"):
+            shop.sql(f"vacuum (analyze, index_cleanup on) dp.{table}")
+        assert state() == before
+        shop.sql("vacuum (analyze) dp.policy")
+        assert state() > before
+
+
 def test_more_sets_of_objects_than_are_kept(database: Any, objects: Any) -> None:
     database.sql("".join(f"create table many{i} (a int);" for i in range(150)))
     for _ in range(2):
