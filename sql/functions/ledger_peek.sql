@@ -7,19 +7,21 @@ language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    me integer;
     found_answer dp.answer;
 begin
     if not dp.ledger_in_place() then
         return;
     end if;
+    select p.id into me
+      from dp.principal as p join dp.role_budget as b on b.principal = p.id
+     where p.role_oid = ledger_peek.role_oid;
     select a.* into found_answer
-      from dp.answer_text as t
-      join dp.answer as a on a.key = t.key
-      join dp.principal as p on p.role_oid = ledger_peek.role_oid
-      join dp.role_budget as b on b.principal = p.id
-     where t.text_key = ledger_peek.text_key
-       and exists (select from dp.spend as s where s.source = a.spend and s.principal = p.id);
-    if found and dp.ledger_answer_valid(found_answer) then
+      from dp.answer_text as t join dp.answer as a on a.key = t.key
+     where t.text_key = ledger_peek.text_key;
+    -- By itself: as a condition above, it was planned as a join with all that was ever charged.
+    if found and exists (select from dp.spend as s where s.source = found_answer.spend and s.principal = me)
+       and dp.ledger_answer_valid(found_answer) then
         spend_id := found_answer.spend;
         payload := found_answer.payload;
         taken_at := found_answer.taken_at;
