@@ -21,7 +21,8 @@ from dpsql.errors import (
 )
 from dpsql.ledger.refusals import restored
 from dpsql.query.catalog import Circumstances, Function
-from dpsql.relation import Column, Domain, ForeignKey, Hop, Part, Relation, UnitPath
+from dpsql.relation import Column, ForeignKey, Relation
+from dpsql.server.facts import read_domain, read_parts, read_path
 from dpsql.server.spi import diagnostics, sqlstate
 
 if TYPE_CHECKING:
@@ -240,12 +241,14 @@ class SpiCatalog:
                 for mine, target, theirs in row["foreign_keys"]
             ),
             domains=tuple(
-                _domain(*domain) for domain in row["domains"] if domain[1] or domain[2] == "bounds"
+                read_domain(*domain)
+                for domain in row["domains"]
+                if domain[1] or domain[2] == "bounds"
             ),
             kind=row["relkind"],
             heuristic=row["heuristic"],
-            units=tuple(_path(*unit) for unit in row["units"]),
-            **_parts(row["parts"]),
+            units=tuple(read_path(*unit) for unit in row["units"]),
+            **read_parts(row["parts"]),
         )
 
     def view(self, schema: str, name: str) -> dict[str, Any] | None:
@@ -466,40 +469,3 @@ def _analysis_error(error: Exception) -> Exception:
         detail=detail,
         hint=hint or "Correct the statement; nothing was spent.",
     )
-
-
-def _domain(
-    column: str,
-    members: list[str | None] | None,
-    kind: str,
-    lower: str | None,
-    upper: str | None,
-    type_name: str,
-    other: str | None,
-) -> Domain:
-    """Read a row of ``dp.column_domain``."""
-    found = members or []
-    values = tuple(m for m in found if m is not None)
-    return Domain(column, values, None in found, lower, upper, type_name, kind != "bounds", other)
-
-
-def _parts(found: str | None) -> dict[str, Any]:
-    """Read what ``dp.parts_of`` says of a relation that has foreign parts."""
-    if found is None:
-        return {}
-    facts = json.loads(found)
-    return {
-        "parts": tuple(Part(*part) for part in facts["parts"]),
-        "cut_by": tuple(facts["cut_by"] or ()),
-        "layout": facts["layout"] or "",
-    }
-
-
-def _path(
-    root: int, hops: list[dict[str, Any]], unit: str, loose: list[str], out: bool
-) -> UnitPath:
-    """Read a row of ``dp.unit_paths``."""
-    steps = tuple(
-        Hop(tuple(h["columns"]), h["schema"], h["name"], tuple(h["parent_columns"])) for h in hops
-    )
-    return UnitPath(root, steps, unit, tuple(loose), bool(loose) and out)

@@ -18,14 +18,10 @@
 #include "postgres.h"
 
 #include "access/relation.h"
-#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
-#include "catalog/pg_user_mapping.h"
 #include "executor/executor.h"
-#include "executor/spi.h"
 #include "fmgr.h"
 #include "foreign/fdwapi.h"
 #include "foreign/foreign.h"
@@ -33,8 +29,6 @@
 #include "nodes/value.h"
 #include "parser/parse_func.h"
 #include "storage/lmgr.h"
-#include "utils/acl.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -45,6 +39,7 @@
 #include "utils/syscache.h"
 
 #include "dpsql.h"
+#include "shards.h"
 
 PG_FUNCTION_INFO_V1(dpsql_meet_shards);
 PG_FUNCTION_INFO_V1(dpsql_read_together);
@@ -82,19 +77,6 @@ forget_shards(XactEvent event, void *arg)
 		default:
 			break;
 	}
-}
-
-/* The user mapping by which somebody reads a server, his own or everybody's; InvalidOid: none. */
-static Oid
-user_mapping(Oid user, Oid server)
-{
-	Oid			found = GetSysCacheOid2(USERMAPPINGUSERSERVER, Anum_pg_user_mapping_oid,
-										ObjectIdGetDatum(user), ObjectIdGetDatum(server));
-
-	if (!OidIsValid(found))
-		found = GetSysCacheOid2(USERMAPPINGUSERSERVER, Anum_pg_user_mapping_oid,
-								ObjectIdGetDatum(InvalidOid), ObjectIdGetDatum(server));
-	return found;
 }
 
 static void
@@ -136,201 +118,22 @@ start(QueryDesc *query, int flags)
 		standard_ExecutorStart(query, flags);
 }
 
+/* Says whether what is executed from here on reads nothing; returns what was said before. */
+bool
+shards_quiet(bool quiet)
+{
+	bool		before = shards.meeting;
+
+	shards.meeting = quiet;
+	return before;
+}
+
 void
 shards_init(void)
 {
 	previous_start = ExecutorStart_hook;
 	ExecutorStart_hook = start;
 	RegisterXactCallback(forget_shards, NULL);
-}
-
-/* One part on another server. */
-typedef struct
-{
-	Oid			relation;
-	Oid			server;
-	Oid			mapping;
-	bool		first;			/* of its server */
-} Part;
-
-static List *
-oids_of(Datum array)
-{
-	List	   *found = NIL;
-	Datum	   *oids;
-	bool	   *nulls;
-	int			count;
-
-	deconstruct_array(DatumGetArrayTypeP(array), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
-					  &oids, &nulls, &count);
-	for (int i = 0; i < count; i++)
-		if (!nulls[i])
-			found = list_append_unique_oid(found, DatumGetObjectId(oids[i]));
-	list_sort(found, list_oid_cmp);
-	return found;
-}
-
-/* Relations, each before its parts: the order in which writers lock them. */
-static List *
-with_parts(List *relations)
-{
-	List	   *found = NIL;
-	ListCell   *cell;
-
-	foreach(cell, relations)
-	{
-		LockRelationOid(lfirst_oid(cell), AccessShareLock);
-		found = list_concat_unique_oid(found,
-									   find_all_inheritors(lfirst_oid(cell), AccessShareLock, NULL));
-	}
-	return found;
-}
-
-static List *
-foreign_parts(List *relations)
-{
-	List	   *parts = NIL;
-	List	   *seen = NIL;
-	ListCell   *cell;
-
-	foreach(cell, with_parts(relations))
-	{
-		Part	   *part;
-
-		if (get_rel_relkind(lfirst_oid(cell)) != RELKIND_FOREIGN_TABLE)
-			continue;
-		part = palloc0(sizeof(Part));
-		part->relation = lfirst_oid(cell);
-		part->server = GetForeignServerIdByRelId(part->relation);
-		part->mapping = user_mapping(GetUserId(), part->server);
-		part->first = !list_member_oid(seen, part->server);
-		seen = list_append_unique_oid(seen, part->server);
-		parts = lappend(parts, part);
-	}
-	return parts;
-}
-
-/* Its columns of built-in types: executed.c lets no others be read without need. */
-static void
-append_columns(StringInfo sql, Oid oid)
-{
-	Relation	relation = relation_open(oid, AccessShareLock);
-	const char *separator = " ";
-
-	for (int i = 0; i < RelationGetDescr(relation)->natts; i++)
-	{
-		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(relation), i);
-
-		if (column->attisdropped || column->atttypid >= FirstNormalObjectId)
-			continue;
-		appendStringInfo(sql, "%s%s", separator, quote_identifier(NameStr(column->attname)));
-		separator = ", ";
-	}
-	relation_close(relation, NoLock);
-}
-
-/*
- * Reads all columns of no row.  Where postgres_fdw is told LIMIT 0 the server
- * gets the statement and takes a snapshot; where the condition is false only
- * here, it is connected and begins a transaction, nothing else.
- */
-static void
-probe(Part *part, bool connect_only)
-{
-	StringInfoData sql;
-	Datum		no = BoolGetDatum(false);
-	Oid			type = BOOLOID;
-	int			result;
-
-	initStringInfo(&sql);
-	appendStringInfoString(&sql, "select");
-	append_columns(&sql, part->relation);
-	appendStringInfo(&sql, " from only %s %s",
-					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(part->relation)),
-												get_rel_name(part->relation)),
-					 connect_only ? "where $1" : "limit 0");
-	SPI_connect();
-	if (connect_only)
-	{
-		/* a plan for all values: no planner may see that there is nothing to do */
-		SPIPlanPtr	plan = SPI_prepare_cursor(sql.data, 1, &type, CURSOR_OPT_GENERIC_PLAN);
-
-		if (plan == NULL)
-			elog(ERROR, "part %u cannot be read", part->relation);
-		result = SPI_execute_plan(plan, &no, NULL, true, 0);
-	}
-	else
-		result = SPI_execute(sql.data, true, 0);
-	if (result != SPI_OK_SELECT)
-		elog(ERROR, "part %u cannot be read", part->relation);
-	SPI_finish();
-}
-
-/* Whether an error is this server's own end of the statement, which passes as it is. */
-static bool
-is_our_own(ErrorData *error)
-{
-	if (error->context != NULL && strstr(error->context, "remote SQL command") != NULL)
-		return false;
-	return ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION ||
-		error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
-		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED;
-}
-
-/*
- * Probes in a subtransaction; false where the other server is the cause.
- * What it said goes into this server's log: no row was read.
- */
-static bool
-reached(Part *part, bool connect_only)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	bool		outer = shards.meeting;
-	ErrorData  *volatile error = NULL;
-
-	shards.meeting = true;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		probe(part, connect_only);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	shards.meeting = outer;
-	if (error == NULL)
-		return true;
-	if (is_our_own((ErrorData *) error))
-		ReThrowError((ErrorData *) error);
-	ereport(LOG_SERVER_ONLY,
-			(errmsg("dpsql: part %s on server %s: %s", get_rel_name(part->relation),
-					GetForeignServer(part->server)->servername, error->message),
-			 error->detail ? errdetail_internal("%s", error->detail) : 0));
-	return false;
-}
-
-static void
-require_reached(Part *part, bool connect_only)
-{
-	if (!reached(part, connect_only))
-		ereport(ERROR,
-				(errcode(ERRCODE_DPSQL_SHARD),
-				 errmsg("server \"%s\", which holds parts of the relation, cannot be read",
-						GetForeignServer(part->server)->servername),
-				 errdetail("It does not answer, or lacks a table or column of part %s.",
-						   quote_identifier(get_rel_name(part->relation))),
-				 errhint("Nothing was charged. Ask again when it answers;"
-						 " this server's log names the cause for the administrator.")));
 }
 
 /*
