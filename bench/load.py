@@ -1,6 +1,6 @@
 """32 clients at once: fresh, cached, released and refused questions for two minutes.
 
-``python -m bench.load [--clients 32] [--seconds 120] [--rate 1300]``, on the cluster that
+``python -m bench.load [--clients 32] [--seconds 120] [--rate 560]``, on the cluster that
 ``make up`` started, in its database ``customers``, whose privacy unit is a customer with all
 orders.  Each client is a session of its own that asks at random moments (a Poisson process), so
 that together they offer ``--rate`` questions a second; what comes while its session is busy waits,
@@ -91,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--rate", type=float, default=1300)
+    parser.add_argument("--rate", type=float, default=560)
     parser.add_argument("--kinds", default=",".join(MIX), help="only these, in their proportions")
     options = parser.parse_args()
     mix = {kind: MIX[kind] for kind in options.kinds.split(",")}
