@@ -2,7 +2,7 @@
 -- may let it read.
 create or replace function dp.parts_to_read(relation oid)
 returns regclass[]
-language plpgsql stable parallel safe security invoker
+language plpgsql stable parallel restricted security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare

@@ -42,10 +42,12 @@ as $$
            ('PD041', 'an answer did not fit its type; it was charged', 'cast to a wider type'),
            ('PD050', 'the ledger could not be reached', 'max_connections, pg_hba.conf; docs/ledger.md'),
            ('PD051', 'the ledger came from a backup', 'dp.acknowledge_restore'),
+           ('PD052', 'a server that holds parts of a relation could not be read', 'docs/shards.md'),
            ('PD060', 'the library is not loaded', 'shared_preload_libraries'),
            ('PD070', 'the role may not do this', 'membership of dp_owner, or ownership'),
            ('PD900', 'something unexpected after data was read; charged', 'the server log names the place'),
-           ('PD901', 'a bug, before data was read', 'the server log names the place')
+           ('PD901', 'a bug, before data was read', 'the server log names the place'),
+           ('PD902', 'a server broke off while its rows were read; charged', 'ask again once it answers; docs/shards.md')
            ) as k(sqlstate, reason, advice) on k.sqlstate = c.sqlstate
      where (c.role = dp.caller() or dp.caller_administers())
        and c.role is distinct from (select r.oid from pg_roles as r where r.rolname = 'dp_ledger')

@@ -68,6 +68,8 @@ ANSWERED = [
     "select count(*) from (select c_kind, l_name, lower(l_name) from {c} left join land on l_id = c_born) as t where c_kind = 'a'",
     "select count(*) from {b} as b left join (select c_id as b_gift from {c}) as c using (b_gift)",
     "select count(*) from land right join {c} as c on l_id = c_born",
+    # values of a public relation that are no key
+    "select count(*) from {c} where c_land in (select l_part from land)",
     # only matches are counted
     "select c_kind, count(b.b_id) from {c} as c left join {b} as b on c.c_id = b.b_customer group by 1",
     "select l_name, count(c_id) from land left join {c} as c on l_id = c_land group by 1",
@@ -104,7 +106,6 @@ REFUSED = [
     "select count(*) from {b} as b left join {c} as c on c.c_id = b.b_customer and c.c_kind = 'a' where b_amount + length(coalesce(c_kind, 'x')) > 2",
     "select count(*) from {c} where c_id in (select b_customer from {b})",
     "select count(*) from {c} where c_id in (select b_customer from {b} limit 1)",
-    "select count(*) from {c} where c_land in (select l_part from land)",
     "select count(*) from {c} where c_id in (select c_id from {c} group by c_id)",
     "select count(*) from {c} where c_kind in (select l_code from land) or c_id = 3",
     "select count(*) from {c} as c where exists (select from {b} as b where b.b_customer = c.c_id)",
