@@ -16,7 +16,7 @@ from dpsql.engine.compute import compute, read_by
 from dpsql.engine.finish import finish
 from dpsql.engine.groups import confirmed_groups, listed_groups
 from dpsql.engine.payload import Payload
-from dpsql.engine.prepare import Prepared, confirm_met, confirm_read, prepare, prepared_before
+from dpsql.engine.prepare import Prepared, confirm_read, meet, prepare, prepared_before
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import (
@@ -157,9 +157,8 @@ def _meet_before_public_groups(prepared: Prepared, services: Services) -> None:
     occurrences = {o.relation for q in prepared.question.aggregates for o in q.occurrences}
     public = sorted(r.oid for r in occurrences if not r.private)
     if prepared.question.roots and public and services.database.reads_shards(public):
-        seen = (prepared.relations, prepared.fingerprint)
         every = sorted(r.oid for r in occurrences)
-        services.database.meet(every, lambda: confirm_met(*seen, services))
+        meet(every, prepared.relations, prepared.fingerprint, services)
 
 
 def _require_plain(columns: Sequence[OutputColumn]) -> None:
@@ -200,8 +199,7 @@ def _debit_and_run(
     # a client that does not read what it is told must not keep those waiting who ask the same
     _say_heuristic(quote.label, quote.method, services)
     if quote.groups != []:
-        seen = (prepared.relations, prepared.fingerprint)
-        services.database.meet(read_by(quote), lambda: confirm_met(*seen, services))
+        meet(read_by(quote), prepared.relations, prepared.fingerprint, services)
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)

@@ -10,7 +10,7 @@ from dpsql.engine.estimated import Normed, Old, Sampled, Sketched
 from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import InvalidParameter, MissingDeclaration, NotAnswerable
 from dpsql.model import JoinQuery
-from dpsql.query.places import is_cut
+from dpsql.query.places import any_cut, is_cut
 
 if TYPE_CHECKING:
     from dpsql.engine.request import Settings
@@ -113,7 +113,7 @@ def _sketched(
     from dpsql.statistics.sketches import load, shifts
 
     estimator = SKETCHES[method]
-    if any(is_cut(occurrence) for occurrence in query.occurrences):
+    if any_cut(query):
         return _normed(query, method, estimator, use_keys)
     try:
         stored = load(query, database)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.engine.choose import choose_bounding
-from dpsql.engine.prepare import confirm_met, prepare, require_rows
+from dpsql.engine.prepare import meet, prepare, require_rows
 from dpsql.engine.request import METHODS, Role, Settings
 from dpsql.errors import InvalidParameter, PermissionDenied
 
@@ -55,7 +55,6 @@ def sensitivity(
     prepared = prepare(text, None, services, use_keys=use_keys)
     require_owner(prepared.question.relations, role, services)
     require_rows(prepared.question, "dp.sensitivity")
-    seen = (prepared.relations, prepared.fingerprint)
     found = 0.0
     for aggregate in prepared.question.aggregates:
         query = aggregate.plain
@@ -68,7 +67,7 @@ def sensitivity(
             query, asked, settings.delta, services.database, use_keys=use_keys
         )
         relations = sorted({o.relation.oid for o in query.occurrences})
-        services.database.meet(relations, lambda: confirm_met(*seen, services))
+        meet(relations, prepared.relations, prepared.fingerprint, services)
 
         smooth = partial(_smooth, query, bounding, beta, services)
         found = max(found, services.database.at_one_moment(relations, smooth) * float(each))

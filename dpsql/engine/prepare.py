@@ -144,6 +144,13 @@ def confirm_read(relations: Sequence[int], fingerprint: str, services: Services)
         ) from None
 
 
+def meet(
+    read: Sequence[int], relations: Sequence[int], fingerprint: str, services: Services
+) -> None:
+    """Meet the servers with parts of what will be ``read``, as declared by ``fingerprint``."""
+    services.database.meet(read, lambda: confirm_met(relations, fingerprint, services))
+
+
 def confirm_met(relations: Sequence[int], fingerprint: str, services: Services) -> None:
     """Refuse, before the charge, what was declared otherwise at the moment that will be read.
 

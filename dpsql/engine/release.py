@@ -17,8 +17,8 @@ from dpsql.engine.bounding import PROVED
 from dpsql.engine.prepare import (
     DEFAULT_COLLATION,
     check_collations,
-    confirm_met,
     confirm_read,
+    meet,
     names_of,
 )
 from dpsql.engine.progress import Command, Phase, Progress
@@ -211,8 +211,7 @@ def release(
     from dpsql.engine.release_measure import dump, load, measure
 
     relations = sorted({o.relation.oid for o in admitted.question.counted.occurrences})
-    seen = (admitted.relations, admitted.fingerprint)
-    services.database.meet(relations, lambda: confirm_met(*seen, services))
+    meet(relations, admitted.relations, admitted.fingerprint, services)
     opened = services.ledger.open(_charge(admitted, priced, role, settings))
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)

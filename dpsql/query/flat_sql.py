@@ -17,7 +17,7 @@ from dpsql.model import Computed, JoinQuery
 from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
 from dpsql.query.joined_sql import joined_sql
-from dpsql.query.places import is_cut
+from dpsql.query.places import any_cut
 
 
 def is_flat(query: JoinQuery) -> bool:
@@ -25,7 +25,7 @@ def is_flat(query: JoinQuery) -> bool:
     filtered = [frozenset({o.index}) for o in query.occurrences if o.filters]
     # of one that is always true the attributes are read as a value
     filtered += [p.occurrences for p in query.predicates if p.occurrences and p.sql != "true"]
-    if any(is_cut(o) for o in query.occurrences):
+    if any_cut(query):
         return False  # rows of other servers would be sent one by one
     return any(
         any(occurrence.index not in others for others in filtered)

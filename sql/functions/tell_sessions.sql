@@ -25,42 +25,14 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_tell_sessions';
 comment on function dp.tell_sessions() is 'internal: lets sessions know that declarations changed';
 
-create or replace trigger tell_sessions
-after insert or update or delete or truncate on dp.policy
-for each statement execute function dp.tell_sessions();
-alter table dp.policy enable always trigger tell_sessions;
-
-create or replace trigger tell_sessions
-after insert or update or delete or truncate on dp.root
-for each statement execute function dp.tell_sessions();
-alter table dp.root enable always trigger tell_sessions;
-
-create or replace trigger tell_sessions
-after insert or update or delete or truncate on dp.unit_link
-for each statement execute function dp.tell_sessions();
-alter table dp.unit_link enable always trigger tell_sessions;
-
-create or replace trigger tell_sessions
-after insert or update or delete or truncate on dp.column_domain
-for each statement execute function dp.tell_sessions();
-alter table dp.column_domain enable always trigger tell_sessions;
-
-create or replace trigger tell_sessions
-after insert or update or delete or truncate on dp.shown_relation
-for each statement execute function dp.tell_sessions();
-alter table dp.shown_relation enable always trigger tell_sessions;
-
-create or replace trigger tell_sessions
-after insert or update or delete or truncate on dp.ledger_incarnation
-for each statement execute function dp.tell_sessions();
-alter table dp.ledger_incarnation enable always trigger tell_sessions;
-
-create or replace trigger tell_sessions
-after insert or update or delete or truncate on dp.ledger_identity
-for each statement execute function dp.tell_sessions();
-alter table dp.ledger_identity enable always trigger tell_sessions;
-
-create or replace trigger tell_sessions
-after insert or update or delete or truncate on dp.shards
-for each statement execute function dp.tell_sessions();
-alter table dp.shards enable always trigger tell_sessions;
+do $$
+declare
+    declared name;
+begin
+    foreach declared in array array['policy', 'root', 'unit_link', 'column_domain', 'shown_relation', 'ledger_incarnation', 'ledger_identity', 'shards'] loop
+        execute format('create or replace trigger tell_sessions after insert or update or delete or truncate on dp.%I'
+                       ' for each statement execute function dp.tell_sessions()', declared);
+        execute format('alter table dp.%I enable always trigger tell_sessions', declared);
+    end loop;
+end
+$$;
