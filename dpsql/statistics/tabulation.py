@@ -20,7 +20,7 @@ from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.statistics.arrays import NotInArrays
 from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
-from dpsql.statistics.running import OUT_OF_RANGE, sending
+from dpsql.statistics.running import OUT_OF_RANGE
 from dpsql.statistics.tabulation_sql import Levels, stratum_levels, tabulation_sql
 
 Ints = NDArray[np.int64]
@@ -173,8 +173,7 @@ class Marginals:
             grouped=True,
             strata=self._strata,
         )
-        with sending(query, database):
-            packed = fetch(database, sql)
+        packed = fetch(database, sql)
         found: dict[tuple[int, ...], Ints] = {
             kept: np.zeros(math.prod(sizes[i] for i in kept), dtype=np.int64) for kept in sets
         }
@@ -237,13 +236,12 @@ def tabulate(
             )
         return _decoded(packed, words, sizes, database)
 
-    with sending(query, database):
-        try:
-            return read(numeric=False)
-        except Exception as error:
-            if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
-                raise
-            return read(numeric=True)
+    try:
+        return read(numeric=False)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
+            raise
+        return read(numeric=True)
 
 
 def _kind(size: int) -> np.dtype[np.integer[Any]]:

@@ -30,6 +30,7 @@ _PG_init(void)
 	settings_init();
 	executed_init();
 	shards_init();
+	sent_init();
 	if (process_shared_preload_libraries_in_progress)
 	{
 		intercept_init();

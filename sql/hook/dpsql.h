@@ -48,6 +48,7 @@ extern Oid	member_function(const char *name, int nargs, const Oid *types);
 extern void intercept_init(void);
 extern void stored_init(void);
 extern void executed_init(void);
+extern bool executor_runs(void);
 
 /* reads.c: what plans and stored answers rely on */
 extern Oid *objects_of(Datum objects, int *count);
@@ -86,6 +87,9 @@ extern void denied_init(void);
 
 /* shards.c: one moment for all servers that hold parts of a relation */
 extern void shards_init(void);
+
+/* sent.c: what other servers can count is counted there */
+extern void sent_init(void);
 
 /* mask.c: what a role may not know reads as unknown */
 extern void mask_init(void);

@@ -40,7 +40,7 @@ static object_access_hook_type previous_access_hook = NULL;
 static needs_fmgr_hook_type previous_needs_hook = NULL;
 static post_parse_analyze_hook_type previous_analyze_hook = NULL;
 
-static bool
+bool
 executor_runs(void)
 {
 	return IsTransactionState() && GetUserId() == get_role_oid("dp_executor", true);

@@ -1,7 +1,7 @@
 """What is counted over parts on other servers is counted there: only groups are sent.
 
-The plans are those of the counting SQL that dp.explain shows, with the settings of
-`dpsql.statistics.running`; rows are those that foreign scans returned.
+The plans are those of the counting SQL that dp.explain shows, as planned for dp_executor
+(sql/hook/sent.c); rows are those that foreign scans returned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from dpsql.statistics.running import _SENDING as SENDING
 from tests.server.shards import Shards, sharded
 
 ORDERS = 3000
@@ -134,10 +133,6 @@ def sent(shards: Shards, statement: str) -> tuple[list[str], float]:
     with shards.near.connect() as session:
         session.execute("set role dp_executor; set search_path = pg_catalog, pg_temp")
         for (text,) in rows:
-            # what `dpsql.statistics.running` does where parts are joined
-            for name, value in SENDING.items():
-                joined = " AS s1" in text
-                session.execute(f"set {name} = {value}" if joined else f"reset {name}")
             told = session.execute(f"explain (analyze, verbose, format json) {text}").fetchone()[0]
             plan = told if isinstance(told, list) else json.loads(told)
             for scan in scans(plan[0]["Plan"]):
