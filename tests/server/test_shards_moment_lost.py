@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.asking import silent
 from tests.server.shards import READER, Shards, sharded
-from tests.server.waiting import wait_until
+from tests.server.waiting import wait_until, waits
 
 QUESTION = "select dp_count(*) from account"
 DECLARE = """
@@ -49,15 +49,6 @@ def move(bank: Shards, row: int, origin: int, branch: int) -> None:
         f" insert into account values ({branch}, {row})",
         user="owner1",
     )
-
-
-def waits(database: Any) -> bool:
-    """Whether somebody waits for a lock in a database."""
-    asked = (
-        "select count(*) from pg_locks l join pg_database d on d.oid = l.database"
-        " where not granted and datname = %s"
-    )
-    return bool(database.sql(asked, database.name)[0][0])
 
 
 def asking(session: Any) -> tuple[threading.Thread, list[Any]]:
