@@ -41,11 +41,14 @@ def measure(
     mechanism = priced.mechanism
     query = admitted.question.counted
     progress.budget(Fraction(0), mechanism.loss, mechanism.budget.order)
-    table = services.database.at_one_moment(
-        sorted({o.relation.oid for o in query.occurrences}),
-        lambda: tabulate(query, admitted.released.attributes, admitted.rows, services.database),
-    )
-    return measure_table(mechanism, table, services, progress, exact=priced.delta == 0)
+
+    def measured() -> list[Floats]:
+        # a table that does not fit is read marginal by marginal, while they are measured
+        table = tabulate(query, admitted.released.attributes, admitted.rows, services.database)
+        return measure_table(mechanism, table, services, progress, exact=priced.delta == 0)
+
+    relations = sorted({o.relation.oid for o in query.occurrences})
+    return services.database.at_one_moment(relations, measured)
 
 
 def measure_table(

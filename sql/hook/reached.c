@@ -15,10 +15,12 @@
 #include "foreign/fdwapi.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
+#include "nodes/plannodes.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/plancache.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
@@ -96,58 +98,98 @@ foreign_parts(List *relations)
 	return parts;
 }
 
-/* Its columns of built-in types: executed.c lets no others be read without need. */
-static void
+/*
+ * Its columns of built-in types: executed.c lets no others be read without need.
+ * Gives the first of them.
+ */
+static const char *
 append_columns(StringInfo sql, Oid oid)
 {
 	Relation	relation = relation_open(oid, AccessShareLock);
-	const char *separator = " ";
+	const char *first = NULL;
 
 	for (int i = 0; i < RelationGetDescr(relation)->natts; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(relation), i);
+		const char *name;
 
 		if (column->attisdropped || column->atttypid >= FirstNormalObjectId)
 			continue;
-		appendStringInfo(sql, "%s%s", separator, quote_identifier(NameStr(column->attname)));
-		separator = ", ";
+		name = quote_identifier(pstrdup(NameStr(column->attname)));
+		appendStringInfo(sql, "%s%s", first == NULL ? " " : ", ", name);
+		if (first == NULL)
+			first = name;
 	}
 	relation_close(relation, NoLock);
+	return first == NULL ? "ctid" : first;
+}
+
+/* Whether a plan is nothing but a statement that is sent away with all its conditions. */
+static bool
+is_sent(SPIPlanPtr plan)
+{
+	CachedPlan *cached = SPI_plan_get_cached_plan(plan);
+	Plan	   *top;
+	bool		sent;
+
+	if (cached == NULL)
+		return false;
+	top = linitial_node(PlannedStmt, cached->stmt_list)->planTree;
+	sent = IsA(top, ForeignScan) && top->qual == NIL;
+	ReleaseCachedPlan(cached, NULL);	/* as SPI took it, of a plan that is not kept */
+	return sent;
+}
+
+static SPIPlanPtr
+prepared(const char *select, const char *condition)
+{
+	Oid			type = BOOLOID;
+	SPIPlanPtr	plan = SPI_prepare_cursor(psprintf("%s %s", select, condition), 1, &type,
+										  CURSOR_OPT_GENERIC_PLAN);
+
+	if (plan == NULL)
+		elog(ERROR, "a part cannot be read");
+	return plan;
 }
 
 /*
- * Reads all columns of no row.  Where postgres_fdw is told LIMIT 0 the server
- * gets the statement and takes a snapshot; where the condition is false only
- * here, it is connected and begins a transaction, nothing else.
+ * Reads all columns of no row, by a plan for all values of $1, which is false:
+ * no planner may see that there is nothing to do.  Where $1 stands alone it is
+ * tested here, and the server is connected and begins a transaction, nothing
+ * else.  Where a column is tested with it, the server gets the statement, takes
+ * a snapshot and sees that no row can match.  LIMIT 0 is sent only if its costs
+ * say so, which those of a part of one row do not.
  */
 static void
-probe(Part *part, bool connect_only)
+probe(Part *part, Probe how)
 {
-	StringInfoData sql;
+	StringInfoData select;
+	SPIPlanPtr	plan;
 	Datum		no = BoolGetDatum(false);
-	Oid			type = BOOLOID;
-	int			result;
+	const char *column;
 
-	initStringInfo(&sql);
-	appendStringInfoString(&sql, "select");
-	append_columns(&sql, part->relation);
-	appendStringInfo(&sql, " from only %s %s",
+	initStringInfo(&select);
+	appendStringInfoString(&select, "select");
+	column = append_columns(&select, part->relation);
+	appendStringInfo(&select, " from only %s",
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(part->relation)),
-												get_rel_name(part->relation)),
-					 connect_only ? "where $1" : "limit 0");
+												get_rel_name(part->relation)));
 	SPI_connect();
-	if (connect_only)
-	{
-		/* a plan for all values: no planner may see that there is nothing to do */
-		SPIPlanPtr	plan = SPI_prepare_cursor(sql.data, 1, &type, CURSOR_OPT_GENERIC_PLAN);
-
-		if (plan == NULL)
-			elog(ERROR, "part %u cannot be read", part->relation);
-		result = SPI_execute_plan(plan, &no, NULL, true, 0);
-	}
+	if (how == PROBE_CONNECT)
+		plan = prepared(select.data, "where $1");
 	else
-		result = SPI_execute(sql.data, true, 0);
-	if (result != SPI_OK_SELECT)
+	{
+		plan = prepared(select.data,
+						psprintf("where case when $1 then %s is null else false end", column));
+		if (!is_sent(plan))
+		{
+			/* a wrapper that sends no conditions takes no snapshot either */
+			if (how == PROBE_SNAPSHOT)
+				elog(ERROR, "nothing is sent to part %u", part->relation);
+			plan = prepared(select.data, "limit 0");
+		}
+	}
+	if (SPI_execute_plan(plan, &no, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "part %u cannot be read", part->relation);
 	SPI_finish();
 }
@@ -168,7 +210,7 @@ is_our_own(ErrorData *error)
  * What it said goes into this server's log: no row was read.
  */
 bool
-reached(Part *part, bool connect_only)
+reached(Part *part, Probe how)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -179,7 +221,7 @@ reached(Part *part, bool connect_only)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		probe(part, connect_only);
+		probe(part, how);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -205,9 +247,9 @@ reached(Part *part, bool connect_only)
 }
 
 void
-require_reached(Part *part, bool connect_only)
+require_reached(Part *part, Probe how)
 {
-	if (!reached(part, connect_only))
+	if (!reached(part, how))
 		ereport(ERROR,
 				(errcode(ERRCODE_DPSQL_SHARD),
 				 errmsg("server \"%s\", which holds parts of the relation, cannot be read",

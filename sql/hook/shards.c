@@ -52,6 +52,7 @@ static struct
 	List	   *met;			/* those with a snapshot of the common moment */
 	List	   *relations;		/* which were locked then */
 	Snapshot	snapshot;		/* of that moment, here; NULL: there is none */
+	bool		lost;			/* a connection may not be that of the moment any more */
 	bool		meeting;		/* what is executed now is no reading */
 } shards;
 
@@ -88,34 +89,75 @@ remember(List **list, Oid oid)
 	MemoryContextSwitchTo(context);
 }
 
-/* Whatever reads a foreign table as dp_executor gives its server a snapshot. */
-static void
-start(QueryDesc *query, int flags)
+/* The user mappings by which the foreign tables of a statement are read. */
+static List *
+mappings_of(QueryDesc *query)
 {
+	List	   *found = NIL;
 	ListCell   *cell;
 
-	if (!shards.meeting && (flags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
-		foreach(cell, query->plannedstmt->rtable)
+	foreach(cell, query->plannedstmt->rtable)
+	{
+		RangeTblEntry *rte = (RangeTblEntry *) lfirst(cell);
+
+		if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_FOREIGN_TABLE &&
+			IsTransactionState() && OidIsValid(rte->relid))
 		{
-			RangeTblEntry *rte = (RangeTblEntry *) lfirst(cell);
+			HeapTuple	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(rte->relid));
 
-			if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_FOREIGN_TABLE &&
-				IsTransactionState() && OidIsValid(rte->relid))
+			if (HeapTupleIsValid(tuple))
 			{
-				HeapTuple	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(rte->relid));
-
-				if (HeapTupleIsValid(tuple))
-				{
-					ReleaseSysCache(tuple);
-					remember(&shards.read,
-							 user_mapping(GetUserId(), GetForeignServerIdByRelId(rte->relid)));
-				}
+				ReleaseSysCache(tuple);
+				found = lappend_oid(found, user_mapping(GetUserId(),
+														GetForeignServerIdByRelId(rte->relid)));
 			}
 		}
+	}
+	return found;
+}
+
+static void
+start_next(QueryDesc *query, int flags)
+{
 	if (previous_start)
 		previous_start(query, flags);
 	else
 		standard_ExecutorStart(query, flags);
+}
+
+/*
+ * Whatever reads a foreign table as dp_executor gives its server a snapshot.
+ * Here postgres_fdw takes its connections, and says if one is lost: it may make
+ * another one the next time, with a later snapshot.
+ */
+static void
+start(QueryDesc *query, int flags)
+{
+	List	   *mappings = (flags & EXEC_FLAG_EXPLAIN_ONLY) == 0 ? mappings_of(query) : NIL;
+	bool		met = false;
+	ListCell   *cell;
+
+	foreach(cell, mappings)
+	{
+		if (!shards.meeting)
+			remember(&shards.read, lfirst_oid(cell));
+		met = met || list_member_oid(shards.met, lfirst_oid(cell));
+	}
+	if (!met)
+	{
+		start_next(query, flags);
+		return;
+	}
+	PG_TRY();
+	{
+		start_next(query, flags);
+	}
+	PG_CATCH();
+	{
+		shards.lost = true;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }
 
 /* Says whether what is executed from here on reads nothing; returns what was said before. */
@@ -228,7 +270,8 @@ is_met(List *relations, List *parts)
 {
 	ListCell   *cell;
 
-	if (shards.snapshot == NULL || list_difference_oid(relations, shards.relations) != NIL)
+	if (shards.snapshot == NULL || shards.lost ||
+		list_difference_oid(relations, shards.relations) != NIL)
 		return false;
 	foreach(cell, parts)
 		if (!list_member_oid(shards.met, ((Part *) lfirst(cell))->mapping))
@@ -256,7 +299,7 @@ meet(List *relations)
 	/* whatever takes long is done before others wait for the locks */
 	foreach(cell, parts)
 		if (((Part *) lfirst(cell))->first)
-			require_reached(lfirst(cell), true);
+			require_reached(lfirst(cell), PROBE_CONNECT);
 	lock_all(all);
 	/* parts that came while it was waited for would have no lock */
 	AcceptInvalidationMessages();
@@ -271,7 +314,9 @@ meet(List *relations)
 
 		if (!part->first)
 			continue;
-		require_reached(part, false);
+		/* before: its snapshot stays if this fails, there or on another server */
+		remember(&shards.read, part->mapping);
+		require_reached(part, PROBE_SNAPSHOT);
 		probed = lappend_oid(probed, part->relation);
 	}
 	snapshot = RegisterSnapshotOnOwner(GetLatestSnapshot(), TopTransactionResourceOwner);
@@ -313,10 +358,10 @@ dpsql_meet_shards(PG_FUNCTION_ARGS)
 	{
 		Part	   *part = (Part *) lfirst(cell);
 
-		if (!list_member_oid(probed, part->relation))
-			require_reached(part, false);
 		if (shards.snapshot == NULL || !list_member_oid(shards.met, part->mapping))
 			remember(&shards.read, part->mapping);
+		if (!list_member_oid(probed, part->relation))
+			require_reached(part, PROBE_READ);
 	}
 	PG_RETURN_VOID();
 }
@@ -353,7 +398,7 @@ dpsql_failed_shard(PG_FUNCTION_ARGS)
 	{
 		Part	   *part = (Part *) lfirst(cell);
 
-		if (part->first && !reached(part, false))
+		if (part->first && !reached(part, PROBE_READ))
 			PG_RETURN_TEXT_P(cstring_to_text(GetForeignServer(part->server)->servername));
 	}
 	PG_RETURN_NULL();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -12,3 +13,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def waits(database: Any) -> bool:
+    """Whether somebody waits for a lock in a database."""
+    asked = (
+        "select count(*) from pg_locks l join pg_database d on d.oid = l.database"
+        " where not granted and datname = %s"
+    )
+    return bool(database.sql(asked, database.name)[0][0])

@@ -1,0 +1,141 @@
+"""What takes a server's snapshot at another moment than the others': nothing is answered then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server.asking import silent
+from tests.server.shards import READER, Shards, sharded
+from tests.server.waiting import wait_until, waits
+
+QUESTION = "select dp_count(*) from account"
+DECLARE = """
+select dp.protect('account'), dp.declare_shards('account', written => 'coordinator');
+select dp.grant_budget('postgres', 1e7, 1);
+"""
+READ_BEFORE = (
+    "PD010",
+    "relation account has parts on several servers, of which this transaction has read some"
+    " already",
+)
+
+
+@pytest.fixture
+def bank(server: Any) -> Iterator[Shards]:
+    """Accounts by branch: two branches on each of three servers, none in the first of any."""
+    with sharded(server) as shards:
+        shards.table(
+            "account",
+            "a_branch int not null, a_id int not null",
+            "a_branch",
+            method="list",
+            bounds=[f"in ({i})" for i in range(6)],
+            declare=DECLARE,
+        )
+        shards.near.sql(
+            "insert into account select 3 + i % 3, i from generate_series(1, 300) i", user="owner1"
+        )
+        yield shards
+
+
+def move(bank: Shards, row: int, origin: int, branch: int) -> None:
+    bank.near.sql(
+        f"delete from account where a_id = {row} and a_branch = {origin};"
+        f" insert into account values ({branch}, {row})",
+        user="owner1",
+    )
+
+
+def asking(session: Any) -> tuple[threading.Thread, list[Any]]:
+    """Begin to ask in a thread; gives where the answer will be, or the code of the refusal."""
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(session.execute(QUESTION).fetchone()[0])
+        except psycopg.Error as error:
+            found.append(error.sqlstate)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread, found
+
+
+def refused(session: Any) -> tuple[str | None, str | None]:
+    with pytest.raises(psycopg.Error) as caught:
+        session.execute(QUESTION)
+    return caught.value.diag.sqlstate, caught.value.diag.message_primary
+
+
+@pytest.mark.parametrize(
+    "planned",
+    [
+        "analyze account",
+        "set cpu_tuple_cost = 0; set cpu_operator_cost = 0; set seq_page_cost = 0",
+        "set cpu_tuple_cost = 1e10; set cpu_operator_cost = 1e10",
+        "analyze account; set constraint_exclusion = on; set plan_cache_mode = force_custom_plan",
+    ],
+)
+def test_whatever_is_known_of_a_part_its_server_has_the_snapshot_of_the_moment(
+    bank: Shards, planned: str
+) -> None:
+    """A row goes from the first server to the third, which was met, while the second is read.
+
+    The first parts are empty: LIMIT 0 of one row at most costs the same as that row, so that
+    postgres_fdw would not send it.
+    """
+    with (
+        silent(bank.near, "account") as session,
+        bank.far[1].connect(autocommit=False) as keeper,
+    ):
+        session.execute(planned)
+        keeper.execute("lock account_4")
+        thread, found = asking(session)
+        wait_until(lambda: waits(bank.far[1]))
+        move(bank, 3, 3, 2)
+        keeper.rollback()
+        thread.join(30)
+    assert found == [300]
+
+
+def test_what_was_read_in_vain_is_of_another_moment(bank: Shards) -> None:
+    """A cancel while the second server is met leaves the first one with its snapshot."""
+    with silent(bank.near, "account") as session:
+        session.autocommit = False
+        session.execute("savepoint a")
+        with bank.far[1].connect(autocommit=False) as keeper:
+            keeper.execute("lock account")
+            thread, found = asking(session)
+            wait_until(lambda: waits(bank.far[1]))
+            session.cancel()
+            thread.join(30)
+            keeper.rollback()
+        assert found == ["57014"]
+        session.execute("rollback to a")
+        move(bank, 3, 3, 5)
+        assert refused(session) == READ_BEFORE
+        session.rollback()
+        assert session.execute(QUESTION).fetchone() == (300,)
+
+
+def test_no_connection_is_made_anew_within_the_moment(bank: Shards) -> None:
+    """A new one would have a later snapshot; some versions of postgres_fdw make it."""
+    with silent(bank.near, "account") as session:
+        session.autocommit = False
+        assert session.execute(QUESTION).fetchone() == (300,)
+        reading = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and usename = %s"
+        assert bank.near.sql(reading, bank.far[0].name, READER) == [(True,)]
+        said = []
+        for _ in range(4):
+            session.execute("savepoint a")
+            said.append(refused(session))
+            session.execute("rollback to a")
+        assert [state for state, _ in said] == ["PD052", "PD010", "PD010", "PD010"]
+        assert said[-1] == READ_BEFORE
+        session.rollback()
+        assert session.execute(QUESTION).fetchone() == (300,)
