@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help packages venv extras tools clients up down dsn demo test check hunt lint format unit stat server-test \
+.PHONY: help packages venv extras tools clients up down dsn demo shards test check hunt lint format unit stat server-test \
 	docs bench audit core-suite cron-suite report-suite bi test-citus test-docker build clean
 
 help: ## Show the targets
@@ -56,6 +56,10 @@ dsn: ## Print a connection string; make -s dsn [DB=tpch] [USER=alice]
 
 demo: venv ## From nothing to an analyst's session; make demo [SF=1] (TPC-H scale factor)
 	@$(DPSQL) demo $(if $(SF),--sf $(SF))
+
+shards: ## Orders and lines on three servers of their own, to try; make shards [SHARDS=3]
+	@$(MAKE) --no-print-directory up
+	@$(PYTHON) -m bench.shards $(if $(SHARDS),--shards $(SHARDS))
 
 test: tools lint build ## Lint and every test
 	$(PYTEST) --server-floor $(SERVER_FLOOR) tests

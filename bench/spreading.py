@@ -17,12 +17,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from bench.data import grant
 from bench.wire import Wire
 from dpsql.client.cluster import Cluster
-from dpsql.client.layout import Layout
+from dpsql.client.layout import Layout, own
 
 Connection = psycopg.Connection[Any]
 
 _TPCH = Path(__file__).resolve().parent.parent / "demo" / "tpch"
-_DATABASE = "bench_scale"
 #: Relations on the shards, by the column whose hash tells the shard.
 SPREAD = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
 _LOCAL = ("region", "nation", "part", "supplier", "partsupp", "customer")
@@ -54,12 +53,14 @@ class Shards:
 
 
 @contextmanager
-def spread(dsn: str, single: str, number: int) -> Iterator[Shards]:
+def spread(
+    dsn: str, single: str, number: int, *, database: str = "bench_scale"
+) -> Iterator[Shards]:
     """Spread a TPC-H database over clusters of their own; remove all of it in the end."""
     layout = Layout.discover()
     folder = Path(tempfile.mkdtemp(prefix="dpsql-scale-", dir="/tmp"))
     folder.chmod(0o755)
-    where = make_conninfo(dsn, dbname=_DATABASE)
+    where = make_conninfo(dsn, dbname=database)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         servers, wires = [], []
@@ -70,14 +71,14 @@ def spread(dsn: str, single: str, number: int) -> Iterator[Shards]:
             cluster.start()
             servers.append(cluster.conninfo())
             listening = folder / f"wire{n}"
-            listening.mkdir()
+            own(listening)  # whoever reaches it is a superuser there
             wire = Wire(cluster.socket, listening)
             stack.callback(wire.close)
             wires.append(wire)
-        stack.callback(_drop, dsn)
-        _drop(dsn)
+        stack.callback(_drop, dsn, database)
+        _drop(dsn, database)
         with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(f"create database {_DATABASE}")
+            connection.execute(f"create database {database}")
         _load(single, where, servers)
         _declare(where)
         yield Shards(where, tuple(servers), tuple(wires))
@@ -100,9 +101,9 @@ def _cluster(layout: Layout, folder: Path) -> Cluster:
     )
 
 
-def _drop(dsn: str) -> None:
+def _drop(dsn: str, database: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(f"drop database if exists {_DATABASE} with (force)")
+        connection.execute(f"drop database if exists {database} with (force)")
 
 
 def _load(single: str, where: str, servers: Sequence[str]) -> None:

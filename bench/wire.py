@@ -17,6 +17,7 @@ _ROW = ord("D")
 _ASKING = (ord("Q"), ord("P"))
 _HEAD = 5
 _BLOCK = 1 << 18
+_PATIENCE = 5
 _DECLARE = re.compile(r"DECLARE (c\d+) CURSOR FOR\s(.*)", re.DOTALL)
 _FETCH = re.compile(r"FETCH \d+ FROM (c\d+)")
 _AGGREGATE = re.compile(r"\b(count|sum|min|max)\(|\bGROUP BY\b")
@@ -50,8 +51,10 @@ class Wire:
         self._listening.bind(str(path))
         path.chmod(0o777)
         self._listening.listen()
+        self._threads: list[threading.Thread] = []
         self.reset()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def reset(self) -> None:
         """Begin to count anew."""
@@ -59,8 +62,12 @@ class Wire:
         self.statements: list[str] = []
 
     def close(self) -> None:
-        """Accept nobody any more; connections that are open end with their clients."""
+        """Accept nobody any more; wait a little for connections, which end with their clients."""
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
         self._listening.close()
+        for thread in self._threads:
+            thread.join(_PATIENCE)
 
     def _accept(self) -> None:
         while True:
@@ -73,8 +80,13 @@ class Wire:
                 server.connect(self._server)
             except OSError:
                 client.close()
+                server.close()
                 continue
-            _Conversation(self, client, server).start()
+            conversation = threading.Thread(
+                target=_Conversation(self, client, server).pass_on, daemon=True
+            )
+            self._threads.append(conversation)
+            conversation.start()
 
 
 class _Conversation:
@@ -87,9 +99,13 @@ class _Conversation:
         self.aggregates: dict[str, bool] = {}
         self.aggregating = False
 
-    def start(self) -> None:
-        for target in (self._ask, self._answer):
-            threading.Thread(target=target, daemon=True).start()
+    def pass_on(self) -> None:
+        """Forward both ways until one side ends."""
+        with self.client, self.server:
+            asking = threading.Thread(target=self._ask, daemon=True)
+            asking.start()
+            self._answer()
+            asking.join()
 
     def _ask(self) -> None:
         messages = Messages(startup=True)

@@ -9,7 +9,7 @@ sends one row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dpsql.model import JoinQuery
 from dpsql.query.elimination import Base, Placed
@@ -24,7 +24,7 @@ def grouped_sql(query: JoinQuery, factor: Base | Placed, number: str) -> str:
     if found is not None:
         parts = _parts(found.sent, factor, found.keys, number)
         return _added(factor, _late_rows(found, parts, sums), sums, number)
-    together = " UNION ALL ".join(_parts(query, factor, factor.output, number))
+    together = _together(_parts(query, factor, factor.output, number))
     if _apart(query, factor):
         return together
     return _added(factor, f"({together}) AS v", sums, number)
@@ -39,7 +39,16 @@ def largest_sql(query: JoinQuery, factor: Base | Placed, number: str) -> str | N
         return None
     parts = _parts(query, factor, factor.output, number)
     most = (f"({part} ORDER BY n DESC LIMIT 1)" for part in parts)
-    return f"({' UNION ALL '.join(most)})"
+    return f"({_together(most)})"
+
+
+def _together(parts: Iterable[str]) -> str:
+    """Write what all parts have.
+
+    Servers are asked at the same time where their columns come as they are.  OFFSET 0 keeps the
+    planner from leaving some away, from sorting for a maximum, and from testing conditions on rows.
+    """
+    return f"{' UNION ALL '.join(parts)} OFFSET 0"
 
 
 def _apart(query: JoinQuery, factor: Base | Placed) -> bool:
@@ -86,9 +95,7 @@ def _late_rows(found: Late, parts: Sequence[str], sums: Sequence[str]) -> str:
     kept = [name for name in sums if name not in {*found.weights, *found.spanning}]
     columns += [f"u.{name}" for name in kept]
     where = f" WHERE {' AND '.join(found.filters)}" if found.filters else ""
-    # without OFFSET 0 the conditions would be tested on rows, which would be fetched for that
-    groups = f"({' UNION ALL '.join(parts)} OFFSET 0) AS u"
-    rows = f"(SELECT {', '.join(columns)} FROM {groups}{where}) AS v"
+    rows = f"(SELECT {', '.join(columns)} FROM ({_together(parts)}) AS u{where}) AS v"
     tests = f" WHERE {' AND '.join(found.predicates)}" if found.predicates else ""
     if found.spanning:
         more = ", ".join(f"({sql}) * n AS {name}" for name, sql in found.spanning.items())

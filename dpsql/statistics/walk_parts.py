@@ -1,6 +1,7 @@
 """Random walks through relations on other servers.
 
-A step asks each server for the rows of its keys alone, which go there as an array; a first row is
+A step asks each server for the rows of its keys alone, which go there as an array: those of the
+walks that are in its part, where parts are joined one by one, else those of all.  A first row is
 drawn from the numbers of rows of all groups, which the servers count: no server sends its rows.
 Walks are the same as where all rows are here, in law (docs/proofs/sampling.md).
 """
@@ -22,13 +23,23 @@ def groups_of(query: JoinQuery, occurrence: int, attributes: Sequence[int]) -> s
     return grouped_sql(query, base, "bigint")
 
 
-def sent_sql(query: JoinQuery, step: Step, source: str, where: str = "") -> str:
-    """Write that the rows ``r`` of a step have keys of a source: postgres_fdw sends these."""
+def sent_sql(query: JoinQuery, step: Step, source: str, test: str = "true") -> list[str]:
+    """Write for each part that its rows ``r`` have keys of a source: postgres_fdw sends these.
+
+    Where the keys say in which part their rows are, each part gets its own.  Else every one gets
+    all: of the bounds of parts on other servers nobody vouches.
+    """
     if not is_cut(query.occurrences[step.occurrence]):
-        return ""
-    return "".join(
-        f" AND r.a{a} = ANY (ARRAY(SELECT DISTINCT a{a} FROM {source}{where}))" for a in step.fixed
-    )
+        return []
+    keys = [a for a in step.fixed if not query.attributes[a].place]
+    places = [a for a in step.fixed if query.attributes[a].place]
+    found = []
+    for part in range(len(query.occurrences[step.occurrence].relation.parts)):
+        where = " AND ".join([test, *(f"a{a} = {part + 1}" for a in places)])
+        lists = (f"SELECT DISTINCT a{a} FROM {source} WHERE {where}" for a in keys)
+        tests = (f"r.a{a} = ANY (ARRAY({one}))" for a, one in zip(keys, lists, strict=True))
+        found.append(" AND ".join(tests) or "true")
+    return found
 
 
 def step_to_group(query: JoinQuery, step: Step, number: int, draw: str) -> list[str]:

@@ -120,9 +120,9 @@ def forward_sql(query: JoinQuery, chain: Chain) -> str:
         needed = set(boundary.attributes).union(*(p.attributes for p in pending))
         for later in chain.steps[number:]:
             needed |= query.occurrences[later.occurrence].attributes
-        rows = _rows(query, step.occurrence, sorted(own))
+        sent = sent_sql(query, step, f"x{number - 1} AS x")
+        rows = _rows(query, step.occurrence, sorted(own), sent=sent)
         on = " AND ".join(f"x.a{a} = r.a{a}" for a in step.fixed) or "true"
-        on += sent_sql(query, step, f"x{number - 1} AS x")
         columns = [f"x.a{a}" for a in sorted(known - own | frozenset(step.fixed))]
         columns += [f"r.a{a}" for a in sorted(own - frozenset(step.fixed))]
         joined = (
@@ -166,8 +166,18 @@ def _applies(predicate: Predicate, stretch: Stretch) -> bool:
     return len(predicate.occurrences) > 1 and predicate.occurrences <= inside
 
 
-def _rows(query: JoinQuery, occurrence: int, attributes: Iterable[int], more: str = "") -> str:
-    """Write the filtered rows of an occurrence for a FROM clause, as ``r``."""
+def _rows(
+    query: JoinQuery,
+    occurrence: int,
+    attributes: Iterable[int],
+    more: str = "",
+    sent: Sequence[str] = (),
+) -> str:
+    """Write the filtered rows of an occurrence for a FROM clause, as ``r``.
+
+    ``sent`` has a condition over ``r`` for each of its parts, if it has any; they are then asked
+    at the same time (``dpsql.query.part_sql``).
+    """
     own = tuple(n for n, p in enumerate(query.predicates) if p.occurrences <= {occurrence})
     base = Base(occurrence, tuple(attributes), own, grouped=False, unit=True, unique=False)
     found = []
@@ -176,8 +186,11 @@ def _rows(query: JoinQuery, occurrence: int, attributes: Iterable[int], more: st
         expressions, source = source_sql(query, base, part=part)
         columns = [f"{expressions[a]} AS a{a}" for a in base.output]
         listed = ", ".join([*columns, more] if more else columns) or "1"
-        found.append(f"SELECT {listed} FROM {source}")
-    return f"({' UNION ALL '.join(found)}) AS r"
+        text = f"SELECT {listed} FROM {source}"
+        if sent and part is not None:
+            text = f"SELECT r.* FROM ({text}) AS r WHERE {sent[part]}"
+        found.append(text)
+    return f"({' UNION ALL '.join(found)}{' OFFSET 0' if sent else ''}) AS r"
 
 
 def _first(query: JoinQuery, chain: Chain) -> str:
@@ -210,12 +223,12 @@ def _step(query: JoinQuery, chain: Chain, number: int) -> list[str]:
             f"{picked} FROM (SELECT w.*, 1 + {draw} AS i{number} FROM w{number - 1} AS w) AS w "
             f"LEFT JOIN {rows} ON r.i = w.i{number})"
         ]
-    rows = _rows(query, step.occurrence, sorted({*step.fixed, *step.kept}))
+    sent = sent_sql(query, step, f"w{number - 1}", f"q{number - 1} > 0")
+    rows = _rows(query, step.occurrence, sorted({*step.fixed, *step.kept}), sent=sent)
     keys = ", ".join(f"a{a}" for a in step.fixed)
     here = " AND ".join(f"k.a{a} = r.a{a}" for a in step.fixed)
     there = " AND ".join(f"w.a{a} = d.a{a}" for a in step.fixed)
     own = ", ".join(f"k.a{a}" for a in step.fixed)
-    here += sent_sql(query, step, f"w{number - 1}", f" WHERE q{number - 1} > 0")
     arrays = "".join(f", array_agg(r.a{a}) AS x{a}" for a in step.kept)
     picked = "".join(f", d.x{a}[1 + c.i] AS a{a}" for a in step.kept)
     choice = f" LEFT JOIN LATERAL (SELECT {draw.format('d.n')} AS i OFFSET 0) AS c ON true"

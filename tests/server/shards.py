@@ -20,7 +20,7 @@ end $$
 # the socket asks nobody for a password, which PostgreSQL allows to mappings of a superuser's only
 SERVER = """
 create server shard{number} foreign data wrapper postgres_fdw
-  options (host '{host}', port '{port}', dbname '{database}');
+  options (host '{host}', port '{port}', dbname '{database}', async_capable 'true');
 create user mapping for dp_executor server shard{number}
   options (user '{reader}', password_required 'false');
 create user mapping for owner1 server shard{number}

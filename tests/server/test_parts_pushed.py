@@ -123,21 +123,26 @@ def scans(plan: Any) -> Iterator[dict[str, Any]]:
         yield from scans(inner)
 
 
-def sent(shards: Shards, statement: str) -> tuple[list[str], float]:
-    """Return what is asked of the shards, and how many rows they send."""
+def planned(shards: Shards, statement: str) -> Iterator[dict[str, Any]]:
+    """Run what counts for a statement; yield its scans of shards."""
     with shards.near.connect("owner1") as owner:
         rows = owner.execute(
             "select value from dp.explain(%s) where item = 'counting SQL'", (statement,)
         ).fetchall()
-    remote, total = [], 0.0
     with shards.near.connect() as session:
         session.execute("set role dp_executor; set search_path = pg_catalog, pg_temp")
         for (text,) in rows:
             told = session.execute(f"explain (analyze, verbose, format json) {text}").fetchone()[0]
             plan = told if isinstance(told, list) else json.loads(told)
-            for scan in scans(plan[0]["Plan"]):
-                remote.append(scan["Remote SQL"])
-                total += scan["Actual Rows"] * scan["Actual Loops"]
+            yield from scans(plan[0]["Plan"])
+
+
+def sent(shards: Shards, statement: str) -> tuple[list[str], float]:
+    """Return what is asked of the shards, and how many rows they send."""
+    remote, total = [], 0.0
+    for scan in planned(shards, statement):
+        remote.append(scan["Remote SQL"])
+        total += scan["Actual Rows"] * scan["Actual Loops"]
     return remote, total
 
 
@@ -151,12 +156,19 @@ def test_only_groups_are_sent(shards: Shards, name: str) -> None:
         assert rows <= most, (rows, remote)
 
 
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_shards_work_at_the_same_time(shards: Shards, name: str) -> None:
+    one_by_one = [s for s in planned(shards, STATEMENTS[name][0]) if not s["Async Capable"]]
+    assert one_by_one == []
+
+
 def test_of_units_only_what_each_adds_to_groups_is_sent(server: Any) -> None:
     with shop(server, UNITS) as found:
         for statement, most in UNIT_STATEMENTS.values():
             remote, rows = sent(found, statement)
             assert remote
             assert rows <= most, (rows, remote)
+            assert all(scan["Async Capable"] for scan in planned(found, statement))
 
 
 def test_of_other_joins_the_eliminated_side_is_sent(shards: Shards) -> None:
@@ -164,5 +176,6 @@ def test_of_other_joins_the_eliminated_side_is_sent(shards: Shards) -> None:
     statement = f"select dp_count(*) {JOIN} join customer on o_customer = c_id"
     remote, rows = sent(shards, statement)
     assert any("JOIN" in sql and "GROUP BY" in sql for sql in remote), remote
+    assert all(scan["Async Capable"] for scan in planned(shards, statement))
     # lines by customer, orders by customer, and largest counts: each order is alone with its key
     assert rows <= 2 * CUSTOMERS * SHARDS + 4 * SHARDS, (rows, remote)

@@ -53,6 +53,9 @@ class Watching(SnapshotDatabase):
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self.sent: list[tuple[str, int]] = []
+        #: Of each of these how many keys the shard got; ``None``: none.
+        self.keys: list[int | None] = []
+        self.asynchronous: list[bool] = []
 
     def execute(
         self, sql: str, parameters: Sequence[tuple[str, object]] = ()
@@ -68,6 +71,9 @@ class Watching(SnapshotDatabase):
         if node["Node Type"] == "Foreign Scan":
             rows = round(node["Actual Rows"] * node["Actual Loops"])
             self.sent.append((node["Remote SQL"], rows))
+            lists = [n for n in node.get("Plans", []) if n["Parent Relationship"] == "InitPlan"]
+            self.keys.append(sum(n["Actual Rows"] for n in lists) if lists else None)
+            self.asynchronous.append(node["Async Capable"])
         for below in node.get("Plans", []):
             self._read(below)
 
@@ -124,6 +130,32 @@ def test_walks_ask_shards_for_keys_and_groups(watching: tuple[Watching, JoinQuer
             assert rows <= WALKS * largest
     sent = sum(rows for _, rows in database.sent)
     assert sent < ROWS / 2
+
+
+def test_a_walk_steps_to_the_shard_that_holds_its_key(
+    watching: tuple[Watching, JoinQuery],
+) -> None:
+    """Where parts are joined one by one; the third relation is cut by something else."""
+    database, query = watching
+    sizes = read_facts(query, database).sizes(query)  # type: ignore[arg-type]
+    wanted = [b for b in boundaries(query) if len(b.occurrences) == 3]
+    (chain, *_) = plan_chains(query, wanted, sizes)
+    runner = Runner(query, database, b"0123456789abcdef", sizes, lambda: None)  # type: ignore[arg-type]
+    whole = runner.whole(chain)
+    assert whole.order == (0, 1, 2)
+    runner.learn(step.degree for step in whole.steps)
+    database.sent.clear()
+    database.keys.clear()
+    database.asynchronous.clear()
+    runner.walk(whole, WALKS)
+    asked = [text for text, _ in database.sent]
+    own = [k for k, text in zip(database.keys, asked, strict=True) if "FROM public.e2" in text]
+    every = [k for k, text in zip(database.keys, asked, strict=True) if "FROM public.e3" in text]
+    assert len(own) == len(every) == 3
+    assert 0 < sum(k or 0 for k in own) <= WALKS  # each key goes to one shard
+    assert max(k or 0 for k in own) < sum(k or 0 for k in own)  # of several
+    assert len(set(every)) == 1  # and these to all
+    assert all(database.asynchronous), asked
 
 
 def boundaries(query: JoinQuery) -> list[Boundary]:
