@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 #include "dpsql.h"
 #include "shards.h"
@@ -165,14 +166,16 @@ is_our_own(ErrorData *error)
 
 /*
  * Probes in a subtransaction; false where the other server is the cause.
- * What it said goes into this server's log: no row was read.
+ * What it said goes into this server's log: no row was read.  What writers wait
+ * for is let go first: to end the subtransaction can take long (in_time.c).
  */
-bool
+static bool
 reached(Part *part, bool connect_only)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	bool		outer = shards_quiet(true);
+	TimestampTz started = GetCurrentTimestamp();
 	ErrorData  *volatile error = NULL;
 
 	BeginInternalSubTransaction(NULL);
@@ -187,6 +190,8 @@ reached(Part *part, bool connect_only)
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
+		part->spent = GetCurrentTimestamp() - started;
+		let_go();
 		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();
@@ -194,26 +199,100 @@ reached(Part *part, bool connect_only)
 	CurrentResourceOwner = owner;
 	shards_quiet(outer);
 	if (error == NULL)
+	{
+		part->spent = GetCurrentTimestamp() - started;
 		return true;
-	if (is_our_own((ErrorData *) error))
+	}
+	if (!time_is_up() && is_our_own((ErrorData *) error))
 		ReThrowError((ErrorData *) error);
 	ereport(LOG_SERVER_ONLY,
 			(errmsg("dpsql: part %s on server %s: %s", get_rel_name(part->relation),
-					GetForeignServer(part->server)->servername, error->message),
+					GetForeignServer(part->server)->servername,
+					time_is_up() ? "no answer within dp.shards_timeout" : error->message),
 			 error->detail ? errdetail_internal("%s", error->detail) : 0));
 	return false;
 }
 
-void
-require_reached(Part *part, bool connect_only)
+static void
+refuse(Part *part)
 {
-	if (!reached(part, connect_only))
-		ereport(ERROR,
-				(errcode(ERRCODE_DPSQL_SHARD),
-				 errmsg("server \"%s\", which holds parts of the relation, cannot be read",
-						GetForeignServer(part->server)->servername),
-				 errdetail("It does not answer, or lacks a table or column of part %s.",
-						   quote_identifier(get_rel_name(part->relation))),
-				 errhint("Nothing was charged. Ask again when it answers;"
-						 " this server's log names the cause for the administrator.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_SHARD),
+			 errmsg("server \"%s\", which holds parts of the relation, cannot be read",
+					GetForeignServer(part->server)->servername),
+			 errdetail("It does not answer, or lacks a table or column of part %s.",
+					   quote_identifier(get_rel_name(part->relation))),
+			 errhint("Nothing was charged. Ask again when it answers;"
+					 " this server's log names the cause for the administrator.")));
+}
+
+/* Time is up: the server that took most of it is to blame. */
+void
+refuse_late(List *parts)
+{
+	Part	   *slowest = linitial(parts);
+	ListCell   *cell;
+
+	foreach(cell, parts)
+		if (((Part *) lfirst(cell))->spent > slowest->spent)
+			slowest = lfirst(cell);
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_SHARD),
+			 errmsg("server \"%s\", which holds parts of the relation, did not answer in time",
+					GetForeignServer(slowest->server)->servername),
+			 errdetail("The setting dp.shards_timeout allows %s.", time_allowed()),
+			 errhint("Nothing was charged. Ask again when it answers;"
+					 " this server's log names the cause for the administrator.")));
+}
+
+void
+require_reached(List *parts, Part *part)
+{
+	if (reached(part, false))
+		return;
+	if (time_is_up())
+		refuse_late(parts);
+	refuse(part);
+}
+
+/* One server, with a limit of its own. */
+typedef struct
+{
+	Part	   *part;
+	bool		connect_only;
+	bool		reached;
+} Attempt;
+
+static void
+attempt(void *argument)
+{
+	Attempt    *made = argument;
+
+	made->reached = reached(made->part, made->connect_only);
+}
+
+static void
+attempt_late(void *argument)
+{
+	refuse_late(list_make1(((Attempt *) argument)->part));
+}
+
+void
+require_reached_in_time(Part *part, bool connect_only)
+{
+	Attempt		made = {part, connect_only, false};
+
+	in_time(attempt, attempt_late, &made);
+	if (!made.reached)
+		refuse(part);
+}
+
+/* The same after the charge; says false where it is late, too. */
+bool
+reached_in_time(Part *part)
+{
+	Attempt		made = {part, false, false};
+
+	in_time(attempt, NULL, &made);
+	return made.reached;
 }
