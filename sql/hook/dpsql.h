@@ -111,6 +111,9 @@ extern void frames_init(void);
 extern bool preload_python;		/* setting */
 extern void preload_init(void);
 
+/* in_time.c: how long a question waits for its servers */
+extern int	shards_timeout;		/* setting, in milliseconds */
+
 /* scope.c: may this query be taken out of the statement around it? */
 extern bool holds_private_aggregate(Query *query, int *location);
 extern void check_self_contained(ParseState *pstate, Query *query, int location);

@@ -24,6 +24,7 @@
 #include "utils/rel.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 #include "dpsql.h"
 #include "shards.h"
@@ -207,14 +208,16 @@ is_our_own(ErrorData *error)
 
 /*
  * Probes in a subtransaction; false where the other server is the cause.
- * What it said goes into this server's log: no row was read.
+ * What it said goes into this server's log: no row was read.  What writers wait
+ * for is let go first: to end the subtransaction can take long (in_time.c).
  */
-bool
+static bool
 reached(Part *part, Probe how)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	bool		outer = shards_quiet(true);
+	TimestampTz started = GetCurrentTimestamp();
 	ErrorData  *volatile error = NULL;
 
 	BeginInternalSubTransaction(NULL);
@@ -229,6 +232,8 @@ reached(Part *part, Probe how)
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
+		part->spent = GetCurrentTimestamp() - started;
+		let_go();
 		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();
@@ -236,26 +241,100 @@ reached(Part *part, Probe how)
 	CurrentResourceOwner = owner;
 	shards_quiet(outer);
 	if (error == NULL)
+	{
+		part->spent = GetCurrentTimestamp() - started;
 		return true;
-	if (is_our_own((ErrorData *) error))
+	}
+	if (!time_is_up() && is_our_own((ErrorData *) error))
 		ReThrowError((ErrorData *) error);
 	ereport(LOG_SERVER_ONLY,
 			(errmsg("dpsql: part %s on server %s: %s", get_rel_name(part->relation),
-					GetForeignServer(part->server)->servername, error->message),
+					GetForeignServer(part->server)->servername,
+					time_is_up() ? "no answer within dp.shards_timeout" : error->message),
 			 error->detail ? errdetail_internal("%s", error->detail) : 0));
 	return false;
 }
 
-void
-require_reached(Part *part, Probe how)
+static void
+refuse(Part *part)
 {
-	if (!reached(part, how))
-		ereport(ERROR,
-				(errcode(ERRCODE_DPSQL_SHARD),
-				 errmsg("server \"%s\", which holds parts of the relation, cannot be read",
-						GetForeignServer(part->server)->servername),
-				 errdetail("It does not answer, or lacks a table or column of part %s.",
-						   quote_identifier(get_rel_name(part->relation))),
-				 errhint("Nothing was charged. Ask again when it answers;"
-						 " this server's log names the cause for the administrator.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_SHARD),
+			 errmsg("server \"%s\", which holds parts of the relation, cannot be read",
+					GetForeignServer(part->server)->servername),
+			 errdetail("It does not answer, or lacks a table or column of part %s.",
+					   quote_identifier(get_rel_name(part->relation))),
+			 errhint("Nothing was charged. Ask again when it answers;"
+					 " this server's log names the cause for the administrator.")));
+}
+
+/* Time is up: the server that took most of it is to blame. */
+void
+refuse_late(List *parts)
+{
+	Part	   *slowest = linitial(parts);
+	ListCell   *cell;
+
+	foreach(cell, parts)
+		if (((Part *) lfirst(cell))->spent > slowest->spent)
+			slowest = lfirst(cell);
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_SHARD),
+			 errmsg("server \"%s\", which holds parts of the relation, did not answer in time",
+					GetForeignServer(slowest->server)->servername),
+			 errdetail("The setting dp.shards_timeout allows %s.", time_allowed()),
+			 errhint("Nothing was charged. Ask again when it answers;"
+					 " this server's log names the cause for the administrator.")));
+}
+
+void
+require_reached(List *parts, Part *part)
+{
+	if (reached(part, PROBE_SNAPSHOT))
+		return;
+	if (time_is_up())
+		refuse_late(parts);
+	refuse(part);
+}
+
+/* One server, with a limit of its own. */
+typedef struct
+{
+	Part	   *part;
+	Probe		how;
+	bool		reached;
+} Attempt;
+
+static void
+attempt(void *argument)
+{
+	Attempt    *made = argument;
+
+	made->reached = reached(made->part, made->how);
+}
+
+static void
+attempt_late(void *argument)
+{
+	refuse_late(list_make1(((Attempt *) argument)->part));
+}
+
+void
+require_reached_in_time(Part *part, Probe how)
+{
+	Attempt		made = {part, how, false};
+
+	in_time(attempt, attempt_late, &made);
+	if (!made.reached)
+		refuse(part);
+}
+
+/* The same after the charge; says false where it is late, too. */
+bool
+reached_in_time(Part *part)
+{
+	Attempt		made = {part, PROBE_READ, false};
+
+	in_time(attempt, NULL, &made);
+	return made.reached;
 }

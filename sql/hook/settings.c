@@ -1,9 +1,9 @@
 /*
  * settings.c
- *		The settings that an analyst may change, with their ranges.
+ *		The settings, with their ranges.
  *
- * They are wishes, not permissions: limits that bind are the owner's and are
- * kept in the catalogue.
+ * Those that an analyst may change are wishes, not permissions: limits that
+ * bind are the owner's and are kept in the catalogue.  Two are administrators'.
  */
 #include "postgres.h"
 
@@ -94,6 +94,7 @@ int			refused_rows;
 static bool sampling_filter;
 static bool fresh;
 bool		preload_python;
+int			shards_timeout;
 
 /*
  * The server's own range check comes first and knows closed ranges only, and
@@ -210,6 +211,11 @@ settings_init(void)
 							 "For tools that learn the columns of a query from its first row.",
 							 &refused_rows, REFUSED_ROWS_ERROR, refused_rows_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("dp.shards_timeout",
+							"A question waits so long for servers that hold parts, and writers for the question; 0 for no limit.",
+							"Then it is refused and costs nothing.",
+							&shards_timeout, 5000, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomBoolVariable("dp.preload_python",
 								 "Import dpsql's Python package once, at server start.",

@@ -180,7 +180,9 @@ shards_init(void)
 
 /*
  * Waits for locks while it holds none of them, so that no writer, in whatever
- * order he locks, ever waits in a circle with this.
+ * order he locks, ever waits in a circle with this.  Whoever has written and
+ * then wants ACCESS EXCLUSIVE of the same relation does, because the question
+ * has ACCESS SHARE of it: PostgreSQL tells him of a deadlock.
  */
 static void
 lock_all(List *relations)
@@ -279,36 +281,60 @@ is_met(List *relations, List *parts)
 	return true;
 }
 
-/*
- * See the head of this file; "relations" have parts in several places and are
- * written to from here.  Gives the parts that were looked at for that.
- */
-static List *
-meet(List *relations)
+/* What is done for a common moment, step by step. */
+typedef struct
 {
-	List	   *probed = NIL;
-	List	   *all = with_parts(relations);
-	List	   *parts = foreign_parts(relations);
-	Snapshot	snapshot;
+	List	   *relations;		/* that have parts in several places and are written to from here */
+	List	   *all;			/* with their parts */
+	List	   *parts;			/* on other servers */
+	List	   *probed;			/* those that were looked at */
+} Meeting;
+
+static void
+take_locks(void *argument)
+{
+	lock_all(((Meeting *) argument)->all);
+}
+
+/* Parts of these relations are written to, or changed, all the time. */
+static void
+locks_are_late(void *argument)
+{
+	Meeting    *meeting = argument;
+
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_SHARD),
+			 errmsg("relation %s, which has parts on other servers, is written to by transactions that take long",
+					quote_identifier(get_rel_name(linitial_oid(meeting->relations)))),
+			 errdetail("The setting dp.shards_timeout allows %s: others who write wait meanwhile.",
+					   time_allowed()),
+			 errhint("Nothing was charged. Ask again when they have ended.")));
+}
+
+static void
+snapshots_are_late(void *argument)
+{
+	Meeting    *meeting = argument;
+
+	if (meeting->probed != NIL)
+		refuse_late(meeting->parts);
+	locks_are_late(argument);
+}
+
+static void
+take_snapshots(void *argument)
+{
+	Meeting    *meeting = argument;
 	ListCell   *cell;
 
-	if (is_met(all, parts))
-		return NIL;
-	require_new(relations, parts);
-	require_unchanged(all);
-	/* whatever takes long is done before others wait for the locks */
-	foreach(cell, parts)
-		if (((Part *) lfirst(cell))->first)
-			require_reached(lfirst(cell), PROBE_CONNECT);
-	lock_all(all);
 	/* parts that came while it was waited for would have no lock */
 	AcceptInvalidationMessages();
-	if (list_difference_oid(with_parts(relations), all) != NIL)
+	if (list_difference_oid(with_parts(meeting->relations), meeting->all) != NIL)
 		ereport(ERROR,
 				(errcode(ERRCODE_DPSQL_CHANGED),
 				 errmsg("a relation or a declaration of the question has changed meanwhile"),
 				 errhint("Ask again.")));
-	foreach(cell, parts)
+	foreach(cell, meeting->parts)
 	{
 		Part	   *part = (Part *) lfirst(cell);
 
@@ -316,18 +342,46 @@ meet(List *relations)
 			continue;
 		/* before: its snapshot stays if this fails, there or on another server */
 		remember(&shards.read, part->mapping);
-		require_reached(part, PROBE_SNAPSHOT);
-		probed = lappend_oid(probed, part->relation);
+		require_reached(meeting->parts, part);
+		meeting->probed = lappend_oid(meeting->probed, part->relation);
 	}
-	snapshot = RegisterSnapshotOnOwner(GetLatestSnapshot(), TopTransactionResourceOwner);
-	foreach(cell, all)
-		UnlockRelationOid(lfirst_oid(cell), ShareLock);
-	shards.snapshot = snapshot;
-	foreach(cell, all)
+}
+
+static void
+meet_at_once(void *argument)
+{
+	Meeting    *meeting = argument;
+
+	in_time(take_snapshots, snapshots_are_late, meeting);
+	shards.snapshot = RegisterSnapshotOnOwner(GetLatestSnapshot(), TopTransactionResourceOwner);
+}
+
+/*
+ * See the head of this file.  Gives the parts that were looked at for that.
+ */
+static List *
+meet(List *relations)
+{
+	Meeting		meeting = {.relations = relations};
+	ListCell   *cell;
+
+	meeting.all = with_parts(relations);
+	meeting.parts = foreign_parts(relations);
+	if (is_met(meeting.all, meeting.parts))
+		return NIL;
+	require_new(relations, meeting.parts);
+	require_unchanged(meeting.all);
+	/* whatever takes long is done before others wait for the locks */
+	foreach(cell, meeting.parts)
+		if (((Part *) lfirst(cell))->first)
+			require_reached_in_time(lfirst(cell), PROBE_CONNECT);
+	in_time(take_locks, locks_are_late, &meeting);
+	holding(meeting.all, meet_at_once, &meeting);
+	foreach(cell, meeting.all)
 		remember(&shards.relations, lfirst_oid(cell));
-	foreach(cell, parts)
+	foreach(cell, meeting.parts)
 		remember(&shards.met, ((Part *) lfirst(cell))->mapping);
-	return probed;
+	return meeting.probed;
 }
 
 static void
@@ -361,7 +415,7 @@ dpsql_meet_shards(PG_FUNCTION_ARGS)
 		if (shards.snapshot == NULL || !list_member_oid(shards.met, part->mapping))
 			remember(&shards.read, part->mapping);
 		if (!list_member_oid(probed, part->relation))
-			require_reached(part, PROBE_READ);
+			require_reached_in_time(part, PROBE_READ);
 	}
 	PG_RETURN_VOID();
 }
@@ -398,7 +452,7 @@ dpsql_failed_shard(PG_FUNCTION_ARGS)
 	{
 		Part	   *part = (Part *) lfirst(cell);
 
-		if (part->first && !reached(part, PROBE_READ))
+		if (part->first && !reached_in_time(part))
 			PG_RETURN_TEXT_P(cstring_to_text(GetForeignServer(part->server)->servername));
 	}
 	PG_RETURN_NULL();

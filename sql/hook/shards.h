@@ -1,6 +1,6 @@
 /*
  * shards.h
- *		What shards.c and reached.c share.
+ *		What shards.c, reached.c and in_time.c share.
  */
 #ifndef DPSQL_SHARDS_H
 #define DPSQL_SHARDS_H
@@ -14,6 +14,7 @@ typedef struct
 	Oid			server;
 	Oid			mapping;
 	bool		first;			/* of its server */
+	int64		spent;			/* microseconds that its server took, the last time it was asked */
 } Part;
 
 /* How a server is asked for no row. */
@@ -29,8 +30,17 @@ extern Oid	user_mapping(Oid user, Oid server);
 extern List *oids_of(Datum array);
 extern List *with_parts(List *relations);
 extern List *foreign_parts(List *relations);
-extern bool reached(Part *part, Probe how);
-extern void require_reached(Part *part, Probe how);
+extern void refuse_late(List *parts);
+extern void require_reached(List *parts, Part *part);
+extern void require_reached_in_time(Part *part, Probe how);
+extern bool reached_in_time(Part *part);
+
+/* in_time.c */
+extern void in_time(void (*work) (void *), void (*complain) (void *), void *argument);
+extern bool time_is_up(void);
+extern char *time_allowed(void);
+extern void holding(List *relations, void (*work) (void *), void *argument);
+extern void let_go(void);
 
 /* shards.c */
 extern bool shards_quiet(bool quiet);

@@ -85,17 +85,22 @@ class Shards:
 
 
 @contextmanager
-def sharded(server: Any, count: int = 3) -> Iterator[Shards]:
-    """Make a coordinator and shards without tables; drop them in the end."""
+def sharded(server: Any, count: int = 3, other: Any = None) -> Iterator[Shards]:
+    """Make a coordinator and shards without tables; drop them in the end.
+
+    The last shard is on the server ``other``, if there is one.
+    """
     near = server.create_database()
-    far = [server.create_database() for _ in range(count)]
+    places = [server] * (count - 1) + [other or server]
+    far = [place.create_database() for place in places]
     near.sql(ROLES)
+    far[-1].sql(ROLES)
     near.sql("create extension postgres_fdw; grant dp_owner to owner1")
     for number, database in enumerate(far):
         near.sql(
             SERVER.format(
                 number=number,
-                host=server.cluster.socket,
+                host=database.cluster.socket,
                 port=5432,
                 database=database.name,
                 reader=READER,
@@ -105,5 +110,5 @@ def sharded(server: Any, count: int = 3) -> Iterator[Shards]:
     try:
         yield Shards(near, far)
     finally:
-        for database in (near, *far):
-            server.drop_database(database)
+        for place, database in zip((server, *places), (near, *far), strict=True):
+            place.drop_database(database)

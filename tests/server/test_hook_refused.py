@@ -229,6 +229,7 @@ def test_defaults(alice: Asking) -> None:
         "dp.preload_python": "on",
         "dp.refused_rows": "error",
         "dp.sampling_filter": "off",
+        "dp.shards_timeout": "5000",
         "dp.sampling_rate": "0.001",
         "dp.max_contribution": "1000000000",
         "dp.max_groups_contributed": "0",
