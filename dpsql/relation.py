@@ -118,6 +118,8 @@ class Relation:
     #: the columns that tell the part of a row, and how: equal for relations cut in one way
     cut_by: tuple[str, ...] = ()
     layout: str = field(default="", repr=False)
+    #: what is read in its place, in parentheses (`dpsql.query.far_parents`)
+    source: str = field(default="", repr=False)
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -126,8 +128,9 @@ class Relation:
 
     @property
     def sql(self) -> str:
-        """The qualified, quoted name."""
-        return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
+        """The qualified, quoted name, or what is read in its place."""
+        own = f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
+        return self.source or own
 
     @property
     def has_pages(self) -> bool:

@@ -10,7 +10,7 @@ from dpsql.engine.estimated import Normed, Old, Sampled, Sketched
 from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import InvalidParameter, MissingDeclaration, NotAnswerable
 from dpsql.model import JoinQuery
-from dpsql.query.places import any_cut, is_cut
+from dpsql.query.places import any_cut, is_far
 
 if TYPE_CHECKING:
     from dpsql.engine.request import Settings
@@ -145,7 +145,7 @@ def _normed(query: JoinQuery, method: str, estimator: str, use_keys: bool) -> No
     from dpsql.statistics.norms import MAX_COLUMNS, too_many
 
     if estimator != "exact_norm":
-        far = next(o.relation.shown for o in query.occurrences if is_cut(o))
+        far = next(o.relation.shown for o in query.occurrences if is_far(o))
         raise NotAnswerable(
             f"the method {method} needs a sketch that is kept",
             detail=f"Relation {far} has rows on other servers, where changes are not counted.",

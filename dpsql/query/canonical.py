@@ -13,7 +13,7 @@ import re
 from itertools import permutations, product
 from math import factorial, prod
 
-from dpsql.model import GroupDomain, JoinQuery
+from dpsql.model import GroupDomain, JoinQuery, Occurrence
 from dpsql.query.emit import Emitted
 from dpsql.query.ir import Expr, render
 from dpsql.query.normalise import normalise
@@ -57,9 +57,7 @@ def _colours(query: JoinQuery) -> list[str]:
             (query.groups.index(u.attribute), u.sql) for u in o.uses if u.attribute in query.groups
         ]
         weights = [_neutral(w.sql) for w in query.weights if w.occurrences == {o.index}]
-        own.append(
-            repr((o.relation.oid, [_neutral(f) for f in o.filters], sorted(groups), weights))
-        )
+        own.append(repr((_named(o), [_neutral(f) for f in o.filters], sorted(groups), weights)))
     colours = own
     for _ in range(2):
         refined = []
@@ -76,6 +74,13 @@ def _colours(query: JoinQuery) -> list[str]:
         ranks = {c: i for i, c in enumerate(sorted(set(refined)))}
         colours = [f"{ranks[c]:04}" for c in refined]
     return colours
+
+
+def _named(occurrence: Occurrence) -> str:
+    """Name a relation, or what is read in its place: how often a row counts differs."""
+    relation = occurrence.relation
+    keys = f" agreed by {relation.keys}" if relation.source else ""
+    return f"{relation.oid}{keys}"
 
 
 def _orders(query: JoinQuery) -> list[tuple[int, ...]]:
@@ -106,7 +111,7 @@ def _text(emitted: Emitted, order: tuple[int, ...]) -> str:
             attribute = query.attributes[use.attribute]
             uses.append(f"a{number}={_neutral(use.sql)}::{attribute.type_name}")
         filters = sorted(_neutral(f) for f in o.filters)
-        lines.append(f"{o.relation.oid} [{', '.join(uses)}] [{' & '.join(filters)}]")
+        lines.append(f"{_named(o)} [{', '.join(uses)}] [{' & '.join(filters)}]")
     predicates = sorted(render(normalise(_renumber(p, numbers))) for p in emitted.predicates)
     told: dict[int, int | str] = dict(numbers)
     if emitted.computed is not None and query.computed is not None:

@@ -45,9 +45,14 @@ def is_cut(occurrence: Occurrence) -> bool:
     return bool(occurrence.relation.parts)
 
 
+def is_far(occurrence: Occurrence) -> bool:
+    """Tell whether other servers are read for an occurrence, by its parts or in its place."""
+    return is_cut(occurrence) or bool(occurrence.relation.source)
+
+
 def any_cut(query: JoinQuery) -> bool:
     """Tell whether rows of any occurrence are on other servers."""
-    return any(is_cut(occurrence) for occurrence in query.occurrences)
+    return any(is_far(occurrence) for occurrence in query.occurrences)
 
 
 def place_of(query: JoinQuery, occurrence: Occurrence) -> int | None:

@@ -3,8 +3,9 @@
 Every row of a protected relation finds its unit along a path of keys
 (:class:`dpsql.model.UnitPath`).  The parents on the path that the statement does not join
 already are joined here: each row has at most one, because the path ends in a trusted key of
-the parent, so no result is counted twice.  A result belongs to the units of all its rows; it
-leaves the answer with any of them.
+the parent, so no result is counted twice; of parents on other servers, where nobody enforces keys,
+`dpsql.query.far_parents` has what their rows agree on.  A result belongs to the units of all its
+rows; it leaves the answer with any of them.
 
 A row without a parent, or with NULL on the way, belongs to nobody.  Where a foreign key and
 NOT NULL exclude that, nothing is lost by the join.  Where they do not, or where the key is compared
@@ -30,6 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpsql.errors import UndeclaredRelation, UnsupportedConstruct
+from dpsql.query.far_parents import agreed
 from dpsql.query.graph import Graph, not_null, place, unite
 from dpsql.query.ir import Expr, column
 from dpsql.query.types import INTEGERS
@@ -151,10 +153,13 @@ def _follow(graph: Graph, catalog: Catalog, occurrence: int, path: UnitPath) -> 
             " statements.",
         )
     way = [occurrence]
-    for hop in path.hops:
-        relation = _keyed(graph.relations[occurrence], hop, catalog)
-        parent = _parent(graph, occurrence, hop)
+    for n, hop in enumerate(path.hops, 1):
+        onward = path.hops[n].columns if n < len(path.hops) else (path.column,)
+        relation = _keyed(graph.relations[occurrence], hop, catalog, onward)
+        parent = _parent(graph, relation, occurrence, hop)
         occurrence = _join(graph, relation, occurrence, hop) if parent is None else parent
+        if relation.source:
+            _equate(graph, occurrence, hop, onward)
         way.append(occurrence)
     occurrence, name = _nearest(graph, path, way)
     # where the way is loose, a NOT NULL may not be what it says
@@ -182,31 +187,54 @@ def _nearest(graph: Graph, path: UnitPath, way: Sequence[int]) -> tuple[int, str
     return occurrence, name
 
 
-def _parent(graph: Graph, child: int, hop: Hop) -> int | None:
-    """Find the parent among what the statement joins."""
+def _parent(graph: Graph, relation: Relation, child: int, hop: Hop) -> int | None:
+    """Find the parent among what is joined."""
     for other in graph.alive:
-        relation = graph.relations[other]
-        if other == child or (relation.schema, relation.name) != (hop.schema, hop.name):
-            continue
-        if all(
-            _equal(graph, _column(graph, child, mine), _column(graph, other, theirs))
-            for mine, theirs in zip(hop.columns, hop.parent_columns, strict=True)
-        ):
-            return other
+        if other != child and _is(graph.relations[other], relation, relation.source):
+            pairs = zip(hop.columns, hop.parent_columns, strict=True)
+            if all(
+                _equal(graph, _column(graph, child, mine), _column(graph, other, theirs))
+                for mine, theirs in pairs
+            ):
+                return other
     return None
 
 
-def _keyed(child: Relation, hop: Hop, catalog: Catalog) -> Relation:
-    """Return the parent; refuse where a row could have several, and so belong to several units."""
+def _is(one: Relation, other: Relation, source: str) -> bool:
+    return (one.schema, one.name, one.source) == (other.schema, other.name, source)
+
+
+def _keyed(child: Relation, hop: Hop, catalog: Catalog, onward: Sequence[str]) -> Relation:
+    """Return the parent, of which a row has at most one: else it could belong to several units."""
     parent = catalog.relation(hop.schema, hop.name)
-    if parent is None or not any(set(key) <= set(hop.parent_columns) for key in parent.keys):
-        raise UndeclaredRelation(
-            f"the privacy unit of {child.shown} cannot be found",
-            detail=f"The columns {', '.join(hop.parent_columns)} of {hop.schema}.{hop.name}, which"
-            " lead to it, are not a primary key or a valid unique key without NULL.",
-            hint="Let the owner restore the key.",
-        )
-    return parent
+    if parent is not None and any(set(key) <= set(hop.parent_columns) for key in parent.keys):
+        return parent
+    if parent is not None and parent.parts:
+        return agreed(parent, hop.parent_columns, onward)
+    raise UndeclaredRelation(
+        f"the privacy unit of {child.shown} cannot be found",
+        detail=f"The columns {', '.join(hop.parent_columns)} of {hop.schema}.{hop.name}, which"
+        " lead to it, are not a primary key or a valid unique key without NULL.",
+        hint="Let the owner restore the key.",
+    )
+
+
+def _equate(graph: Graph, parent: int, hop: Hop, onward: Sequence[str]) -> None:
+    """Say of the statement's own rows of a parent that they agree with what all agree on.
+
+    Such a row has the key, so what all rows of the key agree on is what it says itself: nothing
+    but rows that say NULL is lost, which have no unit of their own.
+    """
+    found = graph.relations[parent]
+    for other in graph.alive:
+        if _is(graph.relations[other], found, "") and all(
+            _equal(graph, _column(graph, other, name), _column(graph, parent, name))
+            for name in hop.parent_columns
+        ):
+            for name in onward:
+                mine, theirs = _column(graph, other, name), _column(graph, parent, name)
+                if not _equal(graph, mine, theirs):
+                    unite(graph, mine, theirs)
 
 
 def _join(graph: Graph, relation: Relation, child: int, hop: Hop) -> int:

@@ -16,6 +16,9 @@ begin
     if problem is null then
         select s.problem, s.mend into problem, mend from dp.shards_problem(relation) as s;
     end if;
+    if problem is null then
+        select f.problem, f.mend into problem, mend from dp.far_parents_problem(relation) as f;
+    end if;
 end
 $$;
 comment on function dp.reading_problem(oid) is 'internal: that dp_executor may not read a relation';
@@ -73,6 +76,12 @@ begin
             end if;
             mend := array_to_string(options, ' or ');
             return;
+        end if;
+        -- there rows find what all rows of a key agree on (docs/shards.md, "Links")
+        if dp.parts_of(hop.parent) is not null
+           or exists (select from pg_foreign_table as f where f.ftrelid = any (dp.statistics_members(hop.parent)))
+              and (select r.problem from dp.reading_problem(hop.parent) as r) is not null then
+            continue;
         end if;
         if not coalesce((select bool_or(k.columns::jsonb <@ to_jsonb(hop.parent_columns))
                            from json_array_elements(dp.trusted_keys(hop.parent)) as k(columns)), false) then

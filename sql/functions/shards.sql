@@ -32,19 +32,45 @@ as $$
 $$;
 comment on function dp.spans_servers(oid) is 'internal: whether a relation is on several servers';
 
+-- Internal: whether rows and what tells their privacy units are in different places, so that both must be read as of one
+-- moment (docs/shards.md, "Links").  Not where the row's own columns are the unit's, and a parent says only that it is there.
+create or replace function dp.linked_across(relation oid)
+returns boolean
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from dp.unit_link) or not exists (select from pg_foreign_table) then
+        return false;
+    end if;
+    return exists (
+        select from dp.unit_paths(relation) as u
+         where jsonb_array_length(u.hops) > 0
+           and not (jsonb_array_length(u.hops) = 1 and u.hops -> 0 -> 'parent_columns' ? u.unit_column::text)
+           and (exists (select from dp.foreign_parts(relation))
+                or exists (select from jsonb_array_elements(u.hops) as h(hop), dp.foreign_parts((h.hop ->> 'parent')::oid))));
+end
+$$;
+comment on function dp.linked_across(oid) is 'internal: whether rows and what tells their privacy units are in different places';
+
 -- Internal: what a question over the relations needs of other servers.  "far": some are there at all.  "together": those
--- that are read as of one moment: the protected ones that rows could otherwise be seen in twice, moved meanwhile.
+-- that are read as of one moment: the protected ones that rows could otherwise be seen in twice, moved meanwhile, and all
+-- where rows find their units in other places.
 create or replace function dp.shards_of(relations oid[], out far boolean, out together oid[])
 language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    linked boolean;
 begin
     far := exists (select from pg_foreign_table)
        and exists (select from unnest(relations) as r(oid), dp.foreign_parts(r.oid));
     if far then
+        linked := exists (select from unnest(relations) as r(oid) where dp.linked_across(r.oid));
         together := array(select r.oid from unnest(relations) as r(oid)
                             join dp.shards as s on s.relation = r.oid and s.written = 'coordinator'
-                           where (select d.kind from dp.standing(r.oid) as d) = 'protected' and dp.spans_servers(r.oid));
+                           where (select d.kind from dp.standing(r.oid) as d) = 'protected'
+                             and (dp.spans_servers(r.oid) or linked and exists (select from dp.foreign_parts(r.oid))));
     end if;
 end
 $$;
@@ -57,9 +83,9 @@ language plpgsql stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    found record;
     said text;
     standing record;
+    linked boolean;
 begin
     if not exists (select from pg_foreign_table) or not exists (select from dp.foreign_parts(relation)) then
         return;
@@ -77,40 +103,95 @@ begin
         return;
     end if;
     select s.kind, s.units into standing from dp.standing(relation) as s;
-    if standing.kind is distinct from 'protected' or not dp.spans_servers(relation) then
+    linked := dp.linked_across(relation);
+    if standing.kind is distinct from 'protected' or not linked and not dp.spans_servers(relation) then
         return;
     end if;
     said := (select s.written from dp.shards as s where s.relation = shards_problem.relation);
     if said is null then
-        problem := 'its parts are on several servers, and nobody said by which way they are written to';
+        problem := case when dp.spans_servers(relation)
+            then 'its parts are on several servers, and nobody said by which way they are written to'
+            else 'it is on another server than what leads to its privacy unit, and nobody said by which way it is written to' end;
         mend := format('SELECT dp.declare_shards(%L, written => ''coordinator'');', relation::regclass);
     elsif said = 'anywhere' then
-        if json_array_length(standing.units) is null or json_array_length(standing.units) = 0 then
+        if linked then
+            problem := 'its rows find their privacy units in other places, and could find those of another moment while'
+                       ' they are written to anywhere';
+            mend := format('SELECT dp.protect(%1$L, privacy_unit => ...); or, if all is written through this server,'
+                           ' SELECT dp.declare_shards(%1$L, written => ''coordinator'');', relation::regclass);
+        elsif json_array_length(standing.units) is null or json_array_length(standing.units) = 0 then
             problem := 'a row that is moved between its servers meanwhile could be seen twice, and it is protected row by row';
             mend := format('SELECT dp.protect(%1$L, privacy_unit => ...); or, if all is written through this server,'
                            ' SELECT dp.declare_shards(%1$L, written => ''coordinator'');', relation::regclass);
         end if;
     else
-        for found in select * from dp.foreign_parts(relation) as p order by p.server_name, p.part loop
-            if not found.is_postgres then
-                problem := format('server %I is not one of postgres_fdw, whose snapshots are known', found.server_name);
-            elsif found.own_mapping is null then
-                problem := format('server %I has no user mapping for dp_executor itself', found.server_name);
-                mend := format('CREATE USER MAPPING FOR dp_executor SERVER %I OPTIONS (user ''...'', password ''...'');',
-                               found.server_name);
-            elsif 'use_remote_estimate=true' = any (dp.switched_on(found.server_options))
-               or 'use_remote_estimate=true' = any (dp.switched_on(found.part_options)) then
-                problem := format('use_remote_estimate takes a snapshot on server %I before the others', found.server_name);
-                mend := case when 'use_remote_estimate=true' = any (dp.switched_on(found.part_options))
-                        then format('ALTER FOREIGN TABLE %s OPTIONS (DROP use_remote_estimate);', found.part::regclass)
-                        else format('ALTER SERVER %I OPTIONS (DROP use_remote_estimate);', found.server_name) end;
-            end if;
-            exit when problem is not null;
-        end loop;
+        select m.problem, m.mend into problem, mend from dp.moment_problem(relation) as m;
     end if;
 end
 $$;
 comment on function dp.shards_problem(oid) is 'internal: why parts on other servers keep a relation from being asked about';
+
+-- Internal: why the parts of a relation on other servers cannot be read as of one moment, and what mends it.
+create or replace function dp.moment_problem(relation oid, out problem text, out mend text)
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    found record;
+begin
+    for found in select * from dp.foreign_parts(relation) as p order by p.server_name, p.part loop
+        if not found.is_postgres then
+            problem := format('server %I is not one of postgres_fdw, whose snapshots are known', found.server_name);
+        elsif found.own_mapping is null then
+            problem := format('server %I has no user mapping for dp_executor itself', found.server_name);
+            mend := format('CREATE USER MAPPING FOR dp_executor SERVER %I OPTIONS (user ''...'', password ''...'');',
+                           found.server_name);
+        elsif 'use_remote_estimate=true' = any (dp.switched_on(found.server_options))
+           or 'use_remote_estimate=true' = any (dp.switched_on(found.part_options)) then
+            problem := format('use_remote_estimate takes a snapshot on server %I before the others', found.server_name);
+            mend := case when 'use_remote_estimate=true' = any (dp.switched_on(found.part_options))
+                    then format('ALTER FOREIGN TABLE %s OPTIONS (DROP use_remote_estimate);', found.part::regclass)
+                    else format('ALTER SERVER %I OPTIONS (DROP use_remote_estimate);', found.server_name) end;
+        end if;
+        exit when problem is not null;
+    end loop;
+end
+$$;
+comment on function dp.moment_problem(oid) is 'internal: why parts on other servers cannot be read as of one moment';
+
+-- Internal: why rows cannot find their privacy units by parents with parts on other servers: these must be read as of the
+-- moment of what refers to them.
+-- Security definer on purpose: reads what owners declared.
+create or replace function dp.far_parents_problem(relation oid, out problem text, out mend text)
+language plpgsql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    parent oid;
+begin
+    if not dp.linked_across(relation) then
+        return;
+    end if;
+    for parent in
+        select distinct (h.hop ->> 'parent')::oid
+          from dp.unit_paths(relation) as u, jsonb_array_elements(u.hops) as h(hop)
+         where exists (select from dp.foreign_parts((h.hop ->> 'parent')::oid)) order by 1
+    loop
+        if (select s.written from dp.shards as s where s.relation = parent) is distinct from 'coordinator' then
+            problem := 'nobody said that it is written to through this server only, so that it could be of another moment';
+            mend := format('SELECT dp.declare_shards(%L, written => ''coordinator'');', parent::regclass);
+        else
+            select m.problem, m.mend into problem, mend from dp.moment_problem(parent) as m;
+        end if;
+        if problem is not null then
+            problem := format('%s, on other servers, leads to its privacy unit, and %s', parent::regclass, problem);
+            return;
+        end if;
+    end loop;
+end
+$$;
+comment on function dp.far_parents_problem(oid) is
+    'internal: why rows cannot find their privacy units by parents on other servers';
 
 -- Internal: options that are true, however that is written.
 create or replace function dp.switched_on(options text[])

@@ -44,7 +44,7 @@ grant execute on function
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
 grant execute on function
-    dp.reading_problem(oid), dp.shards_problem(oid), dp.trusted_keys(oid), dp.never_null(oid, int2)
+    dp.reading_problem(oid), dp.shards_problem(oid), dp.far_parents_problem(oid), dp.trusted_keys(oid), dp.never_null(oid, int2)
 to dp_analyst, dp_owner, dp_executor;
 grant execute on function
     dp.shown_way(oid, jsonb, name, oid, name),
@@ -246,6 +246,7 @@ grant execute on function
     dp.shards_of(oid[]),
     dp.foreign_parts(oid),
     dp.spans_servers(oid),
+    dp.linked_across(oid),
     dp.fingerprint(oid[]),
     dp.fingerprint_known(oid[]),
     dp.fingerprint_now(oid[]),
