@@ -15,7 +15,7 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_read_together';
 comment on function dp.read_together() is 'internal: reads parts on several servers as of one moment';
 
--- The server with parts of the relations that does not answer any more, NULL if all do.
+-- The server with parts of the relations that does not answer any more, or several; NULL if all do.
 create or replace function dp.failed_shard(relations oid[])
 returns text
 language c volatile strict parallel unsafe security invoker

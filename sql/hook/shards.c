@@ -439,21 +439,27 @@ dpsql_read_together(PG_FUNCTION_ARGS)
 
 /*
  * dp.failed_shard(relations oid[]): the server that does not answer any more,
- * if one of them does not.  A connection that broke stays broken until the
- * transaction ends, so that nothing is read to find out.
+ * if one of them does not; where several do not, one " or " the other.  A
+ * connection that broke stays broken until the transaction ends, so that
+ * nothing is read to find out.
  */
 Datum
 dpsql_failed_shard(PG_FUNCTION_ARGS)
 {
+	StringInfoData names;
 	ListCell   *cell;
 
 	require_door();
+	initStringInfo(&names);
 	foreach(cell, foreign_parts(oids_of(PG_GETARG_DATUM(0))))
 	{
 		Part	   *part = (Part *) lfirst(cell);
 
 		if (part->first && !reached_in_time(part))
-			PG_RETURN_TEXT_P(cstring_to_text(GetForeignServer(part->server)->servername));
+			appendStringInfo(&names, "%s%s", names.len == 0 ? "" : "\" or \"",
+							 GetForeignServer(part->server)->servername);
 	}
-	PG_RETURN_NULL();
+	if (names.len == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(names.data));
 }

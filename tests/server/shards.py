@@ -28,6 +28,15 @@ create user mapping for owner1 server shard{number}
 create user mapping for postgres server shard{number} options (user '{writer}');
 grant usage on foreign server shard{number} to owner1;
 """
+#: Visits of a shard that take long to read, and those that do not.
+SLOW = f"""
+create function slowly(bigint) returns bigint language plpgsql volatile as
+  $$ begin perform pg_sleep(0.05); return $1; end $$;
+alter table visit rename to kept;
+create view visit as select v_id, v_who, slowly(v_amount) as v_amount from kept;
+grant select on visit to {READER};
+"""
+PLAIN = "drop view visit; drop function slowly(bigint); alter table kept rename to visit"
 #: No unit is cut off.
 UNCUT = """
 do language plpython3u $body$

@@ -11,19 +11,11 @@ import psycopg
 import pytest
 
 from tests.server.refusals import books
-from tests.server.shards import READER, Shards, sharded
+from tests.server.shards import PLAIN, READER, SLOW, Shards, sharded
 from tests.server.waiting import wait_until
 
 SECRET = "s3cr3t-value"
 QUESTION = "select dp_count(*) from visit where v_amount > {}"
-SLOW = f"""
-create function slowly(bigint) returns bigint language plpgsql volatile as
-  $$ begin perform pg_sleep(0.05); return $1; end $$;
-alter table visit rename to kept;
-create view visit as select v_id, v_who, slowly(v_amount) as v_amount from kept;
-grant select on visit to {READER};
-"""
-PLAIN = "drop view visit; drop function slowly(bigint); alter table kept rename to visit"
 
 
 @pytest.fixture(scope="module")
