@@ -91,6 +91,18 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """How parts of parts are cut, to some depth: ``places`` says of each part which one it is in.
+
+    ``layout`` is equal for relations that are cut in one way so far.
+    """
+
+    cut_by: tuple[str, ...]
+    layout: str
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """A declared base relation.
 
@@ -118,6 +130,10 @@ class Relation:
     #: the columns that tell the part of a row, and how: equal for relations cut in one way
     cut_by: tuple[str, ...] = ()
     layout: str = field(default="", repr=False)
+    #: of parts of parts, from the largest ones on
+    levels: tuple[Level, ...] = field(default=(), repr=False)
+    #: where parts are joined in groups, the group of each; else each part is one of its own
+    places: tuple[int, ...] = field(default=(), repr=False)
     #: what is read in its place, in parentheses (`dpsql.query.far_parents`)
     source: str = field(default="", repr=False)
 
@@ -131,6 +147,10 @@ class Relation:
         """The qualified, quoted name, or what is read in its place."""
         own = f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
         return self.source or own
+
+    def place(self, part: int) -> int:
+        """Return the group of parts that a part is joined in."""
+        return self.places[part] if self.places else part
 
     @property
     def has_pages(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dpsql.model import JoinQuery
 from dpsql.query.elimination import Base
@@ -14,7 +14,7 @@ def joined_sql(
     occurrences: frozenset[int],
     attributes: Sequence[int],
     number: str,
-    part: int | None = None,
+    parts: Mapping[int, int] | None = None,
 ) -> str:
     """Write rows of ``attributes``, in their types, the count ``n`` and sums ``w0, w1, ...``.
 
@@ -28,8 +28,8 @@ def joined_sql(
         What is grouped by.
     number : str
         The type that counts in.
-    part : int, optional
-        The part whose rows are joined; what numbers it is left out.
+    parts : mapping, optional
+        The part of each occurrence whose rows are joined; what numbers their place is left out.
     """
     sources: list[str] = []
     conditions: list[str] = []
@@ -43,13 +43,13 @@ def joined_sql(
             if weight.occurrences == {index}
         }
         base = Base(index, (), here, grouped=False, unit=True, unique=False)
-        expressions, source = source_sql(query, base, (), weights, part)
+        expressions, source = source_sql(query, base, (), weights, parts[index] if parts else None)
         columns = [f"{sql} AS a{a}" for a, sql in expressions.items()]
         columns += [f"{sql} AS {name}" for name, sql in weights.items()]
         alias = f"s{index}"
         sources.append(f"(SELECT {', '.join(columns) or '1'} FROM {source}) AS {alias}")
         for a in expressions:
-            if part is not None and query.attributes[a].place:
+            if parts and query.attributes[a].place:
                 continue
             place = f"{alias}.a{a}"
             if a in origin:
@@ -73,7 +73,7 @@ def joined_sql(
         value = f"j.w{i}" if f"w{i}" in values else weight_sql(weight, number)
         total = f"sum({value})"
         # postgres_fdw sends no COALESCE; where parts are added up, their NULLs are
-        whole = not attributes and part is None
+        whole = not attributes and parts is None
         totals.append(f"{f'coalesce({total}, 0)' if whole else total} AS w{i}")
     text = f"SELECT {', '.join([*keys, *totals])} FROM ({joined}) AS j"
     if spanning:

@@ -15,6 +15,7 @@ from dpsql.model import JoinQuery
 from dpsql.query.elimination import Base, Placed
 from dpsql.query.joined_sql import joined_sql
 from dpsql.query.late import Late, late
+from dpsql.query.places import joined_parts
 
 
 def grouped_sql(query: JoinQuery, factor: Base | Placed, number: str) -> str:
@@ -53,19 +54,21 @@ def _together(parts: Iterable[str]) -> str:
 
 def _apart(query: JoinQuery, factor: Base | Placed) -> bool:
     """Whether no value of the output is in several parts: the number of the part is in it."""
-    return any(query.attributes[a].place for a in factor.output)
+    if not any(query.attributes[a].place for a in factor.output):
+        return False
+    places = [place for place, _ in joined_parts(query, factor.occurrences)]
+    return len(places) == len({*places})
 
 
 def _parts(query: JoinQuery, factor: Base | Placed, keys: Sequence[int], number: str) -> list[str]:
     """Write the groups of each part."""
-    one = query.occurrences[min(factor.occurrences)]
     own = [a for a in keys if query.attributes[a].place]
     others = [a for a in keys if a not in own]
     found = []
-    for part in range(len(one.relation.parts)):
-        text = joined_sql(query, factor.occurrences, others, number, part)
+    for place, parts in joined_parts(query, factor.occurrences):
+        text = joined_sql(query, factor.occurrences, others, number, parts)
         if own:
-            numbers = "".join(f"{part + 1}::integer AS a{a}, " for a in own)
+            numbers = "".join(f"{place + 1}::integer AS a{a}, " for a in own)
             text = f"SELECT {numbers}{text.removeprefix('SELECT ')}"
             if not others:
                 text += " HAVING count(*) > 0"  # a value that is nowhere is no value

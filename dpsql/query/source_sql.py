@@ -36,7 +36,7 @@ def source_sql(
     for use in occurrence.uses:
         attribute = query.attributes[use.attribute]
         if attribute.place and part is not None:
-            expressions[use.attribute] = f"{part + 1}::integer"
+            expressions[use.attribute] = f"{occurrence.relation.place(part) + 1}::integer"
             continue
         value = value_sql(use, attribute, occurrence)
         if use.attribute in expressions:

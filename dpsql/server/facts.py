@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dpsql.relation import Domain, Hop, Part, UnitPath
+from dpsql.relation import Domain, Hop, Level, Part, UnitPath
 
 
 def read_domain(
@@ -32,6 +32,10 @@ def read_parts(found: str | None) -> dict[str, Any]:
         "parts": tuple(Part(*part) for part in facts["parts"]),
         "cut_by": tuple(facts["cut_by"] or ()),
         "layout": facts["layout"] or "",
+        "levels": tuple(
+            Level(tuple(columns), layout, tuple(places))
+            for columns, layout, places in facts["levels"] or ()
+        ),
     }
 
 

@@ -35,6 +35,7 @@ grant execute on function
     dp.relation_problem(oid),
     dp.statistics_members(oid),
     dp.parts_of(oid),
+    dp.part_levels(oid),
     dp.parts_to_read(oid),
     dp.has_shared_part(oid),
     dp.declarations(),

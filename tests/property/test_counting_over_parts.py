@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,8 @@ from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
 from dpsql.query.counting_sql import counting_sql
 from dpsql.query.elimination import make_plan
 from dpsql.query.places import with_places
-from dpsql.relation import Column, Part, Relation, quote_identifier
+from dpsql.relation import Column, Relation, quote_identifier
+from dpsql.server.facts import read_parts
 from dpsql.statistics.counts import count
 from dpsql.statistics.sizes import Facts
 from tests.property.random_joins import (
@@ -33,6 +35,8 @@ from tests.server.shards import READER, WRITER, Shards, sharded
 pytestmark = pytest.mark.server
 #: Where the two parts of a relation are: on shards by number, or here.
 LAYOUTS = ((0, 1), (0, 0), (1, None))
+#: Where the parts of its two parts are.
+NESTED = (((0, 0), (1, 1)), ((0, 1), (1, 0)), ((0, 0), (1, None)), ((0,), (1, 1)))
 NUMBERS = itertools.count()
 
 
@@ -54,7 +58,9 @@ def cut_cases(draw: st.DrawFn) -> tuple[list[str], JoinQuery, list[tuple[Any, ..
     statements, query = draw(cases(schema="public"))
     relations = {o.relation.name for o in query.occurrences}
     places = [
-        draw(st.sampled_from((*LAYOUTS, LAYOUTS[0], None))) if f in relations else None
+        draw(st.sampled_from((*LAYOUTS, LAYOUTS[0], None, *NESTED, NESTED[0])))
+        if f in relations
+        else None
         for f in _names()
     ]
     return statements, query, places, draw(st.integers(0, 2**20))
@@ -85,17 +91,28 @@ class Cut:
                 target = statement.removesuffix(" ON CONFLICT DO NOTHING")
                 if astray is not None:
                     part = astray = (astray * 1103515245 + 12345) % 2**31
-                    target = self._into(target, name, names[name], part // 4096 % 2)
+                    target = self._into(target, name, names[name], part // 4096)
                 if target:
                     self.connection.execute(target)
 
     def _create(self, name: str, statement: str, places: tuple[Any, ...]) -> None:
-        parent = f"public.{quote_identifier(name)}"
         columns = statement[statement.index("(") :]
-        self.connection.execute(f"CREATE TABLE {parent} {columns} PARTITION BY HASH (c0)")
+        self._cut(name, columns, "c0", places)
+
+    def _cut(
+        self, name: str, columns: str, key: str, places: tuple[Any, ...], of: str = ""
+    ) -> None:
+        """Make a partitioned table of parts that are tables, or are made of more parts."""
+        parent = f"public.{quote_identifier(name)}"
+        made = of or columns
+        self.connection.execute(f"CREATE TABLE {parent} {made} PARTITION BY HASH ({key})")
+        last = re.findall(r"c\d+", columns)[-1]
         for i, place in enumerate(places):
             part = f"public.{quote_identifier(f'{name} {i}')}"
             of = f"PARTITION OF {parent} FOR VALUES WITH (MODULUS {len(places)}, REMAINDER {i})"
+            if isinstance(place, tuple):
+                self._cut(f"{name} {i}", columns, last, place, of)
+                continue
             if place is None:
                 self.connection.execute(f"CREATE TABLE {part} {of}")
             else:
@@ -113,10 +130,9 @@ class Cut:
 
     def _into(self, insert: str, name: str, places: tuple[Any, ...], part: int) -> str:
         """Put a row into a foreign part, which checks no bounds; local parts would refuse it."""
-        if places[part] is None:
-            part = 1 - part
+        foreign = [n for n, place in leaves(name, places) if place is not None]
         here = quote_identifier(name)
-        return insert.replace(here, quote_identifier(f"{name} {part}"), 1)
+        return insert.replace(here, quote_identifier(foreign[part % len(foreign)]), 1)
 
     def relation(self, relation: Relation) -> Relation:
         """Return a relation as the catalogue shows it once it is cut."""
@@ -125,17 +141,14 @@ class Cut:
             (relation.sql,),
         ).fetchone()
         columns = tuple(replace(c, not_null=False) for c in relation.columns)
-        facts = row[1] if isinstance(row[1], dict) else json.loads(row[1])
-        assert len(facts["parts"]) == 2
+        facts = read_parts(json.dumps(row[1]) if isinstance(row[1], dict) else row[1])
         return replace(
             relation,
             oid=row[0],
             keys=(),
             columns=columns,
             kind="p",
-            parts=tuple(Part(*part) for part in facts["parts"]),
-            cut_by=tuple(facts["cut_by"]),
-            layout=facts["layout"],
+            **facts,
         )
 
     def copied(self, query: JoinQuery) -> JoinQuery:
@@ -147,9 +160,11 @@ class Cut:
         for occurrence in query.occurrences:
             relation = occurrence.relation
             if relation.parts:
-                name = f"copy of {relation.name}"
+                name = f"copy {occurrence.index} of {relation.name}"
+                columns = ", ".join(c.name for c in relation.columns)
                 rows = " UNION ALL ".join(
-                    f"SELECT {i + 1} AS place, * FROM {p.sql}" for i, p in enumerate(relation.parts)
+                    f"SELECT {relation.place(i) + 1} AS place, {columns} FROM {p.sql}"
+                    for i, p in enumerate(relation.parts)
                 )
                 self.connection.execute(
                     f"CREATE TABLE IF NOT EXISTS public.{quote_identifier(name)} AS {rows}"
@@ -169,6 +184,15 @@ class Cut:
     def drop(self) -> None:
         for place, name in self.far:
             self.shards.far[place].sql(f"DROP TABLE {name}")
+
+
+def leaves(name: str, places: tuple[Any, ...]) -> Iterator[tuple[str, int | None]]:
+    """List the tables that rows are in, and the shards of these."""
+    for i, place in enumerate(places):
+        if isinstance(place, tuple):
+            yield from leaves(f"{name} {i}", place)
+        else:
+            yield f"{name} {i}", place
 
 
 def expect(connection: Any, query: JoinQuery) -> tuple[dict[Any, int], dict[Any, int]]:
