@@ -24,7 +24,8 @@ class Cut(Case):
 
     shards: Shards
     far: list[tuple[int, str]]
-    cut: list[int]
+    #: Tables in parts, each with where its rows are: on a shard by number, or here.
+    cut: dict[int, list[tuple[int | None, str]]]
 
     def days(self, used: list[tuple[str, int]]) -> list[str]:
         """List fields of dates, which other servers are not sent to compute."""
@@ -59,13 +60,14 @@ class Cut(Case):
 
     def in_parts(self, i: int, listed: str, cut_by: str) -> None:
         """Make a table with two parts on shards, or one of them here."""
-        self.cut.append(i)
+        self.cut[i] = []
         self.run(f"create table s.t{i} ({listed}) partition by hash ({cut_by})")
         local = self.random.random() < 0.2
         for p in range(2):
             of = f"s.t{i}_{p} partition of s.t{i} for values with (modulus 2, remainder {p})"
             if local and p:
                 self.run(f"create table {of}")
+                self.cut[i].append((None, f"s.t{i}_{p}"))
                 continue
             far = f"far{next(NUMBERS)}"
             self.shards.far[p].sql(
@@ -73,6 +75,7 @@ class Cut(Case):
                 f" grant all on {far} to {WRITER}"
             )
             self.far.append((p, far))
+            self.cut[i].append((p, far))
             self.run(
                 f"create foreign table {of} server shard{p}"
                 f" options (schema_name 'public', table_name '{far}')"
@@ -90,7 +93,7 @@ class CutCase(Cut):
     def __init__(self, connection: Any, random_: random.Random, shards: Shards) -> None:
         self.shards = shards
         self.far = []
-        self.cut = []
+        self.cut = {}
         super().__init__(connection, random_)
 
     def make_table(self, i: int) -> Columns:
@@ -125,8 +128,8 @@ class CutUnits(Cut, UnitCase):
     def __init__(self, connection: Any, random_: random.Random, shards: Shards) -> None:
         self.shards = shards
         self.far = []
-        self.cut = []
         self.linked = 0
+        self.cut = {}
         super().__init__(connection, random_)
 
     def make_table(self, i: int) -> Columns:
