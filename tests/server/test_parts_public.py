@@ -186,6 +186,4 @@ def test_a_synthesis_asks_shards_for_the_values_of_public_columns(
             "call dp.synthesize('copy', array['visit', 'place']::regclass[], epsilon => 1,"
             " delta => 1e-9, placeholders => true, replace => true)"
         )
-    limited = [sql for sql in asked() if "LIMIT" in sql and "SELECT offers" in sql]
-    assert len(limited) == SHARDS
-    assert all("GROUP BY" in sql for sql in limited)
+    assert asked().count("SELECT offers FROM public.place GROUP BY 1") == SHARDS
