@@ -16,6 +16,7 @@ from dpsql.engine.request import Role, Settings
 from dpsql.engine.truncated import Truncated
 from dpsql.engine.undeclared import describe_threshold, remedy
 from dpsql.errors import NotAnswerable
+from dpsql.query.late import fetched
 from dpsql.relation import show_name
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
             else "expected error"
         )
         rows.append((name, _error(aggregate, settings)))
+    rows += _rows_sent(quote)
     if services.catalog.owns(role.oid, tuple(r.oid for r in relations if r.private)):
         for aggregate in quote.aggregates:
             rows.append(("counting SQL", _counting_sql(aggregate, services.database)))
@@ -114,6 +116,19 @@ def _counting_sql(aggregate: AggregateQuote, database: Database) -> str:
         write = distinct_sql if query.distinct else sum_sql
         return write(plan(per_value(query)), [query])
     return counting_sql(plan(query, aggregate.bounding.boundaries))
+
+
+def _rows_sent(quote: Quote) -> list[tuple[str, str]]:
+    """Say of which relations other servers send every row, whatever is counted (docs/sql.md)."""
+    found = dict.fromkeys(c for a in quote.aggregates for c in fetched(a.query))
+    return [
+        (
+            "rows sent",
+            f"those of {relation}, one by one: other servers are not asked about {column}, of the"
+            f" enum type {type_}, unless it belongs to an extension that they are said to have",
+        )
+        for relation, column, type_ in found
+    ]
 
 
 def _neighbours(quote: Quote) -> str:

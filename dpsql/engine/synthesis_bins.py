@@ -211,8 +211,7 @@ def of_public(
         return ()
     counts = ", ".join(
         f"(SELECT json_build_array(count(*), coalesce(bool_or(d.v IS NULL), false)) FROM"
-        f" (SELECT DISTINCT {quote_identifier(c.name)} AS v FROM {relation.sql} LIMIT {bins + 2})"
-        f" AS d) AS n{n}"
+        f" ({_different(relation, c, bins + 2)}) AS d) AS n{n}"
         for n, c in enumerate(able)
     )
     found = services.database.execute(f"SELECT {counts}")[0]
@@ -223,6 +222,15 @@ def of_public(
             name = quote_identifier(column.name)
             result.append(Attribute(column.name, name, nullable=nulls))
     return tuple(result)
+
+
+def _different(relation: Relation, column: Column, most: int) -> str:
+    """Write different values of a column, so many at most; other servers send no more either."""
+    name = quote_identifier(column.name)
+    parts = [part.sql for part in relation.parts] or [relation.sql]
+    # postgres_fdw sends a grouping away, and no DISTINCT
+    values = [f"(SELECT {name} AS v FROM {part} GROUP BY {name} LIMIT {most})" for part in parts]
+    return f"SELECT DISTINCT v FROM ({' UNION ALL '.join(values)}) AS p LIMIT {most}"
 
 
 def _countable(column: Column, services: Services) -> bool:

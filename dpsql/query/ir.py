@@ -39,6 +39,7 @@ class Expr:
     coalesce, greatest, least, nullif                     some
     extract      field                                    one
     collate      name parts                               one
+    array                                                 its elements
     attribute    number
     ============ ======================================== =========================
     """
@@ -224,5 +225,6 @@ _RENDER: dict[str, Callable[[Expr], str]] = {
     "collate": lambda e: (
         f"({render(e.args[0])} COLLATE {'.'.join(map(quote_identifier, e.data))})"  # type: ignore
     ),
+    "array": lambda e: f"ARRAY[{', '.join(map(render, e.args))}]",
     "attribute": lambda e: f"a{e.data}",
 }

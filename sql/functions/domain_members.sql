@@ -11,6 +11,7 @@ set timezone = 'UTC'
 as $$
 declare
     domain dp.column_domain;
+    values_of text;
 begin
     perform dp.caller();    -- loads the library, which guards what runs as dp_executor
     select d.* into domain
@@ -46,12 +47,18 @@ begin
                        where a.attrelid = domain.reference and a.attname = domain.reference_column
                          and not a.attisdropped
                          and format_type(b.type, b.modifier) = domain.type_name) then
+        perform dp.meet_before_domain(domain.reference);
+        -- of parts on other servers groups are read, which they send, one part after the other
+        values_of := coalesce(
+            (select string_agg(format('select %1$I as v from %2$I.%3$I where %1$I is not null group by 1',
+                                      domain.reference_column, p ->> 1, p ->> 2), ' union all ')
+               from json_array_elements(dp.parts_of(domain.reference) -> 'parts') as p),
+            format('select %1$I as v from %2$s where %1$I is not null', domain.reference_column, domain.reference));
         return query execute format(
             'select row_number() over (order by v), '
             || case when dp.domain_type_oid(domain.reference, domain.reference_column) >= 16384
                     then 'enum_out(v)::text' else 'v::text' end ||
-            ' from (select distinct %1$I as v from %2$s where %1$I is not null) as d order by v',
-            domain.reference_column, domain.reference);
+            ' from (select distinct v from (%s) as p) as d order by v', values_of);
     else
         return;
     end if;

@@ -76,6 +76,33 @@ end
 $$;
 comment on function dp.shards_of(oid[]) is 'internal: what a question needs of other servers';
 
+-- Internal: lets a public relation be read before the question is known: reading it takes snapshots on its servers, which
+-- are those of all relations there that are read as of one moment.  So these are met first (docs/shards.md, "One moment").
+create or replace function dp.meet_before_domain(relation oid)
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    together oid[];
+begin
+    if not exists (select from pg_foreign_table) or not exists (select from dp.foreign_parts(relation)) then
+        return;
+    end if;
+    together := array(select s.relation from dp.shards as s
+                       where s.written = 'coordinator'
+                         and (select d.kind from dp.standing(s.relation) as d) = 'protected'
+                         and dp.spans_servers(s.relation) and (dp.shards_problem(s.relation)).problem is null
+                         and exists (select from dp.foreign_parts(s.relation) as p
+                                       join dp.foreign_parts(meet_before_domain.relation) as q on q.server = p.server)
+                       order by s.relation);
+    if together <> '{}' then
+        perform dp.meet_shards(together, together);
+    end if;
+end
+$$;
+comment on function dp.meet_before_domain(oid) is 'internal: snapshots of one moment before a public relation is read';
+
 -- Internal: why a relation with parts on other servers cannot be asked about, and what its owner can run.
 -- Security definer on purpose: reads what owners declared.
 create or replace function dp.shards_problem(relation oid, out problem text, out mend text)

@@ -241,6 +241,7 @@ grant execute on function
     dp.catalogue_state(),
     dp.snapshot_is_new(),
     dp.meet_shards(oid[], oid[]),
+    dp.meet_before_domain(oid),
     dp.read_together(),
     dp.python_read_together(),
     dp.failed_shard(oid[]),

@@ -17,6 +17,7 @@ from tests.server.shards import READER, WRITER, Shards, sharded
 
 pytestmark = pytest.mark.server
 NUMBERS = itertools.count()
+INTEGERS = {"int", "bigint", "smallint"}
 
 
 class Cut(Case):
@@ -48,6 +49,15 @@ class Cut(Case):
         if one and other and self.random.random() < 0.3:
             operator = self.random.choice(["=", "<", "<>"])
             return f"{self.random.choice(one)} {operator} {self.random.choice(other)}"
+        if one and self.random.random() < 0.3:
+            # with the same number of the other: a row is joined by both, one of them late
+            x, y = (
+                self.random.choice([n for n, k in self.tables[t].items() if k in INTEGERS])
+                for _, t in (left, right)
+            )
+            equal = f"{left[0]}.{x} = {right[0]}.{y} and {self.random.choice(one)} = {right[0]}.{y}"
+            key = f"{left[0]}.id = {right[0]}.id and "
+            return self.random.choice(["", key]) + equal
         return super().join_condition(left, right)
 
     def aggregate(self, used: list[tuple[str, int]]) -> str:
