@@ -130,8 +130,18 @@ begin
         return;
     end if;
     select s.kind, s.units into standing from dp.standing(relation) as s;
+    if standing.kind is distinct from 'protected' then
+        return;
+    end if;
     linked := dp.linked_across(relation);
-    if standing.kind is distinct from 'protected' or not linked and not dp.spans_servers(relation) then
+    if not linked and not dp.spans_servers(relation) then
+        -- an answer and its sensitivity can be of two statements; units bear that (docs/shards.md, "Written anywhere")
+        if json_array_length(standing.units) is null or json_array_length(standing.units) = 0 then
+            select format('server %I is not one of postgres_fdw, and could show other rows from statement to statement, while'
+                          ' it is protected row by row', p.server_name),
+                   format('SELECT dp.protect(%L, privacy_unit => ...);', relation::regclass) into problem, mend
+              from dp.foreign_parts(relation) as p where not p.is_postgres order by p.server_name, p.part limit 1;
+        end if;
         return;
     end if;
     said := (select s.written from dp.shards as s where s.relation = shards_problem.relation);
