@@ -7,6 +7,7 @@ The plans are those of the counting SQL that dp.explain shows, with the settings
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -136,7 +137,7 @@ def sent(shards: Shards, statement: str) -> tuple[list[str], float]:
         for (text,) in rows:
             # what `dpsql.statistics.running` does where parts are joined
             for name, value in SENDING.items():
-                joined = " AS s1" in text
+                joined = re.search(r"\) AS s\d+,", text) is not None
                 session.execute(f"set {name} = {value}" if joined else f"reset {name}")
             told = session.execute(f"explain (analyze, verbose, format json) {text}").fetchone()[0]
             plan = told if isinstance(told, list) else json.loads(told)
