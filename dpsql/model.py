@@ -260,6 +260,8 @@ class JoinQuery:
             keys=tuple(
                 tuple(k for k in self.identifying_keys(o) if k <= join) for o in self.occurrences
             ),
+            far=frozenset(o.index for o in self.occurrences if o.relation.parts),
+            places=frozenset(a.id for a in self.attributes if a.place),
         )
 
 
@@ -268,12 +270,15 @@ class Shape:
     """The join hypergraph.
 
     Occurrence -> its join attributes, its physical private relation (0, 1, ...; ``None`` for
-    a public one) and its trusted keys as attribute sets.
+    a public one) and its trusted keys as attribute sets.  ``far`` are the occurrences with rows
+    on other servers; those that share one of ``places`` are joined there (`dpsql.query.places`).
     """
 
     attributes: tuple[frozenset[int], ...]
     physical: tuple[int | None, ...]
     keys: tuple[tuple[frozenset[int], ...], ...] = ()
+    far: frozenset[int] = frozenset()
+    places: frozenset[int] = frozenset()
 
     @property
     def private_count(self) -> int:

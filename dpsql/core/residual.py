@@ -12,15 +12,20 @@ upper bound on instances that satisfy them (docs/proofs/residual.md):
 1. a component that the keys determine from its boundary has ``T <= 1`` for ever;
 2. an occurrence that the boundary of ``E`` determines contributes the larger, not the
    sum, of "its row is old" and "its row is new", the latter at most once;
-3. an occurrence that the others determine may be left out of ``E`` ("peeled").
+3. an occurrence that the others determine may be left out of ``E`` ("peeled");
+4. where rows are on other servers, also one that is here and that the others and the
+   boundary determine, so that they send few rows ("narrow"; `dpsql.core.far`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
+from dpsql.core.chase import attributes, determined, peel
+from dpsql.core.far import Narrowing, light
 from dpsql.core.polynomial import CAPPED, Polynomial, Powers, add_term, dominated
 from dpsql.model import Boundary, Shape
 
@@ -28,7 +33,7 @@ Look = Callable[[Boundary], int]
 
 Tick = Callable[[], None]
 
-PLAIN, KEYED, PEELED = "plain", "keyed", "peeled"
+PLAIN, KEYED, PEELED, NARROW = "plain", "keyed", "peeled", "narrow"
 
 _MAX_KNOWN = 256
 _BETWEEN_TICKS = 64
@@ -96,8 +101,30 @@ def is_public(shape: Shape, use_keys: bool = True, tick: Callable[[], None] = la
     return any(_mode_is_public(shape, mode, tick) for mode in _all_modes(shape, use_keys))
 
 
+def left_out(
+    shape: Shape, use_keys: bool = True, tick: Callable[[], None] = lambda: None
+) -> frozenset[int]:
+    """List the occurrences that some boundary leaves out so that other servers send few rows."""
+    if _modes(shape, use_keys, tick) != (NARROW,):
+        return frozenset()
+    everything = frozenset(range(len(shape.attributes)))
+    found: set[int] = set()
+    for relation in range(shape.private_count):
+        own = [i for i in everything if shape.physical[i] == relation]
+        for changed in subsets(own)[1:]:
+            tick()
+            fixed = shape.boundary(everything - changed)
+            rest = peel(shape, everything - changed, fixed)
+            narrowing = Narrowing(shape, rest, fixed, tick)
+            if any(narrowing.narrowed(part) for part in subsets(rest)):
+                found |= rest - narrowing.core
+    return frozenset(found)
+
+
 def _all_modes(shape: Shape, use_keys: bool) -> tuple[str, ...]:
-    return (KEYED, PEELED) if use_keys and any(shape.keys) else (PLAIN,)
+    if not use_keys or not any(shape.keys):
+        return (PLAIN,)
+    return (NARROW, KEYED, PEELED) if shape.far else (KEYED, PEELED)
 
 
 def _modes(shape: Shape, use_keys: bool, tick: Tick) -> tuple[str, ...]:
@@ -105,12 +132,18 @@ def _modes(shape: Shape, use_keys: bool, tick: Tick) -> tuple[str, ...]:
 
     The keyed candidate is term by term at most the keyless one (where no determined
     component is empty), so the keyless boundaries are not asked for.  The peeled one is
-    not comparable, and often far smaller.
+    not comparable, and often far smaller.  Of rows on other servers the narrow one alone is
+    asked for, unless those of the keyed one are light.
     """
     modes = _all_modes(shape, use_keys)
     for mode in modes:
         if _mode_is_public(shape, mode, tick):
             return (mode,)
+    if NARROW in modes:
+        needs = _needs(shape, KEYED, tick)
+        if not all(light(shape, need.occurrences, need.attributes) for need in needs):
+            return (NARROW,)
+        modes = (KEYED, NARROW)
     return modes
 
 
@@ -132,8 +165,8 @@ def _sums_private_rows(shape: Shape, mode: str) -> bool:
     for relation in range(shape.private_count):
         own = [i for i in everything if shape.physical[i] == relation]
         for changed in subsets(own)[1:]:
-            rest, _, sure = _residual(shape, everything - changed, mode)
-            if any(shape.physical[i] is not None for i in rest - sure):
+            found = _residual(shape, everything - changed, mode, lambda: None)
+            if any(shape.physical[i] is not None for i in found.rest - found.sure):
                 return True
     return False
 
@@ -195,22 +228,47 @@ class _Parts(dict[frozenset[int], tuple[frozenset[int], ...]]):
         return found
 
 
-def _residual(
-    shape: Shape, rest: frozenset[int], mode: str
-) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    """Return what remains of ``rest``, its fixed attributes, and what these determine."""
+@dataclass(frozen=True, slots=True)
+class _Residual:
+    """What remains of a residual, its fixed attributes, and what these determine, of one row.
+
+    ``sure`` is determined in every set that is counted; with ``narrowing`` some are counted by
+    their core.
+    """
+
+    rest: frozenset[int]
+    fixed: frozenset[int]
+    sure: frozenset[int]
+    narrowing: Narrowing | None = None
+
+    def counted(self, left: frozenset[int]) -> tuple[frozenset[int], int]:
+        """Return what is counted of a subset, and the least that its bound may be."""
+        if self.narrowing is not None and self.narrowing.narrowed(left):
+            return left & self.narrowing.core, 1
+        return left, 0
+
+
+def _residual(shape: Shape, rest: frozenset[int], mode: str, tick: Tick) -> _Residual:
     fixed = shape.boundary(rest)
-    if mode == PEELED:
-        rest = _peel(shape, rest, fixed)
+    if mode in (PEELED, NARROW):
+        rest = peel(shape, rest, fixed)
+    if mode == NARROW:
+        narrowing = Narrowing(shape, rest, fixed, tick)
+        core = narrowing.core
+        if not narrowing.narrowed(rest):
+            sure = determined(shape, rest, fixed) - (core - determined(shape, core, fixed))
+            return _Residual(rest, fixed, sure, narrowing)
+        rest = core
     sure = frozenset[int]() if mode == PLAIN else determined(shape, rest, fixed)
-    return rest, fixed, sure
+    return _Residual(rest, fixed, sure)
 
 
 def _count_terms(
     shape: Shape, rest: frozenset[int], mode: str, look: Look, parts: _Parts, tick: Tick
 ) -> list[_Term]:
     """Bound the results of ``rest`` that match one row, at distance ``s``."""
-    rest, fixed, sure = _residual(shape, rest, mode)
+    residual = _residual(shape, rest, mode, tick)
+    rest, sure = residual.rest, residual.sure
     summed = [i for i in rest - sure if shape.physical[i] is not None]
     choice = subsets(i for i in sure if shape.physical[i] is not None)
     terms: list[_Term] = []
@@ -225,8 +283,9 @@ def _count_terms(
             if index % _BETWEEN_TICKS == _BETWEEN_TICKS - 1:
                 tick()
             left = rest - inserted - new
-            outside = fixed | _attributes(shape, rest - left)
-            value = _bound(shape, parts[left], outside, mode, look)
+            outside = residual.fixed | attributes(shape, rest - left)
+            core, least = residual.counted(left)
+            value = _bound(shape, parts[core], outside, mode, look, least)
             where = frozenset(_physical(shape, i) for i in new)
             options[where] = max(options.get(where, 0), value)
         terms.append((tuple(powers), options))
@@ -238,59 +297,21 @@ def _physical(shape: Shape, occurrence: int) -> int:
     return -1 if number is None else number
 
 
-def _attributes(shape: Shape, occurrences: Iterable[int]) -> frozenset[int]:
-    return frozenset().union(*(shape.attributes[i] for i in occurrences))
-
-
 def _bound(
     shape: Shape,
     parts: tuple[frozenset[int], ...],
     outside: frozenset[int],
     mode: str,
     look: Look,
+    least: int,
 ) -> int:
-    """Bound ``T`` of the components for the boundary with ``outside``: their product."""
+    """Bound ``T`` of the components, each at least ``least``, by ``outside``: their product."""
     value = 1
     for part in parts:
-        edge = _attributes(shape, part) & outside
+        edge = attributes(shape, part) & outside
         if mode == PLAIN or determined(shape, part, edge) != part:
-            value *= look(Boundary(part, edge))
+            value *= max(look(Boundary(part, edge)), least)
     return value
-
-
-def determined(shape: Shape, part: frozenset[int], known: frozenset[int]) -> frozenset[int]:
-    """Chase: occurrences of ``part`` with at most one row per value of ``known``."""
-    found: set[int] = set()
-    attributes = set(known)
-    grown = bool(shape.keys)
-    while grown:
-        grown = False
-        for i in part - found:
-            if any(key <= attributes for key in shape.keys[i]):
-                found.add(i)
-                attributes |= shape.attributes[i]
-                grown = True
-    return frozenset(found)
-
-
-def _peel(shape: Shape, rest: frozenset[int], fixed: frozenset[int]) -> frozenset[int]:
-    """Leave out occurrences that the remaining ones determine and do not need."""
-    changed = True
-    while changed:
-        changed = False
-        for i in sorted(rest):
-            others = rest - {i}
-            around = _attributes(shape, others)
-            lost = (shape.attributes[i] & fixed) - around
-            parts = sum(1 for c in shape.components(rest) if i not in c)
-            if (
-                not lost
-                and any(key <= around | fixed for key in shape.keys[i])
-                and len(shape.components(others)) == parts + 1
-            ):
-                rest, changed = others, True
-                break
-    return rest
 
 
 def _families(terms: list[_Term], tick: Tick) -> list[Polynomial]:

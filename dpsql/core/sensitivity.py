@@ -48,6 +48,19 @@ def is_public(
     return residual.is_public(shape, use_keys, tick)
 
 
+def left_out(
+    shape: Shape,
+    method: str = "residual",
+    use_keys: bool = True,
+    tick: Callable[[], None] = lambda: None,
+) -> frozenset[int]:
+    """List occurrences that the bound leaves out somewhere so that other servers send few rows."""
+    _check(method)
+    if method == "elastic" or is_public(shape, method, use_keys, tick):
+        return frozenset()
+    return residual.left_out(shape, use_keys, tick)
+
+
 def bound(
     shape: Shape,
     values: Mapping[Boundary, int],

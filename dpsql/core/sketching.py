@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, pairwise
 
+from dpsql.core.chase import determined
 from dpsql.core.polynomial import Polynomial, Powers, add_term
-from dpsql.core.residual import determined, subsets
+from dpsql.core.residual import subsets
 from dpsql.core.smooth import SmoothBound, smooth_maximum
 from dpsql.errors import InternalError, InvalidParameter
 from dpsql.model import Shape

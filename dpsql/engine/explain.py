@@ -61,6 +61,9 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     sketch = _why_sketch(quote, settings)
     if sketch is not None:
         rows.insert(4, ("sketch", sketch))
+    narrow = _left_out(quote, services.database)
+    if narrow:
+        rows.insert(4, ("left out of the bound", narrow))
     if question.roots and groups is not None:
         served = serve(prepared, groups, role, settings, services)
         if served is not None:
@@ -225,6 +228,27 @@ def _why_sketch(quote: Quote, settings: Settings) -> str | None:
         if reason is not None:
             return f"hopeless: {reason}" + ("" if asked else "; dp.method = auto avoids it")
     return "nothing public speaks against it" if asked else None
+
+
+def _left_out(quote: Quote, database: Database) -> str:
+    """Name the relations that the bound does without where other servers would send their rows."""
+    from dpsql.core.sensitivity import left_out
+    from dpsql.engine.bounding import Counted
+    from dpsql.engine.estimated import Sampled
+
+    found: set[str] = set()
+    for aggregate in quote.aggregates:
+        query, bounding = aggregate.query, aggregate.bounding
+        if isinstance(bounding, Counted | Sampled) and not query.over_units:
+            method = "elastic" if bounding.method == "elastic" else "residual"
+            without = left_out(query.shape(), method, bounding.use_keys, database.tick)
+            found |= {query.occurrences[i].relation.shown for i in without}
+    if not found:
+        return ""
+    return (
+        f"{', '.join(sorted(found))}, where other servers would send nearly all rows; so the bound"
+        " may be larger than on one server"
+    )
 
 
 def _why_mechanism(quote: Quote, settings: Settings) -> str:
