@@ -13,6 +13,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -57,7 +58,8 @@ def main() -> None:
                 print(f"    psql '{make_conninfo(shards.dsn, user=user)}'")
             for number, server in enumerate(shards.servers):
                 print(f"    psql '{server}'    # shard{number}")
-            input("\nPress Enter to remove all of it. ")
+            with suppress(KeyboardInterrupt, EOFError):
+                input("\nPress Enter to remove all of it. ")
 
 
 def show(shards: Shards, say: Callable[[str], Any]) -> None:

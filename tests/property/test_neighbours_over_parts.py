@@ -1,7 +1,7 @@
 """What one row or unit moves over parts on other servers, against what noise is made for.
 
-The questions, checks and bounds of `tests.property.test_rows_move_sums_by_the_bound` and
-`tests.property.test_units_match_the_join`; tables are mostly in parts on two shards, and some rows
+The questions, checks and bounds of `tests.property.test_rows_move_sums_by_the_bound`,
+`tests.property.test_units_match_the_join` and `tests.property.test_units_move_cells`; tables are mostly in parts on two shards, and some rows
 lie in a part that their values do not belong to, of which nobody keeps foreign tables.  Rows are
 taken away where they are.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -18,9 +19,11 @@ import pytest
 
 from tests.property import test_rows_move_sums_by_the_bound as rows
 from tests.property import test_units_match_the_join as units
+from tests.property import test_units_move_cells as cells
 from tests.property.test_answers_over_parts import Cut, CutCase, CutUnits
 from tests.server.asking import silent
 from tests.server.shards import Shards, sharded
+from tests.server.test_audit_sums import NOT_CUT
 
 pytestmark = pytest.mark.server
 
@@ -79,14 +82,21 @@ class Places:
         return moved
 
     @contextmanager
-    def without(self, taken: list[tuple[Any, str, str]]) -> Iterator[bool]:
-        """Take rows away: (session, table, condition); tell whether there were any."""
+    def without(self, taken: list[tuple[Any, str, str]]) -> Iterator[None]:
+        """Take rows away: (session, table, condition)."""
         kept = [(session, name, self._take(session, name, where)) for session, name, where in taken]
         try:
-            yield any(found for _, _, found in kept)
+            yield
         finally:
             for session, name, found in kept:
                 self._put(session, name, found)
+
+    @contextmanager
+    def without_unit(self, case: Cut, session: Any, unit: object) -> Iterator[None]:
+        """Take a unit's rows away: those in parts where they are, others with the unit."""
+        own = [(there, name, f"fk = {unit}") for there, name in self.parts(case)]
+        with self.without(own), cells.deleted(session, unit):
+            yield
 
     @staticmethod
     def _take(session: Any, name: str, where: str) -> list[tuple[Any, ...]]:
@@ -226,8 +236,7 @@ def unit_violations(server: Any, mutant: str | None) -> Iterator[str]:
                     cut += full != units.answer(session, statement)
                     session.execute("select pg_temp.vectors()")
                     for unit in case.names:
-                        own = [(s, name, f"fk = {unit}") for s, name in places.parts(case)]
-                        with places.without(own), deleted(session, unit):
+                        with places.without_unit(case, session, unit):
                             less = units.vectors(session, statement)
                         assert less is not None
                         for (one, most), (other, _) in zip(whole, less, strict=True):
@@ -242,20 +251,63 @@ def unit_violations(server: Any, mutant: str | None) -> Iterator[str]:
             case.drop()
 
 
-@contextmanager
-def deleted(session: Any, unit: str) -> Iterator[None]:
-    """Delete a unit's rows that are here, for what is asked in one transaction."""
-    session.execute("begin")
-    session.execute(f"delete from s.t0 where id = {unit}")
-    try:
-        yield
-    finally:
-        session.execute("rollback")
-
-
 def test_a_unit_moves_every_vector_by_at_most_the_bound(server: Any) -> None:
     assert list(unit_violations(server, None)) == []
 
 
 def test_twice_the_bound_is_caught(server: Any) -> None:
     assert any(unit_violations(server, TWICE_THE_BOUND))
+
+
+class CutCells(CutUnits, cells.CellCase):
+    """Units with rows in parts, asked about in cells."""
+
+    aggregate = cells.CellCase.aggregate
+
+
+class Check(cells.Check):
+    """Ends sooner: what is over parts costs more to ask."""
+
+    def enough(self) -> bool:
+        wanted = {"ranks": 10, "values": 10, "histogram": 1, "distinct": 2}
+        wanted |= {"tight": 5, "cut": 5, "astray": 2}
+        return all(self.met[name] >= least for name, least in wanted.items())
+
+
+def cell_violations(server: Any, check: Check, mutant: str) -> Iterator[str]:
+    """Ask random questions about cells with and without each unit, until everything was met."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201
+    source = random.Random(seed)
+    with placed(server) as (shards, owner, places):
+        for number in count():
+            if number >= 3 and check.enough() and not mutant:
+                return
+            assert number < cells.MOST_CASES, check.met
+            case = CutCells(owner, source, shards)
+            scattered = places.scatter(case, source)
+            patches = (cells.body(mutant), cells.body(cells.WATCH), cells.TAKE)
+            with silent(shards.near, "s.t0", *patches) as session:
+                for _ in range(4):
+                    kept = source.choice([0, 0, 1, 2]), source.choice([0, 0, 1, 2])
+                    session.execute(cells.SETTINGS.format(*kept))
+                    statement = case.question()[0].format("dp_", "")
+                    if not any(f"s.t{i} " in statement for i in case.cut):
+                        continue
+                    before = check.met["values"] + check.met["ranks"]
+                    yield from check.question(
+                        session, statement, partial(places.without_unit, case, session)
+                    )
+                    moved = check.met["values"] + check.met["ranks"] > before
+                    check.met["astray"] += moved and scattered > 0
+            case.drop()
+
+
+def test_a_unit_moves_cells_by_at_most_the_bound(server: Any) -> None:
+    check = Check()
+    assert list(cell_violations(server, check, "")) == []
+    print(check.met)  # noqa: T201
+
+
+def test_cells_that_are_not_cut_off_are_caught(server: Any) -> None:
+    assert any("cells move by" in wrong for wrong in cell_violations(server, Check(), NOT_CUT))

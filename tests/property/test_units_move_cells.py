@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from itertools import count
 from typing import Any
@@ -266,22 +267,33 @@ class Check:
         wanted |= {"tight": 30, "tight scores": 10, "cut": 30, "grouped": 30}
         return all(self.met[name] >= least for name, least in wanted.items())
 
-    def question(self, session: Any, statement: str) -> Iterator[str]:
-        """Ask with all units and without each."""
+    def question(
+        self, session: Any, statement: str, without: Callable[[Any], Any] | None = None
+    ) -> Iterator[str]:
+        """Ask with all units and without each, which ``without`` takes away for a while."""
         whole = seen(session, statement)
         if not whole:
             return
         self.met["histogram"] += "histogram" in statement
         self.met["distinct"] += "distinct" in statement
         for unit in UNITS:
-            session.execute("begin")
-            session.execute(f"delete from s.t0 where id = {unit}")
-            less = seen(session, statement)
-            session.execute("rollback")
+            with without(unit) if without else deleted(session, unit):
+                less = seen(session, statement)
             assert less is not None
             for one, other in zip(whole, less, strict=True):
                 for wrong in self.compare(one, other):
                     yield f"{statement} without {unit}: {wrong}"
+
+
+@contextmanager
+def deleted(session: Any, unit: object) -> Iterator[None]:
+    """Delete a unit and what refers to it, for what is asked in one transaction."""
+    session.execute("begin")
+    session.execute(f"delete from s.t0 where id = {unit}")
+    try:
+        yield
+    finally:
+        session.execute("rollback")
 
 
 def cells(entry: dict[str, Any]) -> Counter[Any]:
