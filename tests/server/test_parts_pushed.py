@@ -7,7 +7,6 @@ The plans are those of the counting SQL that dp.explain shows, as planned for dp
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
