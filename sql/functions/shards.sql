@@ -77,7 +77,11 @@ begin
         return;
     end if;
     select s.kind, s.units into standing from dp.standing(relation) as s;
-    if standing.kind is distinct from 'protected' or not dp.spans_servers(relation) then
+    if standing.kind is distinct from 'protected' then
+        return;
+    end if;
+    problem := dp.seen_twice(relation);
+    if problem is not null or not dp.spans_servers(relation) then
         return;
     end if;
     said := (select s.written from dp.shards as s where s.relation = shards_problem.relation);

@@ -40,7 +40,7 @@ def test_three_shards_from_nothing(server: Any) -> None:
 def run(server: Any, near: Any, far: list[Any]) -> None:
     near.sql("create role steward login; grant dp_owner to steward")
     near.sql("grant create on schema public to steward")
-    there, looked = told("each shard")
+    there, ordinary, looked = told("each shard")
     for number, shard in enumerate(far):
         text = there.text
         if number:  # all are databases of one server here, which has the roles by now
@@ -69,6 +69,7 @@ def run(server: Any, near: Any, far: list[Any]) -> None:
     with silent(near, "visit", UNCUT) as session:
         assert session.execute(asked).fetchall() == [("north", 450), ("south", 450)]
     for shard in far:
+        assert shard.sql(ordinary.text) == [(True,)]
         others = {name for (name,) in shard.sql(looked.text)}
         assert "dpsql_reader" not in others
         assert {"alice", "steward"} <= others  # CONNECT is everybody's until it is taken
