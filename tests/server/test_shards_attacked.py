@@ -136,6 +136,33 @@ def test_an_option_that_makes_two_parts_one_is_seen_by_the_next_question(clinic:
         assert caught.value.sqlstate == "PD012"
 
 
+@pytest.mark.parametrize(
+    ("options", "mended"),
+    [
+        ("set host '{0},db2.example.com'", "ADD"),
+        ("add target_session_attrs 'any', set host '{0},{0}'", "SET"),
+        ("add target_session_attrs 'prefer-standby'", "SET"),
+        ("add target_session_attrs 'standby'", "SET"),
+    ],
+)
+def test_a_server_that_may_be_a_standby_is_refused(
+    clinic: Shards, options: str, mended: str
+) -> None:
+    """It shows an earlier state than the other parts, whatever is locked here."""
+    host = str(clinic.near.cluster.socket)
+    clinic.near.sql(f"alter server shard1 options ({options.format(host)})")
+    mend = f"ALTER SERVER shard1 OPTIONS ({mended} target_session_attrs 'primary');"
+    assert reason(clinic) == (
+        "server shard1 may be read from a standby, which is behind what was written; to mend by "
+        + mend
+    )
+    assert refused(clinic.near, QUESTION)[0] == "PD012"
+    clinic.near.sql(mend)
+    assert reason(clinic) is None
+    clinic.near.sql(f"alter server shard1 options (set host '{host}')")
+    assert exactly(clinic) == ROWS
+
+
 # --- around the parent -----------------------------------------------------------------------------
 
 
@@ -203,6 +230,48 @@ def test_triggers_of_a_part_do_not_run_when_it_is_read(clinic: Shards) -> None:
         " execute function tell()"
     )
     assert exactly(clinic) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("opened", "hole"),
+    [
+        (
+            "alter foreign table visit_1 options (add use_remote_estimate 'on')",
+            ("shard", "public.visit_1", "that server", "low"),
+        ),
+        (
+            "alter foreign table visit_1 owner to alice",
+            ("owner", "public.visit_1", "alice", "medium"),
+        ),
+        (
+            "create extension dblink; grant execute on function dblink(text) to alice",
+            ("extension", "dblink", "alice", "high"),
+        ),
+        ("create extension dblink", ("extension", "dblink", "PUBLIC", "high")),
+        (
+            "create extension file_fdw; grant usage on foreign data wrapper file_fdw to alice",
+            ("foreign-data wrapper", "file_fdw", "alice", "high"),
+        ),
+        (
+            "grant usage on foreign server shard1 to alice",
+            ("foreign server", "shard1", "alice", "high"),
+        ),
+        (
+            "create user mapping for public server shard1 options (user 'x')",
+            ("user mapping", "shard1", "PUBLIC", "critical"),
+        ),
+    ],
+)
+def test_lockdown_names_ways_to_a_shard_and_closes_them(
+    clinic: Shards, opened: str, hole: tuple[str, ...]
+) -> None:
+    listed = "select hole, object, who, severity, statement from dp.check_lockdown()"
+    before = {row[:4] for row in clinic.near.sql(listed)}
+    clinic.near.sql(opened)
+    found = {row[:4]: row[4] for row in clinic.near.sql(listed) if row[:4] not in before}
+    assert hole in found, found
+    clinic.near.sql(found[hole])
+    assert hole not in {row[:4] for row in clinic.near.sql(listed)}
 
 
 # --- rows that lie ---------------------------------------------------------------------------------
