@@ -39,7 +39,7 @@ begin
     if found.problem is not null then
         raise warning using
             message = format('relation %s cannot be asked about yet: %s', relation, found.problem),
-            hint = found.mend;
+            hint = coalesce(found.mend, 'Change its parts or their servers.');
     end if;
 end
 $$;

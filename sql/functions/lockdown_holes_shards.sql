@@ -61,6 +61,11 @@ as $$
      where o.option_name = 'extensions' and o.option_value <> ''
         or o.option_name = 'use_remote_estimate' and dp.switched_on(array['use_remote_estimate=' || o.option_value]) <> '{}'
      union all
+    select 'shard', f.ftrelid::regclass::text, 'that server', 'low', 'plans are asked for there, before anything is charged',
+           format('ALTER FOREIGN TABLE %s OPTIONS (DROP use_remote_estimate)', f.ftrelid::regclass)
+      from pg_foreign_table as f
+     where f.ftrelid = any (guarded) and 'use_remote_estimate=true' = any (dp.switched_on(f.ftoptions))
+     union all
     select 'shard', h.srvname::text, 'roles of that server', 'low',
            'its roles, statistics and log are not seen from here; the log holds constants of questions',
            format('-- on that server: REVOKE ALL ON %s FROM PUBLIC', h.tables)

@@ -133,6 +133,10 @@ begin
     if standing.kind is distinct from 'protected' then
         return;
     end if;
+    problem := dp.seen_twice(relation);
+    if problem is not null then
+        return;
+    end if;
     linked := dp.linked_across(relation);
     if not linked and not dp.spans_servers(relation) then
         -- an answer and its sensitivity can be of two statements; units bear that (docs/shards.md, "Written anywhere")
@@ -183,6 +187,10 @@ begin
             problem := format('server %I has no user mapping for dp_executor itself', found.server_name);
             mend := format('CREATE USER MAPPING FOR dp_executor SERVER %I OPTIONS (user ''...'', password ''...'');',
                            found.server_name);
+        elsif dp.may_be_standby(found.server_options) then
+            problem := format('server %I may be read from a standby, which is behind what was written', found.server_name);
+            mend := format('ALTER SERVER %I OPTIONS (%s target_session_attrs ''primary'');', found.server_name,
+                           case when found.server_options::text like '%target_session_attrs=%' then 'SET' else 'ADD' end);
         elsif 'use_remote_estimate=true' = any (dp.switched_on(found.server_options))
            or 'use_remote_estimate=true' = any (dp.switched_on(found.part_options)) then
             problem := format('use_remote_estimate takes a snapshot on server %I before the others', found.server_name);
@@ -229,6 +237,19 @@ end
 $$;
 comment on function dp.far_parents_problem(oid) is
     'internal: why rows cannot find their privacy units by parents on other servers';
+
+-- Internal: whether a server's options let libpq choose a standby.
+create or replace function dp.may_be_standby(options text[])
+returns boolean
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(bool_or(o.option_name = 'target_session_attrs' and o.option_value in ('read-only', 'standby', 'prefer-standby')), false)
+        or coalesce(bool_or(o.option_name in ('host', 'hostaddr') and o.option_value like '%,%'), false)
+           and not coalesce(bool_or(o.option_name = 'target_session_attrs' and o.option_value in ('read-write', 'primary')), false)
+      from pg_options_to_table(options) as o
+$$;
+comment on function dp.may_be_standby(text[]) is 'internal: whether options of a server let a standby be read';
 
 -- Internal: options that are true, however that is written.
 create or replace function dp.switched_on(options text[])

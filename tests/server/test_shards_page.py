@@ -60,7 +60,7 @@ def owner_sees_what_is_sent(near: Any, asked: str) -> None:
 
 
 def run(server: Any, near: Any, far: list[Any]) -> None:
-    there, looked = told("each shard")
+    there, ordinary, looked = told("each shard")
     for number, shard in enumerate(far):
         text = there.text
         if number:  # all are databases of one server here, which has the roles by now
@@ -88,6 +88,7 @@ def run(server: Any, near: Any, far: list[Any]) -> None:
         assert sorted(session.execute(asked).fetchall()) == [("north", 3000), ("south", 3000)]
     owner_sees_what_is_sent(near, asked)
     for shard in far:
+        assert shard.sql(ordinary.text) == [(True,)]
         others = {name for (name,) in shard.sql(looked.text)}
         assert "dpsql_reader" not in others
         assert {"alice", "steward"} <= others  # CONNECT is everybody's until it is taken

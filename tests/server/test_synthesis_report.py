@@ -201,15 +201,21 @@ create function trap.listen(int) returns int language plpgsql immutable as $$ be
 """
 
 
+RUNS = {("alice", "nobody")}
+
+
 @pytest.mark.parametrize(
-    "trap",
+    ("trap", "heard"),
     [
-        "create index trapped on syn.person (p_id) where trap.listen(1) = 1",
-        "create statistics syn.trapped on (trap.listen(1)), p_kind from syn.person",
-        "alter table syn.mail add constraint trapped check (trap.listen(1) = 1)",
+        ("create index trapped on syn.person (p_id) where trap.listen(1) = 1", RUNS),
+        ("create statistics syn.trapped on (trap.listen(1)), p_kind from syn.person", RUNS),
+        # a CHECK is not looked at where answers are made, whatever the reader has set
+        ("alter table syn.mail add constraint trapped check (trap.listen(1) = 1)", set()),
     ],
 )
-def test_code_of_the_maker_gets_no_rights_of_the_reader(copied: Any, trap: str) -> None:
+def test_code_of_the_maker_gets_no_rights_of_the_reader(
+    copied: Any, trap: str, heard: set[tuple[str, str]]
+) -> None:
     """Reading a table runs what its owner put where the planner looks."""
     copied.sql(HEARD)
     try:
@@ -221,7 +227,7 @@ def test_code_of_the_maker_gets_no_rights_of_the_reader(copied: Any, trap: str) 
             owner.execute("set constraint_exclusion = on")
             read(owner, exact=True)
         found = set(copied.sql("select distinct who, as_whom from trap.heard"))
-        assert found == {("alice", "nobody")}
+        assert found == heard
     finally:
         copied.sql("alter table syn.mail drop constraint if exists trapped")
         copied.sql("drop index if exists syn.trapped; drop statistics if exists syn.trapped")
