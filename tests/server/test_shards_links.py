@@ -162,7 +162,9 @@ def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop:
     shop.near.sql("select dp.declare_shards('bill', written => 'coordinator')", user="owner1")
     assert together(shop, "bill", "person") == set()
     assert together(shop, "paid", "bill", "person") == {"bill"}
+    assert together(shop, "paid") == {"bill"}
     assert together(shop, "line", "orders", "person") == {"line", "orders"}
+    assert together(shop, "line") == {"line", "orders"}
     with silent(shop.near, "person", UNCUT) as session:
         assert session.execute("select dp_count(*) from paid").fetchone() == (20,)
         assert session.execute("select dp_count(*) from bill").fetchone() == (5,)
