@@ -220,3 +220,34 @@ def test_a_key_that_is_the_unit_itself_needs_no_moment(server: Any) -> None:
         with silent(shards.near, "person", UNCUT) as session:
             # none of 0 and 7; those of 1 once, whatever is stored twice
             assert session.execute("select dp_count(*) from visit").fetchone() == (12,)
+
+
+def test_people_on_other_servers_have_one_household_or_none(server: Any) -> None:
+    """The unit is what a parent says: who is stored in two households has none for his visits."""
+    with sharded(server, 2) as shards:
+        shards.table("person", "p_id int not null, p_house int not null", "p_id")
+        shards.table("visit", "v_who int, v_day int", "v_who")
+        shards.near.sql(
+            "select dp.protect('person', privacy_unit => 'p_house');"
+            "select dp.link('visit', 'person', array['v_who'], array['p_id'], nulls => 'excluded');"
+            "select dp.declare_shards('visit', written => 'coordinator'),"
+            " dp.declare_shards('person', written => 'coordinator');"
+            "select dp.set_domain('visit', 'v_day', array['0', '1']);"
+            "select dp.grant_budget('postgres', 1e7, 1)",
+            user="owner1",
+        )
+        shards.near.sql(
+            "insert into person select i, i / 2 from generate_series(1, 6) i;"
+            "insert into visit select 1 + i % 6, i % 2 from generate_series(1, 12) i"
+        )
+        joined = "select dp_count(*) from visit join person on v_who = p_id"
+        grouped = "select v_day, dp_count(*) from visit join person on v_who = p_id group by 1"
+        with silent(shards.near, "person", UNCUT) as session:
+            assert session.execute("select dp_count(*) from visit").fetchone() == (12,)
+            assert session.execute(joined).fetchone() == (12,)
+            for number in (0, 1):
+                shards.far[number].sql("insert into person values (1, 7), (2, 1)")
+            assert session.execute("select dp_count(*) from visit").fetchone() == (10,)
+            # of person 2, stored three times, two rows are where his visits are
+            assert session.execute(joined).fetchone() == (12,)
+            assert sorted(session.execute(grouped).fetchall()) == [(0, 4), (1, 8)]
