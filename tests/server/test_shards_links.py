@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.server.asking import silent
-from tests.server.shards import UNCUT, Shards, sharded
+from tests.server.shards import READER, UNCUT, WRITER, Shards, sharded
 from tests.server.test_shards_admission import said
+from tests.server.test_shards_moment import NO_SNAPSHOT, counting, waits
+from tests.server.waiting import wait_until
 
 pytestmark = pytest.mark.server
 PERSON = "p_id int not null, p_house int"
@@ -138,10 +140,11 @@ def together(shop: Shards, *names: str) -> set[str]:
     return {name for (name,) in rows}
 
 
-def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop: Shards) -> None:
+def bills(shop: Shards) -> None:
+    """Make five bills on one shard, of one person each, and twenty payments of them here."""
     shop.far[0].sql(
-        "create table bill (b_id int, b_who int); grant select on bill to shard_reader;"
-        "insert into bill select i, 1 + i % 5 from generate_series(1, 5) i"
+        f"create table bill (b_id int, b_who int); grant select on bill to {READER};"
+        f" grant all on bill to {WRITER}; insert into bill select i, 1 + i % 5 from generate_series(1, 5) i"
     )
     shop.near.sql(
         "create foreign table bill (b_id int, b_who int) server shard0;"
@@ -153,6 +156,10 @@ def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop:
         "select dp.link('paid', 'bill', array['a_bill'], array['b_id'], nulls => 'excluded')",
         user="owner1",
     )
+
+
+def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop: Shards) -> None:
+    bills(shop)
     # by itself it is read in one snapshot, and its rows name their units
     assert together(shop, "bill", "person") == set()
     state, _, detail, hint = said(shop.near, "select dp_count(*) from paid", "postgres")
@@ -168,6 +175,27 @@ def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop:
     with silent(shop.near, "person", UNCUT) as session:
         assert session.execute("select dp_count(*) from paid").fetchone() == (20,)
         assert session.execute("select dp_count(*) from bill").fetchone() == (5,)
+
+
+@pytest.mark.parametrize(("mutants", "expected"), [((), 16), ((NO_SNAPSHOT,), 20)])
+def test_rows_of_before_do_not_meet_parents_of_after(
+    shop: Shards, mutants: tuple[str, ...], expected: int
+) -> None:
+    """A bill goes to somebody else, and its payments go, after the statement's snapshot was taken."""
+    bills(shop)
+    shop.near.sql("select dp.declare_shards('bill', written => 'coordinator')", user="owner1")
+    question = "select dp_count(*) from paid"
+    with shop.near.connect("owner1", autocommit=False) as writer:
+        writer.execute(
+            "update bill set b_who = 4 where b_id = 1; delete from paid where a_bill = 1"
+        )
+        session, found, thread = counting(
+            shop, UNCUT, *mutants, question=question, relation="person"
+        )
+        wait_until(lambda: waits(shop.near, session.info.backend_pid))
+        writer.commit()
+        thread.join(30)
+    assert found == [expected]
 
 
 def test_units_that_a_local_parent_names_are_of_the_rows_moment(server: Any) -> None:
