@@ -34,7 +34,7 @@ def read_parts(found: str | None) -> dict[str, Any]:
         "layout": facts["layout"] or "",
         "levels": tuple(
             Level(tuple(columns), layout, tuple(places))
-            for columns, layout, places in facts["levels"] or ()
+            for columns, layout, places in facts.get("levels") or ()
         ),
     }
 

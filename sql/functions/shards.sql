@@ -40,7 +40,10 @@ language plpgsql stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if not exists (select from dp.unit_link) or not exists (select from pg_foreign_table) then
+    -- relations on other servers have no foreign keys that lead anywhere, nor are led to by any
+    if not exists (select from pg_foreign_table)
+       or not exists (select from dp.unit_link as l
+                       where exists (select from dp.foreign_parts(l.child)) or exists (select from dp.foreign_parts(l.parent))) then
         return false;
     end if;
     return exists (
@@ -61,16 +64,22 @@ language plpgsql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    linked boolean;
+    linked oid[] := '{}';
 begin
-    far := exists (select from pg_foreign_table)
-       and exists (select from unnest(relations) as r(oid), dp.foreign_parts(r.oid));
+    if exists (select from pg_foreign_table) then
+        linked := array(select r.oid from unnest(relations) as r(oid) where dp.linked_across(r.oid));
+        -- whoever reads them for their units reads these, too
+        relations := relations || array(select distinct (h.hop ->> 'parent')::oid
+                                          from unnest(linked) as r(oid), dp.unit_paths(r.oid) as u,
+                                               jsonb_array_elements(u.hops) as h(hop));
+        far := exists (select from unnest(relations) as r(oid), dp.foreign_parts(r.oid));
+    end if;
+    far := coalesce(far, false);
     if far then
-        linked := exists (select from unnest(relations) as r(oid) where dp.linked_across(r.oid));
-        together := array(select r.oid from unnest(relations) as r(oid)
+        together := array(select distinct r.oid from unnest(relations) as r(oid)
                             join dp.shards as s on s.relation = r.oid and s.written = 'coordinator'
                            where (select d.kind from dp.standing(r.oid) as d) = 'protected'
-                             and (dp.spans_servers(r.oid) or linked and exists (select from dp.foreign_parts(r.oid))));
+                             and (dp.spans_servers(r.oid) or linked <> '{}' and exists (select from dp.foreign_parts(r.oid))));
     end if;
 end
 $$;

@@ -66,14 +66,15 @@ class Shards:
         """Make a partitioned table of owner1 with a part on each shard, the parts ``local`` here.
 
         Parts are ``<name>_<i>`` here and ``<name>`` on the shards.  ``bounds`` are what stands
-        behind VALUES; of hash partitions they follow from their number.  ``declare`` is run in
+        behind VALUES, or ``default``; of hash partitions they follow from their number.  ``declare`` is run in
         the end by the owner.
         """
         count = len(bounds) or len(self.far)
         made = [f"create table {name} ({columns}) partition by {method} ({key})"]
         for i in range(count):
             bound = bounds[i] if bounds else f"with (modulus {count}, remainder {i})"
-            part = f"{name}_{i} partition of {name} for values {bound}"
+            rows = bound if bound == "default" else f"for values {bound}"
+            part = f"{name}_{i} partition of {name} {rows}"
             if i in local:
                 made.append(f"create table {part}")
                 made.append(f"alter table {name}_{i} owner to owner1")

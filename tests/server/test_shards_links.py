@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.server.asking import silent
-from tests.server.shards import UNCUT, Shards, sharded
+from tests.server.shards import READER, UNCUT, WRITER, Shards, sharded
 from tests.server.test_shards_admission import said
+from tests.server.test_shards_moment import NO_SNAPSHOT, counting, waits
+from tests.server.waiting import wait_until
 
 pytestmark = pytest.mark.server
 PERSON = "p_id int not null, p_house int"
@@ -138,10 +140,11 @@ def together(shop: Shards, *names: str) -> set[str]:
     return {name for (name,) in rows}
 
 
-def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop: Shards) -> None:
+def bills(shop: Shards) -> None:
+    """Make five bills on one shard, of one person each, and twenty payments of them here."""
     shop.far[0].sql(
-        "create table bill (b_id int, b_who int); grant select on bill to shard_reader;"
-        "insert into bill select i, 1 + i % 5 from generate_series(1, 5) i"
+        f"create table bill (b_id int, b_who int); grant select on bill to {READER};"
+        f" grant all on bill to {WRITER}; insert into bill select i, 1 + i % 5 from generate_series(1, 5) i"
     )
     shop.near.sql(
         "create foreign table bill (b_id int, b_who int) server shard0;"
@@ -153,6 +156,10 @@ def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop:
         "select dp.link('paid', 'bill', array['a_bill'], array['b_id'], nulls => 'excluded')",
         user="owner1",
     )
+
+
+def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop: Shards) -> None:
+    bills(shop)
     # by itself it is read in one snapshot, and its rows name their units
     assert together(shop, "bill", "person") == set()
     state, _, detail, hint = said(shop.near, "select dp_count(*) from paid", "postgres")
@@ -162,10 +169,33 @@ def test_a_parent_on_one_server_is_read_in_the_moment_of_what_refers_to_it(shop:
     shop.near.sql("select dp.declare_shards('bill', written => 'coordinator')", user="owner1")
     assert together(shop, "bill", "person") == set()
     assert together(shop, "paid", "bill", "person") == {"bill"}
+    assert together(shop, "paid") == {"bill"}
     assert together(shop, "line", "orders", "person") == {"line", "orders"}
+    assert together(shop, "line") == {"line", "orders"}
     with silent(shop.near, "person", UNCUT) as session:
         assert session.execute("select dp_count(*) from paid").fetchone() == (20,)
         assert session.execute("select dp_count(*) from bill").fetchone() == (5,)
+
+
+@pytest.mark.parametrize(("mutants", "expected"), [((), 16), ((NO_SNAPSHOT,), 20)])
+def test_rows_of_before_do_not_meet_parents_of_after(
+    shop: Shards, mutants: tuple[str, ...], expected: int
+) -> None:
+    """A bill goes to somebody else, and its payments go, after the statement's snapshot was taken."""
+    bills(shop)
+    shop.near.sql("select dp.declare_shards('bill', written => 'coordinator')", user="owner1")
+    question = "select dp_count(*) from paid"
+    with shop.near.connect("owner1", autocommit=False) as writer:
+        writer.execute(
+            "update bill set b_who = 4 where b_id = 1; delete from paid where a_bill = 1"
+        )
+        session, found, thread = counting(
+            shop, UNCUT, *mutants, question=question, relation="person"
+        )
+        wait_until(lambda: waits(shop.near, session.info.backend_pid))
+        writer.commit()
+        thread.join(30)
+    assert found == [expected]
 
 
 def test_units_that_a_local_parent_names_are_of_the_rows_moment(server: Any) -> None:
@@ -218,3 +248,34 @@ def test_a_key_that_is_the_unit_itself_needs_no_moment(server: Any) -> None:
         with silent(shards.near, "person", UNCUT) as session:
             # none of 0 and 7; those of 1 once, whatever is stored twice
             assert session.execute("select dp_count(*) from visit").fetchone() == (12,)
+
+
+def test_people_on_other_servers_have_one_household_or_none(server: Any) -> None:
+    """The unit is what a parent says: who is stored in two households has none for his visits."""
+    with sharded(server, 2) as shards:
+        shards.table("person", "p_id int not null, p_house int not null", "p_id")
+        shards.table("visit", "v_who int, v_day int", "v_who")
+        shards.near.sql(
+            "select dp.protect('person', privacy_unit => 'p_house');"
+            "select dp.link('visit', 'person', array['v_who'], array['p_id'], nulls => 'excluded');"
+            "select dp.declare_shards('visit', written => 'coordinator'),"
+            " dp.declare_shards('person', written => 'coordinator');"
+            "select dp.set_domain('visit', 'v_day', array['0', '1']);"
+            "select dp.grant_budget('postgres', 1e7, 1)",
+            user="owner1",
+        )
+        shards.near.sql(
+            "insert into person select i, i / 2 from generate_series(1, 6) i;"
+            "insert into visit select 1 + i % 6, i % 2 from generate_series(1, 12) i"
+        )
+        joined = "select dp_count(*) from visit join person on v_who = p_id"
+        grouped = "select v_day, dp_count(*) from visit join person on v_who = p_id group by 1"
+        with silent(shards.near, "person", UNCUT) as session:
+            assert session.execute("select dp_count(*) from visit").fetchone() == (12,)
+            assert session.execute(joined).fetchone() == (12,)
+            for number in (0, 1):
+                shards.far[number].sql("insert into person values (1, 7), (2, 1)")
+            assert session.execute("select dp_count(*) from visit").fetchone() == (10,)
+            # of person 2, stored three times, two rows are where his visits are
+            assert session.execute(joined).fetchone() == (12,)
+            assert sorted(session.execute(grouped).fetchall()) == [(0, 4), (1, 8)]

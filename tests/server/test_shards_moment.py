@@ -60,18 +60,20 @@ def move(row: int, branch: int, origin: int | None = None) -> str:
     )
 
 
-def counting(bank: Shards, *mutants: str) -> tuple[Any, list[Any], threading.Thread]:
+def counting(
+    bank: Shards, *mutants: str, question: str = QUESTION, relation: str = "account"
+) -> tuple[Any, list[Any], threading.Thread]:
     """Begin to ask in a thread, exactly; gives who asks, and where the answer will be."""
     found: list[Any] = []
     opened: list[Any] = []
     ready = threading.Event()
 
     def ask() -> None:
-        with silent(bank.near, "account", *mutants) as session:
+        with silent(bank.near, relation, *mutants) as session:
             opened.append(session)
             ready.set()
             try:
-                found.append(session.execute(QUESTION).fetchone()[0])
+                found.append(session.execute(question).fetchone()[0])
             except psycopg.Error as error:
                 found.append(error)
 
