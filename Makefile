@@ -126,7 +126,7 @@ clients: tools ## dbt builds models over exposed views; installs it (the other c
 	$(PYTEST) --server-floor 10 tests/slow/dbt_suite.py
 
 test-citus: tools build ## Distributed tables, where Citus is installed; reports its tests as skipped elsewhere
-	$(PYTEST) -rs tests/slow/citus_suite.py
+	$(PYTEST) -rs tests/slow/citus_suite.py tests/slow/citus_cluster_suite.py
 
 test-docker: venv ## The image: builds and runs it where a Docker engine is; fails where none is
 	@scripts/bootstrap.sh venv demo test lint docker

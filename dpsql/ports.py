@@ -38,10 +38,13 @@ class Database(Protocol):
         """Whether some of these relations are, in part, on other servers."""
         ...
 
-    def meet(self, relations: Sequence[int], check: Callable[[], None]) -> None:
+    def meet(
+        self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
+    ) -> None:
         """Make sure, reading no row, that all servers which hold these relations answer.
 
-        What is read together later is as of this moment; ``check`` looks at it.
+        What is read together later is as of this moment; ``check`` looks at it.  ``by_steps``: what
+        will be read needs no such moment; without it relations that have none are refused.
         """
         ...
 

@@ -125,6 +125,8 @@ class Relation:
     kind: str = "r"  # pg_class.relkind
     heuristic: bool = False  # its owner allows methods without proof
     units: tuple[UnitPath, ...] = ()
+    #: each step of a statement may see its rows at a moment of its own (docs/citus.md)
+    by_steps: bool = False
     #: all that rows are in, if some of it is foreign, in an order that ``layout`` fixes
     parts: tuple[Part, ...] = ()
     #: the columns that tell the part of a row, and how: equal for relations cut in one way
@@ -155,7 +157,7 @@ class Relation:
     @property
     def has_pages(self) -> bool:
         """Whether its rows lie in pages of its own, so that a part of them can be read."""
-        return self.kind in ("r", "m")
+        return self.kind in ("r", "m") and not self.by_steps
 
     @property
     def shown(self) -> str:

@@ -56,7 +56,7 @@ class _Session:
         """Everything is here."""
         return False
 
-    def meet(self, relations: Any, check: Any) -> None:
+    def meet(self, relations: Any, check: Any, *, by_steps: bool = False) -> None:
         """Everything is here."""
 
     def at_one_moment(self, relations: Any, work: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import HEURISTIC
-from dpsql.engine.compute import compute, read_by
+from dpsql.engine.compute import compute, over_units, read_by
 from dpsql.engine.finish import finish
 from dpsql.engine.groups import confirmed_groups, listed_groups
 from dpsql.engine.payload import Payload
@@ -199,7 +199,13 @@ def _debit_and_run(
     # a client that does not read what it is told must not keep those waiting who ask the same
     _say_heuristic(quote.label, quote.method, services)
     if quote.groups != []:
-        meet(read_by(quote), prepared.relations, prepared.fingerprint, services)
+        meet(
+            read_by(quote),
+            prepared.relations,
+            prepared.fingerprint,
+            services,
+            by_steps=over_units(quote),
+        )
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)

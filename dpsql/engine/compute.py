@@ -19,6 +19,7 @@ from dpsql.engine.price import AggregateQuote, Quote
 from dpsql.engine.read import Exact, read
 from dpsql.engine.several import release_several
 from dpsql.engine.ticking import Ticking
+from dpsql.engine.truncated import Truncated
 from dpsql.errors import InternalError
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ def read_by(quote: Quote) -> list[int]:
     """Return the relations that answering reads."""
     queries = [aggregate.query for aggregate in quote.aggregates]
     return sorted({o.relation.oid for query in queries for o in query.occurrences})
+
+
+def over_units(quote: Quote) -> bool:
+    """Tell whether units bear rows of several moments: they name their unit, one in each result.
+
+    Each vector is a sum, cut off unit by unit, of what rows of one unit tell in one statement
+    (docs/citus.md, theorem).
+    """
+    occurrences = (o for a in quote.aggregates for o in a.query.occurrences)
+    return all(isinstance(a.bounding, Truncated) for a in quote.aggregates) and not any(
+        path.hops for o in occurrences for path in o.relation.units
+    )
 
 
 def _computed(quote: Quote, services: Services) -> Payload:

@@ -145,10 +145,19 @@ def confirm_read(relations: Sequence[int], fingerprint: str, services: Services)
 
 
 def meet(
-    read: Sequence[int], relations: Sequence[int], fingerprint: str, services: Services
+    read: Sequence[int],
+    relations: Sequence[int],
+    fingerprint: str,
+    services: Services,
+    *,
+    by_steps: bool = False,
 ) -> None:
     """Meet the servers with parts of what will be ``read``, as declared by ``fingerprint``."""
-    services.database.meet(read, lambda: confirm_met(relations, fingerprint, services))
+
+    def check() -> None:
+        confirm_met(relations, fingerprint, services)
+
+    services.database.meet(read, check, by_steps=by_steps)
 
 
 def confirm_met(relations: Sequence[int], fingerprint: str, services: Services) -> None:

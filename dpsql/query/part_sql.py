@@ -5,6 +5,9 @@ only groups come back; of a partitioned table it would fetch every row.  What pa
 up here: a value that is in several parts, whatever their bounds promise, is one value.  Where the
 number of the part is among the values, no value is in several; of the largest count then each part
 sends one row.
+
+Of a relation that Citus keeps, which is one part, the groups are a step of their own: what they are
+joined to and added up with is read on the coordinator (docs/citus.md).
 """
 
 from __future__ import annotations
@@ -72,6 +75,9 @@ def _parts(query: JoinQuery, factor: Base | Placed, keys: Sequence[int], number:
             text = f"SELECT {numbers}{text.removeprefix('SELECT ')}"
             if not others:
                 text += " HAVING count(*) > 0"  # a value that is nowhere is no value
+        if one.relation.by_steps:
+            # Citus takes it that a value of the distribution column is in one shard only
+            text = f"WITH p AS MATERIALIZED ({text}) SELECT * FROM p"
         found.append(text)
     return found
 

@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 _NOT_NULL = """rows.checked and a.attnotnull and not exists (select from pg_constraint v
             where v.conrelid = a.attrelid and v.contype = 'n' and not v.convalidated
               and v.conkey = array[a.attnum])"""
-# NOT NULL of foreign tables, foreign partitions and parents of tables is a mere claim (section 1).
-_CHECKED = """not (c.relkind = 'f' or c.relkind = 'r' and c.relhassubclass
+# NOT NULL of foreign tables, foreign partitions and parents of tables is a mere claim (section 1);
+# and no step that Citus reads need see what another saw.
+_CHECKED = """not (c.relkind = 'f' or dp.kept_by_citus(c.oid)
+        or c.relkind = 'r' and c.relhassubclass
         or c.relkind = 'p' and exists (select from pg_class m
             where m.oid = any (dp.statistics_members(c.oid)) and m.relkind = 'f'))"""
 
 _RELATION = f"""
-select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.root, 0) as root,
+select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.kept_by_citus(c.oid) as by_steps,
+  p.kind, coalesce(p.root, 0) as root,
   coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
   case when p.kind = 'protected' then p.units end as units,
   case when p.kind <> 'view' then coalesce(dp.own_problem(c.oid), p.problem) end as problem,
@@ -65,6 +68,7 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, p.kind, coalesce(p.r
       and not coalesce((to_jsonb(f) ->> 'conperiod')::boolean, false)
       and coalesce((to_jsonb(f) ->> 'conenforced')::boolean, true)
       and c.relkind = 'r' and not c.relhassubclass
+      and not dp.kept_by_citus(c.oid) and not dp.kept_by_citus(f.confrelid)
       and not exists (select from pg_trigger t where t.tgconstraint = f.oid
                         and t.tgenabled not in ('O', 'A'))
       and not exists (select from pg_class r
@@ -246,6 +250,7 @@ class SpiCatalog:
                 if domain[1] or domain[2] == "bounds"
             ),
             kind=row["relkind"],
+            by_steps=row["by_steps"],
             heuristic=row["heuristic"],
             units=tuple(read_path(*unit) for unit in row["units"]),
             **read_parts(row["parts"]),
@@ -423,7 +428,7 @@ class SpiCatalog:
 
 
 _FIELDS = (
-    *("oid", "nspname", "relname", "relkind", "kind", "root", "heuristic"),
+    *("oid", "nspname", "relname", "relkind", "by_steps", "kind", "root", "heuristic"),
     *("units", "problem", "unread", "mend"),
     *("columns", "keys", "foreign_keys", "domains"),
     *("definition", "parts"),

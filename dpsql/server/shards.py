@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from dpsql.errors import DpsqlError, ShardFailed, UnsupportedConstruct
+from dpsql.errors import (
+    DpsqlError,
+    InternalError,
+    ShardFailed,
+    ShardUnavailable,
+    UnsupportedConstruct,
+)
 
 T = TypeVar("T")
 #: Runs a statement that calls, below it, the work that it was given (`Session.wait`).
@@ -30,14 +36,28 @@ class Shards:
         self._execute = execute
         self._wait = wait
         self._found: dict[tuple[int, ...], list[int] | None] = {}
+        self._steps: dict[tuple[int, ...], bool] = {}
+        self._met: set[tuple[int, ...]] = set()
         #: Whether other servers were read, whose errors say what they like.
         self.read_any = False
 
-    def meet(self, relations: Sequence[int], check: Callable[[], None]) -> None:
+    def meet(
+        self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
+    ) -> None:
         """Take snapshots of one moment on all servers that hold parts, and here.
 
-        Before the charge; a server that cannot be read is named (sql/hook/shards.c).
+        Before the charge; a server that cannot be read is named (sql/hook/shards.c).  Where there
+        is no such moment, ``by_steps`` says that the reading needs none (docs/citus.md).
         """
+        if self._by_steps(relations):
+            if not by_steps:
+                raise UnsupportedConstruct(
+                    "Citus keeps a relation, and cannot read its rows as of one moment",
+                    detail="What is asked is proved for rows of one moment only.",
+                    hint="Ask for counts and sums whose results belong to one privacy unit each.",
+                )
+            self._meet_nodes()
+            self._met.add(tuple(relations))
         together = self._together(relations)
         if together is None:
             return
@@ -53,6 +73,10 @@ class Shards:
 
     def read(self, relations: Sequence[int], work: Callable[[], T]) -> T:
         """Read, as of that moment where relations need one."""
+        if self._by_steps(relations):
+            self.read_any = True
+            if tuple(relations) not in self._met:
+                raise InternalError("a relation that Citus keeps would be read as of one moment")
         together = self._together(relations)
         if together is None:
             return work()
@@ -68,11 +92,32 @@ class Shards:
             ) from error
 
     def require_none(self, relations: Sequence[int]) -> None:
-        """Refuse relations that are read as of one moment for what cannot do that."""
-        if self._together(relations):
+        """Refuse relations that are read as of one moment, or of none, for what cannot do that."""
+        if self._together(relations) or self._by_steps(relations):
             raise UnsupportedConstruct(
-                "a relation has parts on several servers, whose rows only questions read together",
+                "a relation has rows on several servers, whose rows only questions read together",
                 hint="Ask without stored statistics and sketches.",
+            )
+
+    def _by_steps(self, relations: Sequence[int]) -> bool:
+        """Tell whether protected rows are read with relations that Citus keeps."""
+        key = tuple(relations)
+        if key not in self._steps:
+            sql = "select cardinality(dp.read_by_steps($1)) > 0 as found"
+            ((found,),) = self._execute(sql, [("oid[]", list(relations))])
+            self._steps[key] = bool(found)
+        return self._steps[key]
+
+    def _meet_nodes(self) -> None:
+        """Find out, reading no row, whether the nodes of Citus answer and read SQL as it is."""
+        ((problem,),) = self._execute("select dp.citus_node_problem() as problem")
+        if problem is not None:
+            raise ShardUnavailable(
+                f"node {problem}",
+                detail="Citus keeps rows of a relation of the question there.",
+                hint="There a superuser can run SET citus.enable_ddl_propagation = off; ALTER ROLE"
+                " dp_executor LOGIN; standard_conforming_strings must be on, and"
+                " transform_null_equals off.",
             )
 
     def _in_snapshots(self, work: Callable[[], T]) -> T:

@@ -79,9 +79,11 @@ class SpiDatabase:
         """Whether some of these relations are, in part, on other servers."""
         return self.shards.any(relations)
 
-    def meet(self, relations: Sequence[int], check: Callable[[], None]) -> None:
+    def meet(
+        self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
+    ) -> None:
         """Find out whether all servers with parts of the relations answer; reads no row."""
-        self.shards.meet(relations, check)
+        self.shards.meet(relations, check, by_steps=by_steps)
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:
         """Lock whole relations where rows that are read would show in pg_locks, then read."""

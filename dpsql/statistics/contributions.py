@@ -112,6 +112,7 @@ def _by_plan(
         if found is not None:
             return [found]
     rows = run(
+        plan.query,
         database,
         lambda numeric: contribution_sql(plan, queries, bounds, numeric=numeric, reach=reach),
     )

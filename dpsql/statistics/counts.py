@@ -88,7 +88,7 @@ def count(
 
 def _count_in_sql(plan: Plan, database: Database) -> Counts:
     """Run the plan as one statement, in bigint and, when a count does not fit, in numeric."""
-    rows = run(database, lambda numeric: counting_sql(plan, numeric=numeric))
+    rows = run(plan.query, database, lambda numeric: counting_sql(plan, numeric=numeric))
     return read_counts(plan, rows)
 
 

@@ -1,19 +1,83 @@
-"""Run a counting statement: in bigint and, when a number does not fit, in numeric."""
+"""Run a counting statement: in bigint and, when a number does not fit, in numeric.
+
+Over relations that Citus keeps: in numeric, once, under settings that the caller cannot choose.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
+from dpsql.errors import InternalError
+from dpsql.model import JoinQuery
 from dpsql.ports import Database
 
 OUT_OF_RANGE = "22003"
 
 
-def run(database: Database, write: Callable[[bool], str]) -> list[tuple[object, ...]]:
+#: What the caller could set so that Citus counts wrongly, fails by the number of rows, or shows its
+#: statements, and what some joins of tables need.
+CITUS = {
+    "citus.enable_repartition_joins": "on",
+    "citus.limit_clause_row_fetch_count": "-1",
+    "citus.count_distinct_error_rate": "0",
+    "citus.coordinator_aggregation_strategy": "row-gather",
+    "citus.subquery_pushdown": "off",
+    "citus.max_intermediate_result_size": "-1",
+    "citus.propagate_set_commands": "none",
+    "citus.log_remote_commands": "off",
+    "citus.multi_task_query_log_level": "off",
+    "citus.log_multi_join_order": "off",
+    "citus.local_table_join_policy": "auto",
+    "citus.enable_local_execution": "on",
+    "citus.enable_router_execution": "on",
+    "citus.enable_fast_path_router_planner": "on",
+    "citus.task_assignment_policy": "greedy",
+}
+
+
+def run(
+    query: JoinQuery, database: Database, write: Callable[[bool], str]
+) -> list[tuple[object, ...]]:
     """Run what ``write`` returns; it is told whether to count in numeric."""
+    if any(o.relation.by_steps for o in query.occurrences):
+        return _by_steps(query, database, write(True))
     try:
         return database.execute(write(False))
     except Exception as error:
         if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
             raise
         return database.execute(write(True))
+
+
+def _by_steps(query: JoinQuery, database: Database, sql: str) -> list[tuple[object, ...]]:
+    """Run a statement of which Citus reads each step at a moment of its own, and only once.
+
+    In numeric at once: whether a number of one moment fits must not decide that those of another
+    are taken.  Each occurrence is read in one place (docs/citus.md, theorem), which is looked at
+    here.
+    """
+    for name, most in Counter(o.relation.sql for o in query.occurrences).items():
+        if sql.count(name) > most:
+            raise InternalError("a relation that Citus keeps would be read twice")
+    before = _set(database, CITUS)
+    rows = database.execute(sql)
+    _set(database, before)
+    return rows
+
+
+def _set(database: Database, settings: dict[str, str]) -> dict[str, str]:
+    """Set those of some parameters that exist, for this transaction; return what they were."""
+    names: Sequence[str] = [*settings]
+    shown = ", ".join(
+        f"pg_catalog.current_setting('{name}', true) AS v{i}" for i, name in enumerate(names)
+    )
+    (found,) = database.execute(f"SELECT {shown}")
+    before = {n: str(value) for n, value in zip(names, found, strict=True) if value is not None}
+    changed = ", ".join(
+        f"pg_catalog.set_config('{name}', '{settings[name]}', true) AS v{i}"
+        for i, name in enumerate(before)
+    )
+    if changed:
+        database.execute(f"SELECT {changed}")
+    return before

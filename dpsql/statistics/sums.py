@@ -33,5 +33,5 @@ def sums(queries: Sequence[JoinQuery], database: Database) -> list[dict[Key, int
     sizes = read_facts(query, database).sizes(query)
     plan = make_plan(query, (), answer=True, sizes=sizes, tick=database.tick)
     write = distinct_sql if query.distinct else sum_sql
-    rows = run(database, lambda numeric: write(plan, queries, numeric=numeric))
+    rows = run(plan.query, database, lambda numeric: write(plan, queries, numeric=numeric))
     return read_sums(queries, rows)

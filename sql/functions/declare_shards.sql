@@ -1,7 +1,8 @@
 -- Says by which way the parts of a relation on other servers are written to (docs/shards.md), and lets dp_executor read
 -- all its parts; called again it does so for parts that came since.  Callers: the relation's owner, if a member of dp_owner.
 -- 'coordinator': all writing goes through this server, so that a question reads all parts as of one moment.
--- 'anywhere': rows may be moved while they are read, and be seen twice; only units are protected then.
+-- 'anywhere': rows may be moved while they are read, and be seen twice; only units are protected then.  Relations that
+-- Citus keeps are always that (docs/citus.md).
 -- Security definer on purpose: writes the catalogue and lets dp_executor read the parts.
 create or replace function dp.declare_shards(relation regclass, written text)
 returns void
@@ -21,7 +22,14 @@ begin
             hint = 'coordinator: all that is written goes through this server; anywhere: some is written to the other servers.';
     end if;
     perform dp.require_ownership(relation);
-    if not exists (select from dp.foreign_parts(relation)) then
+    if dp.kept_by_citus(relation) then
+        if written <> 'anywhere' then
+            raise exception using
+                errcode = 'PD040',
+                message = format('relation %s cannot be read as of one moment, since Citus keeps its rows', relation),
+                hint = 'Say so, for questions over privacy units: written => ''anywhere''.';
+        end if;
+    elsif not exists (select from dp.foreign_parts(relation)) then
         raise exception using
             errcode = 'PD040',
             message = format('relation %s has no parts on other servers', relation),

@@ -74,6 +74,7 @@ create or replace function dp.show_exposed(relation oid, name name, attnums int2
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
+set citus.enable_ddl_propagation = off
 as $$
 declare
     view constant oid := to_regclass(format('dpv.%I', name));

@@ -144,6 +144,8 @@ begin
   -- what indexes, partitions and functions' owners forbid by now
   (select string_agg(c.oid || ':' || dp.own_problem(c.oid), ',' order by c.oid)
      from pg_class c where c.oid = any (objects)),
+  (select 'citus:' || string_agg(c.oid::text, ',' order by c.oid)
+     from pg_class c where c.oid = any (objects) and dp.kept_by_citus(c.oid)),
   ways) || '#' || concat_ws('|',
   (select string_agg(c.oid || ':' || c.relfilenode, ',' order by c.oid)
      from pg_class c where c.oid = any (parts)),

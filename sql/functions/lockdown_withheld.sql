@@ -15,17 +15,24 @@ $$;
 comment on function dp.withheld_columns() is 'internal: columns of pg_class that tell of rows';
 
 -- Internal: functions, each with the hole that it is.  Of the statistics only those are left that show other roles'
--- sessions without what they do; a function that a later major adds is withheld.
+-- sessions without what they do; a function that a later major adds is withheld.  Those of Citus, which are in pg_catalog
+-- too, ask its nodes, where nothing is withheld, or run there what their caller likes (docs/citus.md).
 create or replace function dp.withheld_functions()
 returns table (function oid, hole text)
 language sql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
     select p.oid,
-           case when p.proname like 'pg\_stat\_get\_%' then 'statistics'
-                when p.proname like '%\_size' then 'sizes'
-                when p.proname = 'pg_lock_status' then 'locks'
-                when p.proname in ('pg_prepared_xact', 'pg_prepared_statement', 'pg_cursor') then 'sessions'
+           case when p.proname like 'pg\_stat\_get\_%' or p.proname like 'run\_command\_on\_%'
+                  or p.proname = 'master_run_on_worker' then 'statistics'
+                when p.proname like any (array['%\_size', '%\_sizes', '%\_disk\_space\_stats', '%\_shard\_statistics',
+                                               '%\_table\_statistics', 'get\_rebalance\_%']) then 'sizes'
+                when p.proname in ('pg_lock_status', 'citus_locks', 'dump_local_wait_edges', 'dump_global_wait_edges',
+                                   'citus_internal_local_blocked_processes',
+                                   'citus_internal_global_blocked_processes') then 'locks'
+                when p.proname in ('pg_prepared_xact', 'pg_prepared_statement', 'pg_cursor', 'citus_stat_activity',
+                                   'get_all_active_transactions', 'get_global_active_transactions', 'citus_query_stats',
+                                   'citus_stat_statements') then 'sessions'
                 else 'amounts written' end
       from pg_proc as p
      where p.pronamespace = 'pg_catalog'::regnamespace
@@ -45,7 +52,19 @@ as $$
                 'pg_current_wal_flush_lsn', 'pg_last_wal_receive_lsn', 'pg_last_wal_replay_lsn',
                 'pg_get_replication_slots', 'pg_control_checkpoint', 'pg_control_recovery',
                 -- it returns where it wrote
-                'pg_logical_emit_message'))
+                'pg_logical_emit_message',
+                'run_command_on_workers', 'run_command_on_all_nodes', 'run_command_on_coordinator',
+                'run_command_on_shards', 'run_command_on_placements', 'run_command_on_colocated_placements',
+                'master_run_on_worker',
+                'citus_relation_size', 'citus_table_size', 'citus_total_relation_size', 'citus_shard_sizes',
+                'citus_shard_cost_by_disk_size', 'citus_local_disk_space_stats', 'citus_update_shard_statistics',
+                'citus_update_table_statistics', 'master_update_shard_statistics', 'master_update_table_statistics',
+                'get_rebalance_table_shards_plan', 'get_rebalance_progress', 'worker_partitioned_relation_size',
+                'worker_partitioned_table_size', 'worker_partitioned_relation_total_size',
+                'citus_locks', 'dump_local_wait_edges', 'dump_global_wait_edges',
+                'citus_internal_local_blocked_processes', 'citus_internal_global_blocked_processes',
+                'citus_stat_activity', 'get_all_active_transactions', 'get_global_active_transactions',
+                'citus_query_stats', 'citus_stat_statements'))
 $$;
 comment on function dp.withheld_functions() is 'internal: functions of PostgreSQL that tell of rows';
 

@@ -51,8 +51,9 @@ comment on function dp.part_levels(oid) is 'internal: how partitions of partitio
 
 -- Internal: where the rows of a relation are, if some are on other servers and dp_executor may read each
 -- part: the parts in an order that their bounds fix, the columns that tell the part of a row, and how (NULL
--- where something else than columns does); of parts of parts the "levels" that these are cut by.  Of foreign parts nobody enforces bounds: they say what can be joined
--- part by part, and no proof uses them (PRIVACY.md section 1).
+-- where something else than columns does); of parts of parts the "levels" that these are cut by.  Of foreign parts
+-- nobody enforces bounds: they say what can be joined part by part, and no proof uses them (PRIVACY.md section 1).  A
+-- relation that Citus keeps is one part: itself.
 create or replace function dp.parts_of(relation oid)
 returns json
 language plpgsql stable parallel safe security invoker
@@ -91,7 +92,7 @@ begin
                                                       from part as q)) order by l.depth)
                                           from dp.part_levels(relation) as l) end)
           from part as p
-        having bool_or(p.ftserver is not null)
+        having (bool_or(p.ftserver is not null) or dp.kept_by_citus(relation))
            and bool_and(has_table_privilege('dp_executor', p.oid, 'select')
                         and has_schema_privilege('dp_executor', p.nspname, 'usage'))
            and not exists (select from pg_class as c

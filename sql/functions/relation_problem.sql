@@ -31,9 +31,7 @@ begin
                    then 'one of its partitions has row-level security'
                when dp.has_shared_part(c.oid)
                    then 'one of its children is declared itself or inherits from several tables'
-               when dp.kept_by_citus(c.oid)
-                   then 'Citus keeps its rows, and cannot read them all as of one moment'
-               else dp.foreign_code(c.oid)
+               else coalesce(dp.citus_problem(c.oid), dp.foreign_code(c.oid))
            end
       from pg_catalog.pg_class as c
      where c.oid = relation);

@@ -153,7 +153,7 @@ begin
             hint = 'Its owner may.';
     end if;
     if exists (select from pg_class as c where c.oid = relation and (c.relkind <> 'r' or c.relhassubclass or c.relispartition))
-       or exists (select from pg_inherits as i where i.inhrelid = relation) then
+       or exists (select from pg_inherits as i where i.inhrelid = relation) or dp.kept_by_citus(relation) then
         raise exception using
             errcode = 'PD040', message = format('relation %s is no table of its own', relation),
             detail = 'A unique key of a part, or of what others inherit, bounds no rows of the whole.';

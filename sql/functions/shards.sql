@@ -123,6 +123,11 @@ declare
     standing record;
     linked boolean;
 begin
+    if dp.kept_by_citus(relation) then
+        select p.problem, p.mend into problem, mend
+          from dp.standing(relation) as s, dp.citus_unit_problem(relation, s.kind, s.units) as p;
+        return;
+    end if;
     if not exists (select from pg_foreign_table) or not exists (select from dp.foreign_parts(relation)) then
         return;
     end if;

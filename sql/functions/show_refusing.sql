@@ -69,6 +69,8 @@ create or replace function dp.show_refusing(relations oid[])
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
+-- Citus would otherwise make the view, and with it this extension, on all nodes
+set citus.enable_ddl_propagation = off
 as $$
 declare
     found_relation record;

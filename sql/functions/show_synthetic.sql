@@ -6,6 +6,7 @@ create or replace function dp.show_rows(name name, synthetic oid, told text)
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
+set citus.enable_ddl_propagation = off
 as $$
 begin
     execute (select format('create view dpv.%I with (security_invoker) as select %s from %I.%I', show_rows.name,

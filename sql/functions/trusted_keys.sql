@@ -21,7 +21,8 @@ begin
          where i.indrelid = trusted_keys.relation and i.indisunique and i.indisvalid and i.indisready and i.indislive
            and i.indimmediate and i.indpred is null and i.indexprs is null
            and c.relkind in ('r', 'p') and not (c.relkind = 'r' and c.relhassubclass)
-           and k.filled);
+           and k.filled
+           and not dp.kept_by_citus(c.oid));  -- two steps may see two versions of one row
 end
 $$;
 comment on function dp.trusted_keys(oid) is 'internal: unique keys of a relation that plans may rely on';

@@ -41,7 +41,7 @@ grant execute on function
     dp.declarations(),
     dp.unit_paths(oid),
     dp.standing(oid),
-    dp.kept_by_citus(oid),
+    dp.kept_by_citus(oid), dp.citus_problem(oid), dp.citus_unit_problem(oid, text, json),
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
 grant execute on function
@@ -246,6 +246,8 @@ grant execute on function
     dp.python_read_together(),
     dp.failed_shard(oid[]),
     dp.shards_of(oid[]),
+    dp.read_by_steps(oid[]),
+    dp.citus_node_problem(),
     dp.foreign_parts(oid),
     dp.spans_servers(oid),
     dp.linked_across(oid),

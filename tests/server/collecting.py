@@ -39,7 +39,7 @@ class Direct:
         """Everything is here."""
         return False
 
-    def meet(self, relations: Any, check: Any) -> None:
+    def meet(self, relations: Any, check: Any, *, by_steps: bool = False) -> None:
         """Everything is here."""
 
     def at_one_moment(self, relations: Any, work: Any) -> Any:
