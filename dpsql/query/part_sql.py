@@ -65,6 +65,7 @@ def _apart(query: JoinQuery, factor: Base | Placed) -> bool:
 
 def _parts(query: JoinQuery, factor: Base | Placed, keys: Sequence[int], number: str) -> list[str]:
     """Write the groups of each part."""
+    by_steps = query.occurrences[min(factor.occurrences)].relation.by_steps
     own = [a for a in keys if query.attributes[a].place]
     others = [a for a in keys if a not in own]
     found = []
@@ -75,7 +76,7 @@ def _parts(query: JoinQuery, factor: Base | Placed, keys: Sequence[int], number:
             text = f"SELECT {numbers}{text.removeprefix('SELECT ')}"
             if not others:
                 text += " HAVING count(*) > 0"  # a value that is nowhere is no value
-        if one.relation.by_steps:
+        if by_steps:
             # Citus takes it that a value of the distribution column is in one shard only
             text = f"WITH p AS MATERIALIZED ({text}) SELECT * FROM p"
         found.append(text)
