@@ -216,12 +216,13 @@ reached(Part *part, Probe how)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	bool		outer = shards_quiet(true);
 	TimestampTz started = GetCurrentTimestamp();
 	ErrorData  *volatile error = NULL;
+	bool		outer;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
+	outer = shards_quiet(true);
 	PG_TRY();
 	{
 		probe(part, how);
@@ -229,6 +230,8 @@ reached(Part *part, Probe how)
 	}
 	PG_CATCH();
 	{
+		/* first: whatever fails here, later readings are remembered */
+		shards_quiet(outer);
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
