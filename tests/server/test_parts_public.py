@@ -186,6 +186,5 @@ def test_a_synthesis_asks_shards_for_the_values_of_public_columns(
             "call dp.synthesize('copy', array['visit', 'place']::regclass[], epsilon => 1,"
             " delta => 1e-9, placeholders => true, replace => true)"
         )
-    found = [sql for sql in asked() if sql.startswith("SELECT offers FROM public.place")]
-    assert len(found) == SHARDS
-    assert all(sql.endswith("GROUP BY 1") for sql in found)
+    bins = "SELECT offers FROM public.place GROUP BY 1 LIMIT "
+    assert sum(sql.startswith(bins) for sql in asked()) == SHARDS
