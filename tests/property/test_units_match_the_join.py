@@ -17,6 +17,7 @@ import pytest
 
 from tests.property.test_answers_match_the_join import (
     BOUNDS,
+    MOMENTS,
     VALUES,
     Case,
     Columns,
@@ -36,11 +37,18 @@ from dpsql.core.mechanisms import threshold, truncation
 truncation.bounds = lambda largest, least=1: ({0},)
 threshold.cutoff = lambda *parameters, each: 1
 from dataclasses import replace
+from dpsql.core import packing
 from dpsql.core.mechanisms import linear_quantile
 right = linear_quantile.plan
-# larger bounds are counted in larger steps
 linear_quantile.plan = lambda *given: replace(
-    right(*given), name="several", bounds=(min({0}, 2**31 - 1),))
+    right(*given), name="several", bounds=(min({0}, 2**61),))
+# larger bounds are counted in larger steps, which would round small sums away: here in steps of 1.
+# Squares of numeric values are told in 100 billion steps to a whole, so that a bound of steps of 1
+# would cut them all.
+if not hasattr(packing, "right"):
+    packing.right = packing.step_of, packing._MOST
+packing.step_of, packing._MOST = (
+    packing.right if {0} < 2**31 else (lambda tau: 1, 2**61))
 $body$"""
 
 
@@ -136,6 +144,28 @@ def test_without_a_bound_answers_are_those_of_the_plain_statement(server: Any) -
                     sums += "count" not in statement
                     grouped += bool(key)
                     results += bool(found)
+    server.drop_database(database)
+
+
+def test_without_a_bound_squares_of_several_units_are_not_cut(server: Any) -> None:
+    """They are in so small steps that bounds up to ``2**31`` of them would cut off all."""
+    database = server.create_database()
+    with database.connect() as owner:
+        owner.execute(
+            "select dp.grant_budget('postgres', 1e6, 0.001);"
+            " create schema s; create table s.t0 (id int primary key);"
+            " create table s.t1 (c numeric, fk int not null references s.t0 on delete cascade);"
+            " insert into s.t0 values (0), (1), (2);"
+            " insert into s.t1 values (1, 0), (2.5, 1), (2.5, 2);"
+            " select dp.protect('s.t0', privacy_unit => 'id', delta => 0.001);"
+            " grant select on s.t1 to dp_executor"
+        )
+        with silent(database, "s.t0", BOUND.format(2**80)) as session:
+            for aggregate in (*MOMENTS, "sum", "avg"):
+                statement = f"select {{0}}{aggregate}(a.c{{1}}) from s.t1 a cross join s.t0 b"
+                plain = session.execute(statement.format("", "")).fetchall()
+                private = session.execute(statement.format("dp_", BOUNDS)).fetchall()
+                assert agree(private, plain), (statement, private, plain)
     server.drop_database(database)
 
 

@@ -81,9 +81,10 @@ def clinic(database: Any) -> Any:
 
 
 def fill(database: Any, draw: random.Random) -> None:
-    """Make states that have little to do with each other."""
+    """Make states that have little to do with each other; two units have rows in each of them."""
     for k in range(STATES):
-        rows = [
+        rows = [(unit, 1, draw.randrange(10)) for unit in draw.sample(UNITS, 2)]
+        rows += [
             (draw.choice(UNITS), draw.choice((1, 2, 3, None)), draw.randrange(10))
             for _ in range(draw.randrange(5, 25))
         ]

@@ -135,10 +135,11 @@ def test_a_shard_that_dies_in_the_middle_is_named_and_charged(clinic: Shards, al
 
 @pytest.mark.parametrize("way", ["timeout", "cancel"])
 def test_a_slow_shard_obeys_the_timeout_and_a_cancel(clinic: Shards, alice: Any, way: str) -> None:
-    """The statement on the shard ends as well."""
-    clinic.far[2].sql(SLOW)
+    """The statement on the shard ends as well, which would take a hundred seconds or so."""
+    clinic.far[2].sql(SLOW.replace("pg_sleep(0.05)", "pg_sleep(1)"))
     if way == "timeout":
-        alice.execute("set statement_timeout = '1s'")
+        # it strikes while the shard is read: later than a busy machine comes to that
+        alice.execute("set statement_timeout = '5s'")
     found: list[Any] = []
     begun = time.monotonic()
     asking = threading.Thread(
@@ -148,9 +149,9 @@ def test_a_slow_shard_obeys_the_timeout_and_a_cancel(clinic: Shards, alice: Any,
     wait_until(lambda: sessions_on(clinic, 2) != [])
     if way == "cancel":
         alice.cancel()
-    asking.join(60)
-    assert time.monotonic() - begun < 4  # of five seconds or so that the shard would take
-    wait_until(lambda: sessions_on(clinic, 2) == [], 3)
+    asking.join(40)
+    wait_until(lambda: sessions_on(clinic, 2) == [])
+    assert time.monotonic() - begun < 60
     clinic.far[2].sql(PLAIN)
     reason = "statement timeout" if way == "timeout" else "user request"
     assert found == [(("57014", f"canceling statement due to {reason}", None, None), True)]
