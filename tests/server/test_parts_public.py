@@ -227,9 +227,7 @@ def test_what_is_met_for_a_domain_is_all_that_a_question_can_need(server: Any) -
         counted = [("x", 20), ("y", 0)]
         with silent(found.near, "visit") as session:
             # of the two only visit has a part on the server of the domain
-            statement = (
-                "select visit.kind, dp_count(*) from visit join stay using (id) group by 1 order by 1"
-            )
+            statement = "select visit.kind, dp_count(*) from visit join stay using (id) group by 1 order by 1"
             assert session.execute(statement).fetchall() == counted
         with silent(found.near, "person", UNCUT) as session:
             statement = "select kind, dp_count(*) from paid group by 1 order by 1"
