@@ -82,7 +82,7 @@ def show(shards: Shards, say: Callable[[str], Any]) -> None:
                 wire.reset()
             for row in session.execute(question).fetchall():
                 say("    " + "  ".join(str(value) for value in row))
-            say(f"\n{_names(shards)[0]} was asked, beside how it is and for its moment:\n")
+            say(f"\n{_names(shards)[0]} was asked, once it had answered and taken its snapshot:\n")
             for text in shards.wires[0].statements:
                 if not _PROBE.search(text):
                     say(textwrap.indent(textwrap.fill(text, 110), "    "))
