@@ -9,6 +9,7 @@ all stays until Enter is pressed; then, or at once, it is removed.
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 import textwrap
@@ -23,6 +24,8 @@ from bench.data import superuser
 from bench.spreading import SPREAD, Shards, spread
 
 _DATABASE = "shards"
+#: What asks whether a server can be read, and for its snapshot: sends no row (sql/hook/reached.c).
+_PROBE = re.compile(r"LIMIT 0|CASE WHEN \$1::boolean THEN .* ELSE false END")
 _JOIN = "FROM orders JOIN lineitem ON l_orderkey = o_orderkey"
 #: What is asked, with what is to be seen.
 QUESTIONS = {
@@ -79,9 +82,9 @@ def show(shards: Shards, say: Callable[[str], Any]) -> None:
                 wire.reset()
             for row in session.execute(question).fetchall():
                 say("    " + "  ".join(str(value) for value in row))
-            say(f"\n{_names(shards)[0]} was asked, beside how it is and for its moment:\n")
+            say(f"\n{_names(shards)[0]} was asked, once it had answered and taken its snapshot:\n")
             for text in shards.wires[0].statements:
-                if "LIMIT 0" not in text:
+                if not _PROBE.search(text):
                     say(textwrap.indent(textwrap.fill(text, 110), "    "))
         sent = ", ".join(str(wire.rows) for wire in shards.wires)
         say(f"\nRows that the shards sent: {sent}.\n")

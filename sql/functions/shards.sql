@@ -86,26 +86,30 @@ $$;
 comment on function dp.shards_of(oid[]) is 'internal: what a question needs of other servers';
 
 -- Internal: lets a public relation be read before the question is known: reading it takes snapshots on its servers, which
--- are those of all relations there that are read as of one moment.  So these are met first (docs/shards.md, "One moment").
+-- are those of all relations there that are read as of one moment, with whatever the question joins them to.  So all that
+-- a question could need is met first (docs/shards.md, "One moment").
 create or replace function dp.meet_before_domain(relation oid)
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+    linked boolean;
     together oid[];
 begin
     if not exists (select from pg_foreign_table) or not exists (select from dp.foreign_parts(relation)) then
         return;
     end if;
+    -- those on one server alone are read as of one moment where units are found through them (dp.shards_of)
+    linked := exists (select from dp.declarations() as d where d.kind = 'protected' and dp.linked_across(d.relation));
     together := array(select s.relation from dp.shards as s
                        where s.written = 'coordinator'
                          and (select d.kind from dp.standing(s.relation) as d) = 'protected'
-                         and dp.spans_servers(s.relation) and (dp.shards_problem(s.relation)).problem is null
-                         and exists (select from dp.foreign_parts(s.relation) as p
-                                       join dp.foreign_parts(meet_before_domain.relation) as q on q.server = p.server)
+                         and (dp.spans_servers(s.relation) or linked and exists (select from dp.foreign_parts(s.relation)))
+                         and (dp.shards_problem(s.relation)).problem is null
                        order by s.relation);
-    if together <> '{}' then
+    if exists (select from unnest(together) as t(oid), dp.foreign_parts(t.oid) as p
+                 join dp.foreign_parts(meet_before_domain.relation) as q on q.server = p.server) then
         perform dp.meet_shards(together, together);
     end if;
 end

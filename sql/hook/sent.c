@@ -15,6 +15,8 @@
 
 #include "foreign/fdwapi.h"
 #include "nodes/pathnodes.h"
+#include "optimizer/clauses.h"
+#include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
 #include "optimizer/planner.h"
 
@@ -92,13 +94,36 @@ join_there(PlannerInfo *root, RelOptInfo *joined, RelOptInfo *outer, RelOptInfo 
 	}
 }
 
+/*
+ * Of "SELECT count(*) FROM t" whose count nobody reads postgres_fdw would send
+ * "SELECT NULL FROM t", which has as many rows as t instead of one.
+ */
+static bool
+is_one_row(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *output)
+{
+	return stage == UPPERREL_GROUP_AGG && root->parse->groupClause == NIL &&
+		!contain_agg_clause((Node *) output->reltarget->exprs) &&
+		!contain_agg_clause(root->parse->havingQual);
+}
+
 static void
 count_there(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output,
 			void *extra)
 {
 	if (previous_upper)
 		previous_upper(root, stage, input, output, extra);
-	if (is_ours(root, output) && output->fdwroutine->GetForeignUpperPaths)
+	if (!is_ours(root, output) || !output->fdwroutine->GetForeignUpperPaths)
+		return;
+	if (is_one_row(root, stage, output))
+	{
+		Path	   *row = (Path *) create_group_result_path(root, output, output->reltarget,
+															(List *) root->parse->havingQual);
+
+		output->pathlist = list_make1(row);
+		output->partial_pathlist = NIL;
+		output->fdw_private = NULL; /* nor is it sorted or cut off there */
+	}
+	else
 	{
 		List	   *paths;
 		List	   *partial;

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import silent
-from tests.server.shards import READER, Shards, sharded
+from tests.server.shards import READER, UNCUT, Shards, sharded
 
 SHARDS = 2
 ROWS = 1200
@@ -188,3 +188,47 @@ def test_a_synthesis_asks_shards_for_the_values_of_public_columns(
         )
     bins = "SELECT offers FROM public.place GROUP BY 1 LIMIT "
     assert sum(sql.startswith(bins) for sql in asked()) == SHARDS
+
+
+def test_what_is_met_for_a_domain_is_all_that_a_question_can_need(server: Any) -> None:
+    """A relation elsewhere that is joined, and one on this server alone that names units."""
+    with sharded(server, 2) as found:
+        found.table("visit", "id int, kind text", "id")
+        found.table("stay", "id int, kind text", "id", local=[0])
+        found.near.sql(
+            "create table person (p_id int primary key); insert into person values (1), (2);"
+            "alter table person owner to owner1;"
+            "create table paid (a_bill int, kind text); alter table paid owner to owner1;"
+            "insert into paid select 1 + i % 2, 'x' from generate_series(1, 10) i"
+        )
+        for name, columns in (("place", "offers text"), ("bill", "b_id int, b_who int")):
+            found.far[0].sql(f"create table {name} ({columns}); grant all on {name} to public")
+            found.near.sql(
+                f"create foreign table {name} ({columns}) server shard0;"
+                f" alter foreign table {name} owner to owner1"
+            )
+        found.near.sql(
+            "insert into place values ('x'), ('y'); insert into bill values (1, 1), (2, 2);"
+            "insert into visit select i, 'x' from generate_series(1, 20) i;"
+            "insert into stay select i, 'x' from generate_series(1, 20) i"
+        )
+        found.near.sql(
+            "select dp.protect('visit'), dp.protect('stay'), dp.protect('person', privacy_unit => 'p_id'),"
+            " dp.declare_public('place');"
+            "select dp.link('bill', 'person', array['b_who'], nulls => 'excluded');"
+            "select dp.link('paid', 'bill', array['a_bill'], array['b_id'], nulls => 'excluded');"
+            "select dp.declare_shards(r, written => 'coordinator')"
+            " from unnest(array['visit', 'stay', 'bill']::regclass[]) r;"
+            "select dp.set_domain(r, 'kind', reference => 'place', reference_column => 'offers')"
+            " from unnest(array['visit', 'stay', 'paid']::regclass[]) r;"
+            "select dp.grant_budget('postgres', epsilon => 1e6, delta => 1e-3)",
+            user="owner1",
+        )
+        counted = [("x", 20), ("y", 0)]
+        with silent(found.near, "visit") as session:
+            # of the two only visit has a part on the server of the domain
+            statement = "select visit.kind, dp_count(*) from visit join stay using (id) group by 1 order by 1"
+            assert session.execute(statement).fetchall() == counted
+        with silent(found.near, "person", UNCUT) as session:
+            statement = "select kind, dp_count(*) from paid group by 1 order by 1"
+            assert session.execute(statement).fetchall() == [("x", 10), ("y", 0)]

@@ -93,3 +93,22 @@ def test_what_a_server_cannot_do_is_done_here(shards: Shards) -> None:
         assert here == there
         crossed = "select count(*) from r_0 join s_1 on r_0.k = s_1.k"
         assert session.execute(crossed).fetchone() == (0,)
+
+
+UNREAD = {
+    "a count": "select a from r_0, (select count(*) from s_0) as v",
+    "a count of what belongs to each": "select a from r_0, lateral (select count(*) from s_0"
+    " where s_0.k = r_0.k) as v",
+    "a sum, sorted": "select a from r_0, (select sum(d) from s_0 order by 1) as v",
+    "a count below a limit": "select a from r_0, (select count(*) from s_0 limit 1) as v",
+    "with a test": "select a from r_0, (select count(*) from s_0 having count(*) > 1) as v",
+    "of a join": "select a from r_0, (select max(d) from s_0 join r_0 as t on t.k = s_0.k) as v",
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_count_that_nobody_reads_is_one_row(shards: Shards, name: str) -> None:
+    with shards.near.connect() as session:
+        session.execute("set role dp_executor")
+        (rows,) = session.execute("select count(*) from r_0").fetchone()
+        assert session.execute(f"select count(*) from ({UNREAD[name]}) as w").fetchone() == (rows,)

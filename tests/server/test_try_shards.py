@@ -48,5 +48,8 @@ def test_a_session_shows_answers_and_what_was_sent(server: Any) -> None:
     assert max(one_relation) <= 3  # states of orders
     assert max(joined) <= 3 + 2  # and two largest counts
     assert 5 < sum(with_customers) < sum(held)
-    assert "INNER JOIN public.lineitem" in text.replace("\n    ", " ")
+    # not how a server is asked whether it answers
+    assert "false END" not in text.replace("\n    ", " ")
+    assert "LIMIT 0" not in text
+    assert re.search(r"INNER JOIN public\.(orders|lineitem)", text.replace("\n    ", " "))
     assert text.count("alice=> ") == len(tried.QUESTIONS)
