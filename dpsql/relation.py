@@ -125,7 +125,7 @@ class Relation:
     kind: str = "r"  # pg_class.relkind
     heuristic: bool = False  # its owner allows methods without proof
     units: tuple[UnitPath, ...] = ()
-    #: each step of a statement may see its rows at a moment of its own (docs/citus.md)
+    #: each reading may show another state: what Citus keeps, wrappers without snapshots
     by_steps: bool = False
     #: all that rows are in, if some of it is foreign, in an order that ``layout`` fixes
     parts: tuple[Part, ...] = ()

@@ -31,7 +31,8 @@ def with_places(query: JoinQuery) -> JoinQuery:
     """Join on the number of the part, where parts can be joined one by one."""
     attributes = list(query.attributes)
     occurrences = list(query.occurrences)
-    left = [o for o in query.occurrences if o.relation.parts]
+    # one of several states is read once: pairs of parts would read a part for each other one
+    left = [o for o in query.occurrences if o.relation.parts and not o.relation.by_steps]
     while True:
         members = _most_alike(query, left)
         if not members:

@@ -41,7 +41,7 @@ _CHECKED = """not (c.relkind = 'f' or dp.kept_by_citus(c.oid)
             where m.oid = any (dp.statistics_members(c.oid)) and m.relkind = 'f'))"""
 
 _RELATION = f"""
-select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.kept_by_citus(c.oid) as by_steps,
+select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.without_snapshot(c.oid) as by_steps,
   p.kind, coalesce(p.root, 0) as root,
   coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
   case when p.kind = 'protected' then p.units end as units,

@@ -51,11 +51,7 @@ class Shards:
         """
         if self._by_steps(relations):
             if not by_steps:
-                raise UnsupportedConstruct(
-                    "Citus keeps a relation, and cannot read its rows as of one moment",
-                    detail="What is asked is proved for rows of one moment only.",
-                    hint="Ask for counts and sums whose results belong to one privacy unit each.",
-                )
+                raise self._of_no_moment(relations)
             self._meet_nodes()
             self._met.add(tuple(relations))
         together = self._together(relations)
@@ -107,6 +103,23 @@ class Shards:
             ((found,),) = self._execute(sql, [("oid[]", list(relations))])
             self._steps[key] = bool(found)
         return self._steps[key]
+
+    def _of_no_moment(self, relations: Sequence[int]) -> UnsupportedConstruct:
+        sql = "select bool_or(dp.kept_by_citus(r.oid)) as citus from unnest($1) as r(oid)"
+        ((citus,),) = self._execute(sql, [("oid[]", list(relations))])
+        proved = "What is asked is proved for rows of one moment only."
+        if citus:
+            return UnsupportedConstruct(
+                "Citus keeps a relation, and cannot read its rows as of one moment",
+                detail=proved,
+                hint="Ask for counts and sums whose results belong to one privacy unit each.",
+            )
+        return UnsupportedConstruct(
+            "a foreign table of another wrapper than postgres_fdw cannot be read as of one moment",
+            detail=proved,
+            hint="Leave it out where rows are protected one by one, or let its owner keep a copy of"
+            " its rows here.",
+        )
 
     def _meet_nodes(self) -> None:
         """Find out, reading no row, whether the nodes of Citus answer and read SQL as it is."""

@@ -1,6 +1,7 @@
 """Run a counting statement: in bigint and, when a number does not fit, in numeric.
 
-Over relations that Citus keeps: in numeric, once, under settings that the caller cannot choose.
+Over relations of which each reading may show another state: in numeric, once; of what Citus keeps
+under settings that the caller cannot choose.
 """
 
 from __future__ import annotations
@@ -36,11 +37,19 @@ CITUS = {
 }
 
 
+def by_steps(query: JoinQuery) -> bool:
+    """Tell whether each reading of a relation may show another state, so that none is repeated.
+
+    Whether numbers of one state fit must not decide that those of another are taken.
+    """
+    return any(o.relation.by_steps for o in query.occurrences)
+
+
 def run(
     query: JoinQuery, database: Database, write: Callable[[bool], str]
 ) -> list[tuple[object, ...]]:
     """Run what ``write`` returns; it is told whether to count in numeric."""
-    if any(o.relation.by_steps for o in query.occurrences):
+    if by_steps(query):
         return _by_steps(query, database, write(True))
     try:
         return database.execute(write(False))
@@ -51,15 +60,16 @@ def run(
 
 
 def _by_steps(query: JoinQuery, database: Database, sql: str) -> list[tuple[object, ...]]:
-    """Run a statement of which Citus reads each step at a moment of its own, and only once.
+    """Run a statement of which each step is read at a moment of its own, and only once.
 
-    In numeric at once: whether a number of one moment fits must not decide that those of another
-    are taken.  Each occurrence is read in one place (docs/citus.md, theorem), which is looked at
-    here.
+    In numeric at once.  Each occurrence is read in one place (docs/citus.md, theorem), which is
+    looked at here.
     """
-    for name, most in Counter(o.relation.sql for o in query.occurrences).items():
+    read = (o.relation for o in query.occurrences if o.relation.by_steps)
+    names = (name for r in read for name in {r.sql, *(part.sql for part in r.parts)})
+    for name, most in Counter(names).items():
         if sql.count(name) > most:
-            raise InternalError("a relation that Citus keeps would be read twice")
+            raise InternalError("a relation would be read twice, of two states")
     before = _set(database, CITUS)
     rows = database.execute(sql)
     _set(database, before)

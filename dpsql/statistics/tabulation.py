@@ -20,7 +20,7 @@ from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.statistics.arrays import NotInArrays
 from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
-from dpsql.statistics.running import OUT_OF_RANGE
+from dpsql.statistics.running import OUT_OF_RANGE, by_steps
 from dpsql.statistics.tabulation_sql import Levels, stratum_levels, tabulation_sql
 
 Ints = NDArray[np.int64]
@@ -218,6 +218,8 @@ def tabulate(
         levels = [*levels, stratum_levels(query, strata)]
     sizes = [len(level.values) for level in levels]
     words = _words(sizes)
+    if by_steps(query):  # whether it fits must not decide that it is read again, of another state
+        return Marginals(query, levels, rows, database, memory_limit, numeric=True, strata=strata)
 
     # there are two copies while it is fetched, one while it is decoded
     packed_row = 8 * (len(words) + 1)

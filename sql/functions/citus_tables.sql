@@ -65,8 +65,10 @@ end
 $$;
 comment on function dp.citus_unit_problem(oid, text, json) is 'internal: why units do not make up for Citus''s snapshots';
 
--- Internal: those of the relations that Citus keeps, if protected rows are read with them at all: statements over them are
--- read in several steps, each at a moment of its own.
+-- Internal: those of the relations that cannot be read as of one moment, if protected rows are read with them at all.  What
+-- Citus keeps is read in several steps, each at a moment of its own; so may be foreign tables of wrappers without snapshots,
+-- public ones, too.  Units bear these (docs/shards.md, "Other wrappers"); rows do not: the answer could be of other states
+-- than its bound.
 create or replace function dp.read_by_steps(relations oid[])
 returns oid[]
 language plpgsql stable parallel safe security invoker
@@ -74,19 +76,24 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     found oid[];
+    by_rows boolean;
 begin
-    if to_regclass('pg_catalog.pg_dist_partition') is null then
+    if to_regclass('pg_catalog.pg_dist_partition') is null and not exists (select from pg_foreign_table) then
         return '{}';
     end if;
-    found := array(select r.oid from unnest(relations) as r(oid) where dp.kept_by_citus(r.oid));
-    if found = '{}' or not exists (select from unnest(relations) as r(oid)
-                                    where (select s.kind from dp.standing(r.oid) as s) = 'protected') then
+    found := array(select r.oid from unnest(relations) as r(oid) where dp.without_snapshot(r.oid));
+    if found = '{}' then
         return '{}';
     end if;
-    return found;
+    select bool_or(coalesce(json_array_length(s.units), 0) = 0) into by_rows
+      from unnest(relations) as r(oid), dp.standing(r.oid) as s
+     where s.kind = 'protected';
+    return case when by_rows then found
+                when not by_rows then array(select r.oid from unnest(found) as r(oid) where dp.kept_by_citus(r.oid))
+                else '{}' end;
 end
 $$;
-comment on function dp.read_by_steps(oid[]) is 'internal: relations of a question that Citus keeps';
+comment on function dp.read_by_steps(oid[]) is 'internal: relations of a question that have no one moment';
 
 -- Internal: why a node of Citus cannot be trusted with a counting statement, or NULL; asked before the charge, reads no
 -- row.  Citus writes constants as the coordinator reads them: a node that reads backslashes or "= NULL" otherwise would run

@@ -18,6 +18,17 @@ as $$
 $$;
 comment on function dp.foreign_parts(oid) is 'internal: parts of a relation on other servers';
 
+-- Internal: whether each reading of a relation may show another state of it, even within one statement: what Citus keeps,
+-- and foreign tables of other wrappers than postgres_fdw, whose transactions there are REPEATABLE READ.
+create or replace function dp.without_snapshot(relation oid)
+returns boolean
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select dp.kept_by_citus(relation) or exists (select from dp.foreign_parts(relation) as p where not p.is_postgres)
+$$;
+comment on function dp.without_snapshot(oid) is 'internal: whether each reading of a relation may show another state';
+
 -- Internal: whether rows of a relation can move between places that are read in different snapshots: several servers, or
 -- one and this.
 create or replace function dp.spans_servers(relation oid)

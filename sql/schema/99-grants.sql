@@ -249,6 +249,7 @@ grant execute on function
     dp.read_by_steps(oid[]),
     dp.citus_node_problem(),
     dp.foreign_parts(oid),
+    dp.without_snapshot(oid),
     dp.spans_servers(oid),
     dp.linked_across(oid),
     dp.fingerprint(oid[]),

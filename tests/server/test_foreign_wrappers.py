@@ -42,3 +42,61 @@ def test_one_without_snapshots_is_asked_about_by_units_only(database: Any) -> No
         database.sql(UNIT, user="owner1")
         (found,) = alice.execute(QUESTION).fetchone()
         assert 0 <= found <= 30
+
+
+#: A program that shows other rows each time that it is read, and notes that it was.
+CHANGING = """
+create extension file_fdw;
+create server files foreign data wrapper file_fdw;
+create foreign table public.visit (v_who int not null, v_place int) server files
+  options (program 'echo >> {log}; seq -f 1,%g 300', format 'csv');
+create foreign table public.place (p_id int) server files options (program 'echo >> {log}; echo 1', format 'csv');
+create table public.own (o_who int primary key, o_place int);
+insert into public.own select i, 1 from generate_series(1, 5) as i;
+alter foreign table public.visit owner to owner1;
+alter foreign table public.place owner to owner1;
+alter table public.own owner to owner1;
+grant pg_execute_server_program to dp_executor;
+grant dp_owner to owner1;
+set role owner1;
+select dp.protect('public.visit', privacy_unit => 'v_who'), dp.protect('public.own'), dp.declare_public('public.place');
+select dp.grant_budget('alice', epsilon => 1e4, delta => 1e-4);
+"""
+
+
+def test_what_shows_other_rows_each_time_is_read_once(database: Any) -> None:
+    """Also where numbers are too large for bigint, which rows of one reading must not decide."""
+    log = f"{database.name}.readings"  # in the folder of the server
+    database.sql(CHANGING.format(log=log))
+
+    def readings() -> int:
+        return int(
+            database.sql(f"select length(pg_read_file('{log}', 0, 100000, true))")[0][0] or 0
+        )
+
+    with database.connect("alice") as alice:
+        alice.execute("set dp.epsilon = 5; set dp.delta = 1e-7")
+        for others in (0, 7):
+            joins = (f" join visit x{i} on x{i}.v_who = a.v_who" for i in range(others))
+            before = readings()
+            alice.execute(f"select dp_count(*) from visit a{''.join(joins)}")
+            # and once, for no row, to see before the charge whether it can be read
+            assert readings() - before == 1 + 1 + others
+
+
+def test_a_public_one_is_not_joined_with_rows(database: Any) -> None:
+    """The answer could be of other public rows than its bound."""
+    database.sql(CHANGING.format(log="/dev/null"))
+    join = "select dp_count(*) from own join place on o_place = p_id"
+    with database.connect("alice") as alice:
+        alice.execute("set dp.epsilon = 5; set dp.delta = 1e-6")
+        for question in (join, f"{join} where o_who > 2"):
+            said = refused(alice, question).diag
+            assert (said.sqlstate, said.message_primary) == (
+                "PD011",
+                "a foreign table of another wrapper than postgres_fdw cannot be read as of one moment",
+            )
+        assert database.sql("select count(*) from dp.spend") == [(0,)]
+        # units bear it
+        units = "select dp_count(*) from visit join place on v_place = p_id"
+        assert alice.execute(units).fetchone()[0] >= 0

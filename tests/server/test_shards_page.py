@@ -89,6 +89,16 @@ def run(server: Any, near: Any, far: list[Any]) -> None:
     owner_sees_what_is_sent(near, asked)
     for shard in far:
         assert shard.sql(ordinary.text) == [(True,)]
+        for odd in ("citext", "text collate no_case"):
+            with shard.connect() as session:
+                session.execute("begin; create extension citext")
+                session.execute(
+                    "create collation no_case"
+                    " (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+                )
+                session.execute(f"alter table visit alter ward type {odd}")
+                assert session.execute(ordinary.text).fetchall() == [(False,)]
+                session.execute("rollback")
         others = {name for (name,) in shard.sql(looked.text)}
         assert "dpsql_reader" not in others
         assert {"alice", "steward"} <= others  # CONNECT is everybody's until it is taken
