@@ -76,11 +76,15 @@ def _colours(query: JoinQuery) -> list[str]:
     return colours
 
 
-def _named(occurrence: Occurrence) -> str:
-    """Name a relation, or what is read in its place: how often a row counts differs."""
+def _named(occurrence: Occurrence) -> int | str:
+    """Name a relation, or what is read in its place: how often a row counts differs.
+
+    What is told of relations themselves never changes: stored answers are found by it.
+    """
     relation = occurrence.relation
-    keys = f" agreed by {relation.keys}" if relation.source else ""
-    return f"{relation.oid}{keys}"
+    if not relation.source:
+        return relation.oid
+    return f"{relation.oid} agreed by {relation.keys} on {relation.source}"
 
 
 def _orders(query: JoinQuery) -> list[tuple[int, ...]]:

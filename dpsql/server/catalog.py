@@ -224,7 +224,8 @@ class SpiCatalog:
         if row["problem"] or row["unread"]:
             if not self._database.execute("select dp.ledger_in_place() as found")[0][0]:
                 raise restored()
-            change = "change that" if row["problem"] else f"run {row['mend']}"
+            mended = row["unread"] and row["mend"]
+            change = f"run {row['mend']}" if mended and not row["problem"] else "change that"
             raise UnreadableRelation(
                 f"relation {schema}.{name} cannot be queried privately",
                 detail=f"The reason: {row['problem'] or row['unread']}.",

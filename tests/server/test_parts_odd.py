@@ -195,8 +195,8 @@ def test_foreign_tables_that_inherit(shards: Shards) -> None:
     agree(shards)
 
 
-def test_one_table_in_two_parts_is_read_twice_everywhere(shards: Shards) -> None:
-    """A mistake of the owner: its rows are in both parts, for PostgreSQL as for questions."""
+def test_one_table_in_two_parts_is_refused(shards: Shards) -> None:
+    """A mistake of the owner: each row would be two."""
     far(shards, 0, "twice")
     shards.near.sql(
         "create table t (k int, v int) partition by hash (k);"
@@ -208,4 +208,8 @@ def test_one_table_in_two_parts_is_read_twice_everywhere(shards: Shards) -> None
         "alter foreign table t_1 owner to owner1; insert into t values (1, 1), (2, 2), (3, 3)"
     )
     declare(shards, "t")
-    agree(shards, "select {}count(*) from t", "select {}sum(v{}) from t")
+    with shards.near.connect() as session, pytest.raises(psycopg.Error) as caught:
+        session.execute("select dp.explain('select dp_count(*) from t')")
+    assert caught.value.sqlstate == "PD012"
+    assert "t_0 and public.t_1 are one table of another server" in caught.value.diag.message_detail
+    assert caught.value.diag.message_hint.startswith("Ask its owner to change that,")

@@ -63,8 +63,8 @@ def test_what_cannot_be_sketched_is_named(network: Any, query: str, message: str
 
 def test_a_foreign_table_is_refused(network: Any) -> None:
     network.sql(
-        "create extension postgres_fdw; create server elsewhere foreign data wrapper postgres_fdw;"
-        " create foreign table public.far (b int) server elsewhere; alter table far owner to owner1"
+        "create extension postgres_fdw; create server elsewhere foreign data wrapper postgres_fdw"
+        " options (host 'elsewhere.invalid', dbname 'd'); create foreign table public.far (b int) server elsewhere; alter table far owner to owner1"
     )
     network.sql("select dp.protect('far')", user="owner1")
     error = refused(network, "owner1", create("select dp_count(*) from e join far using (b)", 10))

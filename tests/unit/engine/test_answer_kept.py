@@ -57,7 +57,7 @@ def run(monkeypatch: pytest.MonkeyPatch, confirm: Any) -> tuple[Any, Ledger, lis
     services: Any = SimpleNamespace(
         ledger=ledger,
         catalog=SimpleNamespace(confirm=confirm),
-        database=SimpleNamespace(meet=lambda relations, confirm: None),
+        database=SimpleNamespace(meet=lambda relations, confirm, by_steps: None),
         warn=lambda message, _detail, _hint: said.append(message),
     )
     payload = answer._debit_and_run(QUOTE, PREPARED, b"", ROLE, SETTINGS, services)  # type: ignore[arg-type]
