@@ -122,3 +122,17 @@ def sharded(server: Any, count: int = 3, other: Any = None) -> Iterator[Shards]:
     finally:
         for place, database in zip((server, *places), (near, *far), strict=True):
             place.drop_database(database)
+
+
+def visits(shards: Shards, rows: int) -> None:
+    """Protect so many visits, of 50 people, in parts on the shards; alice may ask."""
+    shards.table(
+        "visit",
+        "v_id int not null, v_who int, v_amount bigint",
+        "v_id",
+        declare="select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator');"
+        " select dp.grant_budget('alice', 1e6, 1e-3)",
+    )
+    shards.near.sql(
+        f"insert into visit select i, i % 50, i from generate_series(1, {rows}) i", user="owner1"
+    )

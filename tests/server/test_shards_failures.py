@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.server.refusals import books
-from tests.server.shards import PLAIN, READER, SLOW, Shards, sharded
+from tests.server.shards import PLAIN, READER, SLOW, Shards, sharded, visits
 from tests.server.waiting import wait_until
 
 SECRET = "s3cr3t-value"
@@ -21,16 +21,7 @@ QUESTION = "select dp_count(*) from visit where v_amount > {}"
 @pytest.fixture(scope="module")
 def clinic(server: Any) -> Iterator[Shards]:
     with sharded(server) as shards:
-        shards.table(
-            "visit",
-            "v_id int not null, v_who int, v_amount bigint",
-            "v_id",
-            declare="select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator');"
-            " select dp.grant_budget('alice', 1e6, 1e-3)",
-        )
-        shards.near.sql(
-            "insert into visit select i, i % 50, i from generate_series(1, 300) i", user="owner1"
-        )
+        visits(shards, 300)
         yield shards
 
 

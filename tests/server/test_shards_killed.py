@@ -14,7 +14,7 @@ import pytest
 from tests.server.disturbance import restart
 from tests.server.freezing import processes
 from tests.server.refusals import books
-from tests.server.shards import PLAIN, READER, SLOW, Shards, sharded
+from tests.server.shards import PLAIN, READER, SLOW, Shards, sharded, visits
 from tests.server.waiting import wait_until
 
 pytestmark = pytest.mark.server
@@ -41,17 +41,7 @@ def other(installation: None) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def clinic(server: Any, other: Any) -> Iterator[Shards]:
     with sharded(server, 2, other) as shards:
-        shards.table(
-            "visit",
-            "v_id int not null, v_who int, v_amount bigint",
-            "v_id",
-            declare="select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator');"
-            " select dp.grant_budget('alice', 1e6, 1e-3)",
-        )
-        shards.near.sql(
-            f"insert into visit select i, i % 50, i from generate_series(1, {ROWS}) i",
-            user="owner1",
-        )
+        visits(shards, ROWS)
         shards.far[1].sql(SLOW)
         yield shards
         shards.far[1].sql(PLAIN)
@@ -183,17 +173,7 @@ def test_a_question_whose_process_is_killed_leaves_nothing_on_the_shard(
 ) -> None:
     """No process is left to cancel anything: the shard finds out when it sends."""
     with sharded(make_server(durable=True), 2, other) as shards:
-        shards.table(
-            "visit",
-            "v_id int not null, v_who int, v_amount bigint",
-            "v_id",
-            declare="select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator');"
-            " select dp.grant_budget('alice', 1e6, 1e-3)",
-        )
-        shards.near.sql(
-            f"insert into visit select i, i % 50, i from generate_series(1, {ROWS}) i",
-            user="owner1",
-        )
+        visits(shards, ROWS)
         shards.far[1].sql(SLOW)
         told: list[Any] = []
         session = shards.near.connect("alice")
