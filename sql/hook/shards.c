@@ -288,12 +288,16 @@ typedef struct
 	List	   *all;			/* with their parts */
 	List	   *parts;			/* on other servers */
 	List	   *probed;			/* those that were looked at */
+	bool		locked;			/* all are, and nothing lets them go if this ends here */
 } Meeting;
 
 static void
 take_locks(void *argument)
 {
-	lock_all(((Meeting *) argument)->all);
+	Meeting    *meeting = argument;
+
+	lock_all(meeting->all);
+	meeting->locked = true;
 }
 
 /* Parts of these relations are written to, or changed, all the time. */
@@ -301,7 +305,12 @@ static void
 locks_are_late(void *argument)
 {
 	Meeting    *meeting = argument;
+	ListCell   *cell;
 
+	/* the last lock came with the end of the time */
+	if (meeting->locked)
+		foreach(cell, meeting->all)
+			UnlockRelationOid(lfirst_oid(cell), ShareLock);
 	ereport(ERROR,
 			(errcode(ERRCODE_DPSQL_SHARD),
 			 errmsg("relation %s, which has parts on other servers, is written to by transactions that take long",
@@ -376,6 +385,7 @@ meet(List *relations)
 		if (((Part *) lfirst(cell))->first)
 			require_reached_in_time(lfirst(cell), PROBE_CONNECT);
 	in_time(take_locks, locks_are_late, &meeting);
+	meeting.locked = false;
 	holding(meeting.all, meet_at_once, &meeting);
 	foreach(cell, meeting.all)
 		remember(&shards.relations, lfirst_oid(cell));
