@@ -66,7 +66,8 @@ def kept(shape: Shape, rest: frozenset[int], fixed: frozenset[int]) -> frozenset
 class Narrowing:
     """Which sets of occurrences a bound counts by their ``core`` alone, by public facts.
 
-    With a set all its subsets are (the proof needs that).  Those of ``core`` are never.
+    With a set all its subsets are (the proof needs that), those of ``core`` with them: of these
+    the core is the set itself.
     """
 
     shape: Shape
