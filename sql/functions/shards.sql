@@ -105,20 +105,17 @@ language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    linked boolean;
     together oid[];
 begin
     if not exists (select from pg_foreign_table) or not exists (select from dp.foreign_parts(relation)) then
         return;
     end if;
-    -- those on one server alone are read as of one moment where units are found through them (dp.shards_of)
-    linked := exists (select from dp.declarations() as d where d.kind = 'protected' and dp.linked_across(d.relation));
-    together := array(select s.relation from dp.shards as s
-                       where s.written = 'coordinator'
-                         and (select d.kind from dp.standing(s.relation) as d) = 'protected'
-                         and (dp.spans_servers(s.relation) or linked and exists (select from dp.foreign_parts(s.relation)))
-                         and (dp.shards_problem(s.relation)).problem is null
-                       order by s.relation);
+    -- as for a question about all that may be asked about
+    together := array(select t.oid
+                        from unnest((dp.shards_of(array(select d.relation from dp.declarations() as d
+                                                         where d.kind = 'protected'))).together) as t(oid)
+                       where (dp.shards_problem(t.oid)).problem is null
+                       order by t.oid);
     if exists (select from unnest(together) as t(oid), dp.foreign_parts(t.oid) as p
                  join dp.foreign_parts(meet_before_domain.relation) as q on q.server = p.server) then
         perform dp.meet_shards(together, together);
@@ -136,6 +133,7 @@ as $$
 declare
     said text;
     standing record;
+    by_rows boolean;
     linked boolean;
 begin
     if dp.kept_by_citus(relation) then
@@ -166,10 +164,11 @@ begin
     if problem is not null then
         return;
     end if;
+    by_rows := coalesce(json_array_length(standing.units), 0) = 0;
     linked := dp.linked_across(relation);
     if not linked and not dp.spans_servers(relation) then
         -- an answer and its sensitivity can be of two statements; units bear that (docs/shards.md, "Written anywhere")
-        if json_array_length(standing.units) is null or json_array_length(standing.units) = 0 then
+        if by_rows then
             select format('server %I is not one of postgres_fdw, and could show other rows from statement to statement, while'
                           ' it is protected row by row', p.server_name),
                    format('SELECT dp.protect(%L, privacy_unit => ...);', relation::regclass) into problem, mend
@@ -184,13 +183,11 @@ begin
             else 'it is on another server than what leads to its privacy unit, and nobody said by which way it is written to' end;
         mend := format('SELECT dp.declare_shards(%L, written => ''coordinator'');', relation::regclass);
     elsif said = 'anywhere' then
-        if linked then
-            problem := 'its rows find their privacy units in other places, and could find those of another moment while'
-                       ' they are written to anywhere';
-            mend := format('SELECT dp.protect(%1$L, privacy_unit => ...); or, if all is written through this server,'
-                           ' SELECT dp.declare_shards(%1$L, written => ''coordinator'');', relation::regclass);
-        elsif json_array_length(standing.units) is null or json_array_length(standing.units) = 0 then
-            problem := 'a row that is moved between its servers meanwhile could be seen twice, and it is protected row by row';
+        problem := case
+            when linked then 'its rows find their privacy units in other places, and could find those of another moment while'
+                             ' they are written to anywhere'
+            when by_rows then 'a row that is moved between its servers meanwhile could be seen twice, and it is protected row by row' end;
+        if problem is not null then
             mend := format('SELECT dp.protect(%1$L, privacy_unit => ...); or, if all is written through this server,'
                            ' SELECT dp.declare_shards(%1$L, written => ''coordinator'');', relation::regclass);
         end if;
