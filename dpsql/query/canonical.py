@@ -15,12 +15,12 @@ from math import factorial, prod
 
 from dpsql.model import GroupDomain, JoinQuery, Occurrence
 from dpsql.query.emit import Emitted
-from dpsql.query.ir import Expr, render
+from dpsql.query.ir import NAME, NO_TYPE, STRING, Expr, render
 from dpsql.query.normalise import normalise
 
 _VERSION = "2"
 _MAX_PERMUTATIONS = 120
-_ALIAS = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|\br\d+(?=\.)")
+_ALIAS = re.compile(rf"{STRING}|{NAME}|{NO_TYPE}\br\d+(?=\.)")
 
 
 def canonical(counted: list[Emitted], domains: tuple[GroupDomain, ...] | None) -> str:

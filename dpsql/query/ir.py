@@ -8,6 +8,7 @@ rendered from here, with explicit casts, so its meaning does not depend on a par
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -111,10 +112,23 @@ def renumber(expression: Expr, numbers: dict[int, int]) -> Expr:
     return map_columns(expression, replace)
 
 
+#: What ``literal`` and ``quote_identifier`` write, as regular expressions, and what no name of a
+#: type follows.
+STRING = r"'(?:[^'\\]|''|\\.)*'"
+NAME = r'"(?:[^"]|"")*"'
+NO_TYPE = r"(?<!::)(?<!\bAS )"
+_QUOTED = re.compile(f"({NAME})|{STRING}")
+
+
 def literal(text: str) -> str:
     """Quote a string so that it reads the same whatever standard_conforming_strings is."""
     quoted = "'" + text.replace("'", "''") + "'"
     return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
+
+
+def without_strings(sql: str) -> str:
+    """Empty the strings of what was rendered."""
+    return _QUOTED.sub(lambda m: m[1] or "''", sql)
 
 
 def decimal(number: Fraction | int, digits: int = 0) -> str:

@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 
 from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate
 from dpsql.query.elimination import Base, Placed
+from dpsql.query.ir import NAME, NO_TYPE, STRING, without_strings
 from dpsql.query.shippable import DAY
 from dpsql.query.source_sql import value_sql, weight_sql
 from dpsql.query.types import SIMPLE
 from dpsql.relation import base
 
-_TEXT = r"'(?:[^'\\]|''|\\.)*'"
-_NAME = r'"(?:[^"]|"")*"'
-_STRINGS = re.compile(_TEXT)
-_TOKEN = re.compile(rf"{_TEXT}|{re.escape(DAY)}|\br(\d+)\.({_NAME}|[a-z_][a-z0-9_]*)|{_NAME}|[()]")
-_ATTRIBUTE = re.compile(rf"{_TEXT}|{_NAME}|\ba(\d+)\b")
+_COLUMN = rf"{NO_TYPE}\br(\d+)\.({NAME}|[a-z_][a-z0-9_]*)"
+_TOKEN = re.compile(rf"{STRING}|{re.escape(DAY)}|{_COLUMN}|{NAME}|[()]")
+_ATTRIBUTE = re.compile(rf"{STRING}|{NAME}|{NO_TYPE}(?<!\.)\ba(\d+)\b")
 #: What postgres_fdw does not send; a wrong guess costs time only.
 _HELD = re.compile(
     r"\b(?:COALESCE|GREATEST|LEAST|NULLIF|EXTRACT)\(|\bIS (?:NOT )?(?:TRUE|FALSE|UNKNOWN)\b"
@@ -113,7 +112,7 @@ def fetched(query: JoinQuery) -> list[tuple[str, str, str]]:
 
 def held(sql: str) -> bool:
     """Tell whether postgres_fdw would not send an expression."""
-    return bool(_HELD.search(_STRINGS.sub("''", sql)))
+    return bool(_HELD.search(without_strings(sql)))
 
 
 def late(query: JoinQuery, factor: Base | Placed, number: str) -> Late | None:

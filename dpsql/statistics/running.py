@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dpsql.errors import InternalError
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
+from dpsql.query.ir import without_strings
 
 OUT_OF_RANGE = "22003"
 
@@ -67,8 +68,9 @@ def _by_steps(query: JoinQuery, database: Database, sql: str) -> list[tuple[obje
     """
     read = (o.relation for o in query.occurrences if o.relation.by_steps)
     names = (name for r in read for name in {r.sql, *(part.sql for part in r.parts)})
+    read_here = without_strings(sql)
     for name, most in Counter(names).items():
-        if sql.count(name) > most:
+        if read_here.count(name) > most:
             raise InternalError("a relation would be read twice, of two states")
     before = _set(database, CITUS)
     rows = database.execute(sql)

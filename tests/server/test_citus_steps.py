@@ -134,6 +134,16 @@ def test_the_states_are_different_ones(clinic: Any) -> None:
     assert found == [1, 0, 1, 2, 1, 6, 2]
 
 
+def test_a_text_may_name_the_relation(clinic: Any) -> None:
+    """What is looked at is where a statement reads a relation, not what it says of it."""
+    clinic.sql(DECLARE, user="owner1")
+    clinic.sql("insert into visit values (1, 1, 1), (2, 1, 1)")
+    with clinic.connect("alice") as session:
+        session.execute("set dp.epsilon = 1")
+        asked = """select dp_count(*) from visit where v_amount::text <> '"public"."visit"'"""
+        assert session.execute(asked).fetchone() is not None
+
+
 def test_readings_that_share_no_unit_would_move_it_further(clinic: Any) -> None:
     """A mutant: cut off by the first row's unit, filtered by what the second reading has."""
     clinic.sql("create table seen (u int, place int); create table then_seen (u int, place int)")
