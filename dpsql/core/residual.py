@@ -21,13 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations
+from typing import TypeVar
 
 from dpsql.core.chase import attributes, determined, peel
 from dpsql.core.far import Narrowing, light
 from dpsql.core.polynomial import CAPPED, Polynomial, Powers, add_term, dominated
 from dpsql.model import Boundary, Shape
+
+T = TypeVar("T")
 
 Look = Callable[[Boundary], int]
 
@@ -153,31 +155,44 @@ def _mode_is_public(shape: Shape, mode: str, tick: Tick) -> bool:
     Where every count is 1 the other alternatives of a term equal the first, so that only
     rows that are summed over make a polynomial vary.
     """
-    if _sums_private_rows(shape, mode):
+    if _kept(_known_sums, shape, mode, lambda: _sums_private_rows(shape, mode, tick)):
         return False
     needs = _needs(shape, mode, tick)
     return all(shape.physical[i] is None for need in needs for i in need.occurrences)
 
 
-@lru_cache(maxsize=256)
-def _sums_private_rows(shape: Shape, mode: str) -> bool:
+_known_sums: dict[tuple[Shape, str], bool] = {}
+_known_needs: dict[tuple[Shape, str], frozenset[Boundary]] = {}
+
+
+def _kept(known: dict[tuple[Shape, str], T], shape: Shape, mode: str, find: Callable[[], T]) -> T:
+    """Find what is a function of shape and mode once; unlike a cache it lets ``find`` cancel."""
+    key = (shape, mode)
+    if key not in known:
+        found = find()
+        while len(known) >= _MAX_KNOWN:
+            known.pop(next(iter(known)))
+        known[key] = found
+    return known[key]
+
+
+def _sums_private_rows(shape: Shape, mode: str, tick: Tick) -> bool:
     everything = frozenset(range(len(shape.attributes)))
     for relation in range(shape.private_count):
         own = [i for i in everything if shape.physical[i] == relation]
         for changed in subsets(own)[1:]:
-            found = _residual(shape, everything - changed, mode, lambda: None)
+            tick()
+            found = _residual(shape, everything - changed, mode, tick)
             if any(shape.physical[i] is not None for i in found.rest - found.sure):
                 return True
     return False
 
 
-_known_needs: dict[tuple[Shape, str], frozenset[Boundary]] = {}
-
-
 def _needs(shape: Shape, mode: str, tick: Tick) -> frozenset[Boundary]:
-    known = _known_needs.get((shape, mode))
-    if known is not None:
-        return known
+    return _kept(_known_needs, shape, mode, lambda: _looked_at(shape, mode, tick))
+
+
+def _looked_at(shape: Shape, mode: str, tick: Tick) -> frozenset[Boundary]:
     wanted: set[Boundary] = set()
 
     def look(boundary: Boundary) -> int:
@@ -185,9 +200,7 @@ def _needs(shape: Shape, mode: str, tick: Tick) -> frozenset[Boundary]:
         return 1
 
     _candidate(shape, mode, look, tick)
-    while len(_known_needs) >= _MAX_KNOWN:
-        _known_needs.pop(next(iter(_known_needs)))
-    return _known_needs.setdefault((shape, mode), frozenset(wanted))
+    return frozenset(wanted)
 
 
 def subsets(items: Iterable[int]) -> list[frozenset[int]]:

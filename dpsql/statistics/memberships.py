@@ -17,7 +17,7 @@ from dpsql.query.membership_sql import membership_sql, per_units
 from dpsql.statistics import limits
 from dpsql.statistics.arrays import NotInArrays
 from dpsql.statistics.reading import fetch, unpack
-from dpsql.statistics.running import OUT_OF_RANGE, by_steps
+from dpsql.statistics.running import in_either
 from dpsql.statistics.sizes import read_facts
 
 #: What reading and merging may hold at any moment, in bytes: some 10 million combinations of three.
@@ -50,15 +50,14 @@ def memberships(
     plan = make_plan(grouped, (), answer=True, sizes=facts.sizes(grouped), tick=database.tick)
     room = memory_limit // limits.COPIES
     most = HIGHEST if query.weights else _MOST
-    once = by_steps(query)
+
+    def read(numeric: bool) -> bytes | None:
+        return fetch(database, membership_sql(plan, query, most, room, numeric=numeric))
+
     try:
-        packed = fetch(database, membership_sql(plan, query, most, room, numeric=once))
+        packed = in_either(query, read)
     except NotInArrays as error:
         raise ReleaseFailed("the answer could not be computed") from error
-    except Exception as error:
-        if once or getattr(error, "sqlstate", None) != OUT_OF_RANGE:
-            raise
-        packed = fetch(database, membership_sql(plan, query, most, room, numeric=True))
     width = len(query.units)
     if packed is None:
         return Memberships(np.zeros((0, width), np.int32), np.zeros(0, np.int64), 0)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from dpsql.errors import InternalError
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.query.ir import without_strings
 
+T = TypeVar("T")
 OUT_OF_RANGE = "22003"
 
 
@@ -52,12 +54,19 @@ def run(
     """Run what ``write`` returns; it is told whether to count in numeric."""
     if by_steps(query):
         return _by_steps(query, database, write(True))
+    return in_either(query, lambda numeric: database.execute(write(numeric)))
+
+
+def in_either(query: JoinQuery, read: Callable[[bool], T]) -> T:
+    """Read; told to count in numeric at once where nothing is read twice, else if it must be."""
+    if by_steps(query):
+        return read(True)
     try:
-        return database.execute(write(False))
+        return read(False)
     except Exception as error:
         if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
             raise
-        return database.execute(write(True))
+    return read(True)
 
 
 def _by_steps(query: JoinQuery, database: Database, sql: str) -> list[tuple[object, ...]]:
@@ -69,7 +78,7 @@ def _by_steps(query: JoinQuery, database: Database, sql: str) -> list[tuple[obje
     read = (o.relation for o in query.occurrences if o.relation.by_steps)
     names = (name for r in read for name in {r.sql, *(part.sql for part in r.parts)})
     read_here = without_strings(sql)
-    for name, most in Counter(names).items():
+    for name, most in Counter(map(without_strings, names)).items():
         if read_here.count(name) > most:
             raise InternalError("a relation would be read twice, of two states")
     before = _set(database, CITUS)

@@ -20,7 +20,7 @@ from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.statistics.arrays import NotInArrays
 from dpsql.statistics.reading import MAX_COLUMNS, fetch, unpack
-from dpsql.statistics.running import OUT_OF_RANGE, by_steps
+from dpsql.statistics.running import by_steps, in_either
 from dpsql.statistics.tabulation_sql import Levels, stratum_levels, tabulation_sql
 
 Ints = NDArray[np.int64]
@@ -226,7 +226,7 @@ def tabulate(
     decoded_row = 8 + sum(_kind(size).itemsize for size in sizes)
     packed_limit = memory_limit * packed_row // (packed_row + max(packed_row, decoded_row))
 
-    def read(*, numeric: bool) -> Tabulation | Marginals:
+    def read(numeric: bool) -> Tabulation | Marginals:
         sql = tabulation_sql(
             query, levels, words, rows, packed_limit, database, numeric=numeric, strata=strata
         )
@@ -238,12 +238,7 @@ def tabulate(
             )
         return _decoded(packed, words, sizes, database)
 
-    try:
-        return read(numeric=False)
-    except Exception as error:
-        if getattr(error, "sqlstate", None) != OUT_OF_RANGE:
-            raise
-        return read(numeric=True)
+    return in_either(query, read)
 
 
 def _kind(size: int) -> np.dtype[np.integer[Any]]:
