@@ -85,7 +85,7 @@ extern bool put_around(Query *query);
 /* denied.c: hints for who wants rows of protected relations */
 extern void denied_init(void);
 
-/* shards.c: one moment for all servers that hold parts of a relation */
+/* seen.c: what a transaction has seen of other servers */
 extern void shards_init(void);
 
 /* sent.c: what other servers can count is counted there */

@@ -11,19 +11,14 @@
  * wrote to it has ended everywhere, and none begins to: snapshots that are
  * taken meanwhile, there and here, show all of it or nothing.
  *
- * That holds for snapshots taken here only.  Who reads with the user mapping
- * of dp_executor is this module alone; what it read before is remembered, and
- * a question that would meet an older snapshot is refused.
+ * That holds for snapshots taken here only.  What was read before is remembered
+ * (seen.c), and a question that would meet an older snapshot is refused.
  */
 #include "postgres.h"
 
 #include "access/relation.h"
 #include "access/xact.h"
-#include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
-#include "executor/executor.h"
 #include "fmgr.h"
-#include "foreign/fdwapi.h"
 #include "foreign/foreign.h"
 #include "miscadmin.h"
 #include "nodes/value.h"
@@ -32,11 +27,9 @@
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
 #include "dpsql.h"
 #include "shards.h"
@@ -44,139 +37,6 @@
 PG_FUNCTION_INFO_V1(dpsql_meet_shards);
 PG_FUNCTION_INFO_V1(dpsql_read_together);
 PG_FUNCTION_INFO_V1(dpsql_failed_shard);
-
-/* What one transaction has of other servers; lists in TopTransactionContext. */
-static struct
-{
-	List	   *read;			/* user mappings with a snapshot of any moment */
-	List	   *met;			/* those with a snapshot of the common moment */
-	List	   *relations;		/* which were locked then */
-	Snapshot	snapshot;		/* of that moment, here; NULL: there is none */
-	bool		lost;			/* a connection may not be that of the moment any more */
-	bool		meeting;		/* what is executed now is no reading */
-} shards;
-
-static ExecutorStart_hook_type previous_start = NULL;
-
-static void
-forget_shards(XactEvent event, void *arg)
-{
-	switch (event)
-	{
-		case XACT_EVENT_PRE_COMMIT:
-		case XACT_EVENT_PRE_PREPARE:
-			/* before its owner looks for leaks */
-			if (shards.snapshot != NULL)
-				UnregisterSnapshotFromOwner(shards.snapshot, TopTransactionResourceOwner);
-			shards.snapshot = NULL;
-			break;
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PREPARE:
-			memset(&shards, 0, sizeof(shards));
-			break;
-		default:
-			break;
-	}
-}
-
-static void
-remember(List **list, Oid oid)
-{
-	MemoryContext context = MemoryContextSwitchTo(TopTransactionContext);
-
-	*list = list_append_unique_oid(*list, oid);
-	MemoryContextSwitchTo(context);
-}
-
-/* The user mappings by which the foreign tables of a statement are read. */
-static List *
-mappings_of(QueryDesc *query)
-{
-	List	   *found = NIL;
-	ListCell   *cell;
-
-	foreach(cell, query->plannedstmt->rtable)
-	{
-		RangeTblEntry *rte = (RangeTblEntry *) lfirst(cell);
-
-		if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_FOREIGN_TABLE &&
-			IsTransactionState() && OidIsValid(rte->relid))
-		{
-			HeapTuple	tuple = SearchSysCache1(FOREIGNTABLEREL, ObjectIdGetDatum(rte->relid));
-
-			if (HeapTupleIsValid(tuple))
-			{
-				ReleaseSysCache(tuple);
-				found = lappend_oid(found, user_mapping(GetUserId(),
-														GetForeignServerIdByRelId(rte->relid)));
-			}
-		}
-	}
-	return found;
-}
-
-static void
-start_next(QueryDesc *query, int flags)
-{
-	if (previous_start)
-		previous_start(query, flags);
-	else
-		standard_ExecutorStart(query, flags);
-}
-
-/*
- * Whatever reads a foreign table as dp_executor gives its server a snapshot.
- * Here postgres_fdw takes its connections, and says if one is lost: it may make
- * another one the next time, with a later snapshot.
- */
-static void
-start(QueryDesc *query, int flags)
-{
-	List	   *mappings = (flags & EXEC_FLAG_EXPLAIN_ONLY) == 0 ? mappings_of(query) : NIL;
-	bool		met = false;
-	ListCell   *cell;
-
-	foreach(cell, mappings)
-	{
-		if (!shards.meeting)
-			remember(&shards.read, lfirst_oid(cell));
-		met = met || list_member_oid(shards.met, lfirst_oid(cell));
-	}
-	if (!met)
-	{
-		start_next(query, flags);
-		return;
-	}
-	PG_TRY();
-	{
-		start_next(query, flags);
-	}
-	PG_CATCH();
-	{
-		shards.lost = true;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-}
-
-/* Says whether what is executed from here on reads nothing; returns what was said before. */
-bool
-shards_quiet(bool quiet)
-{
-	bool		before = shards.meeting;
-
-	shards.meeting = quiet;
-	return before;
-}
-
-void
-shards_init(void)
-{
-	previous_start = ExecutorStart_hook;
-	ExecutorStart_hook = start;
-	RegisterXactCallback(forget_shards, NULL);
-}
 
 /*
  * Waits for locks while it holds none of them, so that no writer, in whatever

@@ -1,11 +1,12 @@
 /*
  * shards.h
- *		What shards.c, reached.c and in_time.c share.
+ *		What shards.c, seen.c, reached.c and in_time.c share.
  */
 #ifndef DPSQL_SHARDS_H
 #define DPSQL_SHARDS_H
 
 #include "nodes/pg_list.h"
+#include "utils/snapshot.h"
 
 /* One part on another server. */
 typedef struct
@@ -16,6 +17,16 @@ typedef struct
 	bool		first;			/* of its server */
 	int64		spent;			/* microseconds that its server took, the last time it was asked */
 } Part;
+
+/* What one transaction has of other servers. */
+typedef struct
+{
+	List	   *read;			/* user mappings with a snapshot of any moment */
+	List	   *met;			/* those with a snapshot of the common moment */
+	List	   *relations;		/* which were locked then */
+	Snapshot	snapshot;		/* of that moment, here; NULL: there is none */
+	bool		lost;			/* a connection may not be that of the moment any more */
+} Seen;
 
 /* How a server is asked for no row. */
 typedef enum
@@ -42,7 +53,9 @@ extern char *time_allowed(void);
 extern void holding(List *relations, void (*work) (void *), void *argument);
 extern void let_go(void);
 
-/* shards.c */
-extern bool shards_quiet(bool quiet);
+/* seen.c */
+extern Seen shards;
+extern void remember(List **list, Oid oid);
+extern bool shards_quiet(bool now);
 
 #endif

@@ -6,38 +6,21 @@ sees what runs without the executor, such as COPY of a relation.
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dpsql.client.layout import Layout
+from tests.server.compiling import compiled
 
 SOURCE = Path(__file__).parent / "watch" / "watch.c"
 
 
 @cache
 def library() -> Path:
-    """Compile the library with warnings as errors; the server reads it where it is."""
-    folder = Path(tempfile.mkdtemp(prefix="dpsql-watch-"))
-    folder.chmod(0o755)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    pg_config = Layout.discover().bin / "pg_config"
-
-    def told(option: str) -> list[str]:
-        done = subprocess.run([pg_config, option], check=True, capture_output=True, text=True)
-        return done.stdout.split()
-
-    built = folder / "watch.so"
-    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-shared", "-fPIC"]
-    where = [f"-I{told('--includedir-server')[0]}", *told("--cppflags")]
-    subprocess.run([*told("--cc"), *flags, *where, "-o", built, SOURCE], check=True)
-    built.chmod(0o755)
-    return built
+    """Compile the library."""
+    return compiled(SOURCE.read_text(encoding="utf-8"), "watch")
 
 
 @dataclass(slots=True)
