@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
+
+from tests.conftest import start_server
 
 pytestmark = pytest.mark.server
 
@@ -51,6 +54,14 @@ class Watched:
         after = self.looks()
         self.connection.execute("commit")
         return after > before, said
+
+
+@pytest.fixture(scope="module")
+def server(installation: None) -> Iterator[Any]:
+    """Start a server without autovacuum, of which each table that it analyses is a change."""
+    server = start_server(autovacuum="off")
+    yield server
+    server.remove()
 
 
 @pytest.fixture
