@@ -39,7 +39,7 @@ def quick(harness: ServerHarness) -> LedgerStore:
     connection = LedgerConnection(
         harness.database.conninfo("dp_ledger"), lambda: None, settings=QUICK
     )
-    store = LedgerStore(connection, wait=20)
+    store = LedgerStore(connection, wait=120)
     harness.sessions.append(store)
     return store
 
@@ -98,7 +98,7 @@ def test_a_connection_never_ends_while_its_question_is_computed(
         store.finish(opened, "x")
     else:
         store.fail(opened)
-    waiting.join(10)
+    waiting.join(120)
     assert isinstance(found[0], Hit if end == "finish" else Charged)
     other.connection.close()
     wait_until(lambda: ledger_backends(harness.database) == 0)
