@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.conftest import start_server
+from tests.server.vacuuming import without_autovacuum
 
 pytestmark = pytest.mark.server
 
@@ -56,12 +56,11 @@ class Watched:
         return after > before, said
 
 
-@pytest.fixture(scope="module")
-def server(installation: None) -> Iterator[Any]:
-    """Start a server without autovacuum, of which each table that it analyses is a change."""
-    server = start_server(autovacuum="off")
-    yield server
-    server.remove()
+@pytest.fixture(scope="module", autouse=True)
+def still(server: Any) -> Iterator[None]:
+    """Keep autovacuum away, of which each table that it analyses is a change."""
+    with without_autovacuum(server):
+        yield
 
 
 @pytest.fixture
