@@ -115,7 +115,7 @@ def wrong(catalog: LiveCatalog, seed: int, number: int) -> tuple[int, list[tuple
 def test_no_row_satisfies_two_conditions_of_a_block(catalog: LiveCatalog) -> None:
     """Exhaustive over the rows of two columns each; conditions are random.
 
-    Of 100 pairs 4.3 are told apart: of 1200 ten or fewer with a probability below 1e-11.
+    Of 100 pairs 4.3 are told apart: of 1200 ten or fewer with a probability below 1e-9.
     """
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201
