@@ -7,12 +7,14 @@ import itertools
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 if TYPE_CHECKING:
@@ -25,8 +27,14 @@ SERVER: pytest.StashKey[Server] = pytest.StashKey()
 ROLES = ("owner1", "alice", "bob", "mallory")
 
 pytest.register_assert_rewrite("tests.server.refusals")
-hypothesis_settings.register_profile("dpsql", deadline=None, print_blob=True)
-hypothesis_settings.register_profile("hunt", deadline=None, print_blob=True, max_examples=500)
+# a machine that is busy for some seconds is no fault of an example
+UNHURRIED: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow],
+    "print_blob": True,
+}
+hypothesis_settings.register_profile("dpsql", **UNHURRIED)
+hypothesis_settings.register_profile("hunt", **UNHURRIED, max_examples=500)
 hypothesis_settings.load_profile("dpsql")
 
 
@@ -150,7 +158,7 @@ class Server:
     def create_database(self, template: str = TEMPLATE, acknowledge: bool = True) -> Database:
         """Clone a database (about 0.1 s) and tell its ledger, if it has one, that this is meant."""
         name = f"test{next(self._numbers)}"
-        Database(self.cluster, "postgres").sql(f"create database {name} template {template}")
+        self._once_unused(f"create database {name} template {template}")
         database = Database(self.cluster, name)
         if acknowledge:
             database.sql("select dp.acknowledge_restore('a clone for one test')")
@@ -158,9 +166,20 @@ class Server:
 
     def drop_database(self, database: Database) -> None:
         database.close()
-        Database(self.cluster, "postgres").sql(
-            f"drop database if exists {database.name} with (force)"
-        )
+        self._once_unused(f"drop database if exists {database.name} with (force)")
+
+    def _once_unused(self, statement: str, seconds: float = 120) -> None:
+        """Run what needs a database without sessions: PostgreSQL waits for their ends for 5 s only."""
+        from psycopg.errors import ObjectInUse
+
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                Database(self.cluster, "postgres").sql(statement)
+                return
+            except ObjectInUse:
+                if time.monotonic() > end:
+                    raise
 
     def revoke_memberships(self) -> None:
         """Roles belong to the cluster, so that the next test would find them."""
@@ -187,6 +206,7 @@ def start_server(durable: bool = False, **settings: str) -> Server:
     folder.chmod(0o755)
     layout = Layout.discover()
     defaults = {"shared_buffers": "128MB", "work_mem": "16MB", "max_wal_size": "1GB"}
+    defaults["timezone"] = "'UTC'"  # days have 24 hours, wherever the tests run
     if not durable:
         defaults |= {"fsync": "off", "full_page_writes": "off"}
     cluster = Cluster(

@@ -363,7 +363,7 @@ class LedgerContract:
         waiting.join(0.2)
         assert waiting.is_alive()
         computing.finish(opened, "x")
-        waiting.join(5)
+        waiting.join(120)
         assert isinstance(found[0], Hit)
         assert harness.spent(harness.roles[0]) == ONE
 
@@ -380,7 +380,7 @@ class LedgerContract:
         waiting.join(0.1)
         assert waiting.is_alive()
         harness.end(computing)
-        waiting.join(5)
+        waiting.join(120)
         assert isinstance(found[0], Charged)
         assert harness.spent(harness.roles[0]) == 2
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from dpsql.client.layout import Layout, site_packages
 
-# A question costs epsilon 1; its "answer" is a text that no two computations share.
+# A question costs epsilon 1; its "answer" is a text that no two computations share.  While it is
+# computed, the name of the session's application says so.
 ASK = """
 create schema probe;
 grant usage on schema probe to public;
@@ -36,10 +37,12 @@ returns text language plpython3u security definer as $$
         if isinstance(opened, Hit):
             return opened.payload
         try:
+            plpy.execute("select set_config('application_name', 'computing', false)")
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 time.sleep(0.01)
                 plpy.execute("select 1")
+            plpy.execute("select set_config('application_name', '', false)")
             payload = os.urandom(8).hex()
         except BaseException:
             store.fail(opened)

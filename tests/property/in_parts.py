@@ -17,7 +17,7 @@ def in_parts(connection: psycopg.Connection[Any], query: JoinQuery) -> tuple[Joi
     for relation in {o.relation.sql: o.relation for o in query.occurrences}.values():
         connection.execute(
             f"ALTER TABLE {relation.sql} ADD place integer;"
-            f" UPDATE {relation.sql} AS t SET place = 1 + abs(hashtext(t::text)) % 2"
+            f" UPDATE {relation.sql} AS t SET place = 1 + (hashtext(t::text) & 1)"
         )
         columns = ", ".join(column.name for column in relation.columns)
         for part in (1, 2):

@@ -320,10 +320,10 @@ def test_the_solver_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_solver_starts_no_thread() -> None:
-    """A backend must have one thread."""
-    before = len(os.listdir("/proc/self/task"))
+    """A backend must have one thread.  Threads that were there before may end meanwhile."""
+    before = set(os.listdir("/proc/self/task"))
     solved(triples(2000, 50), 16)
-    assert len(os.listdir("/proc/self/task")) == before
+    assert set(os.listdir("/proc/self/task")) <= before
 
 
 def sloppy(model: Any) -> tuple[Any, Any]:

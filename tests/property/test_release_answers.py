@@ -33,9 +33,9 @@ FORMS = {
     "ranges": "dp.ranges(age, 2)",
 }
 #: Cases that are looked at in any case, and until all kinds of ways were seen.  Each kind, and what
-#: each mutant is found by, is in every tenth case or oftener: in none of 400 with probability below
+#: each mutant is found by, is in every thirtieth case or oftener: in none of 1000 with probability below
 #: 1e-12.
-CASES, MOST = 12, 400
+CASES, MOST = 12, 1000
 MUTANTS = {
     "declared domains need not be kept to": """
 import dpsql.engine.release_levels as m

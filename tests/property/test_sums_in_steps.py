@@ -49,6 +49,9 @@ from dpsql.query import emit
 found, emit.seen[:] = json.dumps(emit.seen), []
 return found
 $body$"""
+#: Arguments that are looked at in any case, and until all kinds were.  The rarest is one of fourteen:
+#: none of 1200 with probability below 1e-20.
+ARGUMENTS, MOST = 400, 1200
 COLUMNS, NEVER_NULL = "abcdefghijk", "dhk"
 NUMBERS = ["0", "1", "-1", "2", "0.5", "100", "-0.001", "1e-7", "1000000000", "12345.678", "1e12"]
 
@@ -108,7 +111,9 @@ def test_values_in_steps_are_those_of_decimals(server: Any) -> None:
             owner.execute(f"insert into s.t values ({number}, {values(source)})")
         seen = dict.fromkeys(("computed", "several leaves", "in steps", "beyond"), 0)
         with silent(database, "s.t", WATCH) as session:
-            for _ in range(400):
+            for number in range(MOST):
+                if number >= ARGUMENTS and min(seen.values()) > 0:
+                    break
                 columns, depth = source.choice(((COLUMNS, 0), (NEVER_NULL, 2)))
                 text = expression(source, source.randrange(depth, 5), columns)
                 bounds = source.choice(["", ", -100, 100", ", 0, 1e6", ", -0.5, 0.25"])
@@ -120,7 +125,7 @@ def test_values_in_steps_are_those_of_decimals(server: Any) -> None:
                 for weight in found:
                     compare(owner, weight, seen, f"{text}{bounds}")
         print(seen)  # noqa: T201
-        assert min(seen.values()) > 0, seen  # all are tens
+        assert min(seen.values()) > 0, seen
     server.drop_database(database)
 
 

@@ -96,7 +96,7 @@ def test_a_mutant_with_half_the_noise_is_caught() -> None:
 
 
 def test_the_draw_follows_its_law() -> None:
-    """Pearson's statistic over 3 cells; beyond 60 with probability below 1e-12."""
+    """Pearson's statistic over 3 cells, of 49 draws at least; beyond 60 with probability below 1e-10."""
     bounds = (1, 10, 30)
     units = [(1, 0, 0)] * 3 + [(0, 20, 0)] * 4 + [(50, 0, 0)]
     plan = truncation.Quantile(None, Fraction(1), Fraction(1), bounds)  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_the_draw_follows_its_law() -> None:
     assert contributions.above() == [5, 5, 1]
     expected = chances(contributions.above(), bounds, 1.0)
     assert sum(expected) == pytest.approx(1, abs=1e-5)
-    n = 4000
+    n = 10_000
     drawn = Counter(plan.draw(contributions, SystemNoise()) for _ in range(n))
     statistic = sum((drawn[j] - n * p) ** 2 / (n * p) for j, p in enumerate(expected))
     assert statistic < 60

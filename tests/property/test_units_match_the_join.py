@@ -66,7 +66,7 @@ class UnitCase(Case):
         listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
         self.run(f"create table s.t{i} ({listed}, primary key (id))")
         keys: dict[str, int] = {}
-        member = i == 0 or self.random.random() < 0.8
+        member = self.is_member(i)
         if i and member:
             for name in ("fk", "fk2")[: 1 + (self.random.random() < 0.15)]:
                 parent = self.random.choice(self.members)
@@ -99,6 +99,10 @@ class UnitCase(Case):
         else:
             self.run(f"select dp.declare_public('s.t{i}')")
         return columns
+
+    def is_member(self, i: int) -> bool:
+        """Draw whether rows of a table belong to units; if not, it is public."""
+        return i == 0 or self.random.random() < 0.8
 
     def nullable(self, i: int, column: str) -> bool:
         found: bool = self.run(

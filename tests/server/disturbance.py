@@ -62,7 +62,7 @@ class Askers:
     def __exit__(self, *_: object) -> None:
         self.stop.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(120)
         assert not any(thread.is_alive() for thread in self._threads)
 
     @property
@@ -109,7 +109,7 @@ class Askers:
             connection.close()
 
 
-def insist(database: Any, sql: str, *parameters: object, seconds: float = 20) -> list[Any]:
+def insist(database: Any, sql: str, *parameters: object, seconds: float = 120) -> list[Any]:
     """Run a statement as soon as the server lives again."""
     end = time.monotonic() + seconds
     while True:
@@ -137,13 +137,15 @@ def restart(cluster: Any) -> None:
     The server itself refuses to start while a child is attached to its shared memory.
     """
     (Path(cluster.data) / "postmaster.pid").unlink(missing_ok=True)
-    for _ in range(50):
+    end = time.monotonic() + 120
+    while True:
         try:
             cluster.start()
             return
         except SetupError:
+            if time.monotonic() > end:
+                raise
             time.sleep(0.2)
-    cluster.start()
 
 
 def disturb(

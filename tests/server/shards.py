@@ -28,10 +28,12 @@ create user mapping for owner1 server shard{number}
 create user mapping for postgres server shard{number} options (user '{writer}');
 grant usage on foreign server shard{number} to owner1;
 """
-#: Visits of a shard that take long to read, and those that do not.
+#: No limit that a busy machine comes to: what stalls for a moment is no server that hangs.
+PATIENT = "alter database {name} set dp.shards_timeout = '60s'"
+#: Visits of a shard that take long to read, a hundred 50 seconds, and those that do not.
 SLOW = f"""
 create function slowly(bigint) returns bigint language plpgsql volatile as
-  $$ begin perform pg_sleep(0.05); return $1; end $$;
+  $$ begin perform pg_sleep(0.5); return $1; end $$;
 alter table visit rename to kept;
 create view visit as select v_id, v_who, slowly(v_amount) as v_amount from kept;
 grant select on visit to {READER};
@@ -106,6 +108,7 @@ def sharded(server: Any, count: int = 3, other: Any = None) -> Iterator[Shards]:
     near.sql(ROLES)
     far[-1].sql(ROLES)
     near.sql("create extension postgres_fdw; grant dp_owner to owner1")
+    near.sql(PATIENT.format(name=near.name))
     for number, database in enumerate(far):
         near.sql(
             SERVER.format(

@@ -168,7 +168,7 @@ def test_histograms_move_what_a_declaration_moves(silent: Any) -> None:
 
 
 def test_of_nothing_a_moment_in_the_bounds_is_told(alice: Any) -> None:
-    alice.execute("set dp.epsilon = 1")
+    alice.execute("set dp.epsilon = 1; set timezone = 'UTC'")
     low, high = "2001-01-01", "2001-02-01"
     for column, type_ in (("d", "date"), ("t", "timestamp"), ("z", "timestamptz")):
         zone = "+00" if column == "z" else ""

@@ -138,7 +138,7 @@ def test_the_charge_survives_savepoint_and_exception_block(shop: Any) -> None:
 
 def test_grant_and_query_in_one_transaction_do_not_deadlock(shop: Any) -> None:
     with shop.connect(user="owner1") as owner:
-        owner.execute("set statement_timeout = '20s'")
+        owner.execute("set statement_timeout = '120s'")
         owner.execute("begin")
         owner.execute("select dp.grant_budget('owner1', epsilon => 5, delta => 1e-6)")
         with pytest.raises(psycopg.Error) as caught:

@@ -15,6 +15,7 @@ import psycopg
 
 from tests.server.conftest import declare
 from tests.server.disturbance import QUESTIONS, Askers, Disturbance, Sighting, disturb
+from tests.server.waiting import wait_until
 
 # Four counts a question, with noise of a scale above 10^5 each: no two computations agree
 # (probability below 10^-15 for thousands of answers), so an answer names its computation.
@@ -22,6 +23,8 @@ EPSILON = 0.00001
 COUNTS = ("*", "c_born", "c_kind", "p_amount")
 # What is lost in a crash was not flushed yet: the server does so within 3 * wal_writer_delay (0.6 s).
 FLUSHED = 10.0
+#: A client may write down so much later what it was told before a crash.
+LATE = 5.0
 # Every stored answer with the number of its charge; lost in a crash only together with the answer.
 LOG = """
 create table public.stored (spend bigint primary key, payload text not null);
@@ -110,7 +113,7 @@ def check_answers_have_charges(
         charges = [s.at for s in ledger if s.question == question and s.computed and not s.answer]
         for number, told in enumerate(sorted(answers.values()), 1):
             assert sum(at <= told for at in charges) >= number
-            assert any(told - 1 <= c.after and c.before <= told + FLUSHED for c in crashes)
+            assert any(told - LATE <= c.after and c.before <= told + FLUSHED for c in crashes)
     print(f"{len(seen)} sightings, {len(ledger)} spends, {sum(map(len, lost.values()))} lost")  # noqa: T201
 
 
@@ -152,6 +155,9 @@ def test_deaths_under_load_leave_every_answer_with_its_charge(
     database.close()
     with Analysts(database, seed) as analysts:
         done = disturb(server, database, random.Random(seed), pace=0.7)
+        # a busy machine may have answered little by then
+        wait_until(lambda: len({s.answer for s in list(analysts.seen)}) >= QUESTIONS)
+        wait_until(lambda: "PD001" in analysts.refusals)
     crashes = [d for d in done if d.kind.startswith("kill")]
     ledger = spends(database)
     assert len({s.answer for s in analysts.seen}) >= QUESTIONS

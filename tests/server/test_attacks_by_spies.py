@@ -131,7 +131,7 @@ ATTACKS: dict[str, Attack] = {
     "an epsilon without noise": Attack(["set dp.epsilon = 1e20"], "22023"),
     "sums without bounds": Attack(["select dp_sum(weight) from person"], "PD011"),
     "averages without bounds": Attack(["select dp_avg(weight + weight) from person"], "PD011"),
-    "groups that are not declared": Attack(["select note, dp_count(*) from person group by note having dp_count(*) < 5"], "", noisy=True),
+    "groups that are not declared": Attack(["set dp.delta = 1e-12", "select note, dp_count(*) from person group by note having dp_count(*) < 5"], "", noisy=True),
     "values outside of the domain": Attack(["select kind, dp_count(*) from person group by kind", "select distinct kind from dpv.person"], "", noisy=True),
     "an undeclared relation": Attack(["select dp_count(*) from seen"], "PD012"),
 }  # fmt: skip

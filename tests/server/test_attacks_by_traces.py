@@ -158,15 +158,19 @@ def test_counting_goes_on_for_everybody_else(mine: Any) -> None:
 def test_explain_shows_no_buffers_of_ours(mine: Any) -> None:
     """EXPLAIN (ANALYZE, BUFFERS) would tell rows apart by the pages that they need."""
     with mine.connect(user="alice") as alice:
-        shown = []
-        for question in (SEVEN, NOBODY) * 2:  # the first pair fills the session's caches
+        shown: dict[str, list[dict[str, int]]] = {SEVEN: [], NOBODY: []}
+        # the first pair fills the session's caches; what others change in the catalogue empties them
+        for question in (SEVEN, NOBODY) * 12:
             plans = alice.execute(f"explain (analyze, buffers, format json) {question}").fetchone()[
                 0
             ]
             scan = plans[0]["Plan"]
-            shown.append({k: v for k, v in scan.items() if "Blocks" in k})
-        assert shown[2] == shown[3]
-        assert shown[2]["Shared Hit Blocks"] < 20  # the catalogue's
+            shown[question].append({k: v for k, v in scan.items() if "Blocks" in k})
+        seven, nobody = (
+            {k: min(once[k] for once in found[1:]) for k in found[0]} for found in shown.values()
+        )
+        assert seven == nobody
+        assert seven["Shared Hit Blocks"] < 20  # the catalogue's
 
 
 def test_exit_on_error_does_not_tell_the_text_of_an_error(mine: Any) -> None:

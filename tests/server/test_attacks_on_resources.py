@@ -35,7 +35,7 @@ def here(server: Any) -> Iterator[Any]:
 @pytest.fixture
 def spy(here: Any) -> Iterator[Any]:
     with here.connect(user="spy_one") as session:
-        session.execute("set statement_timeout = '8s'")
+        session.execute("set statement_timeout = '60s'")
         yield session
 
 

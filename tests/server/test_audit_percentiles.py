@@ -91,13 +91,14 @@ percentile._seek = lambda counts, sought, bound, epsilon, noise: right(
 class Case:
     """A question, an event about its answer, and the mutation that the event gives away.
 
-    The event is the likelier one with the row or unit, or (``rare``) without it.
+    The event is the likelier one with the row or unit, or (``rare``) without it.  160 runs suffice
+    while it happens in 96 % of them and in 4 % on the other side; of 320 all did, and none.
     """
 
     question: str
     event: Callable[[Any], bool]
     mutant: str
-    runs: int = 80
+    runs: int = 160
     settings: str = ""
     rare: bool = False
 
@@ -106,15 +107,15 @@ SHARE = "select dp_percentile(v, 0.999) from pay"
 CASES = {
     "no noise": Case(SHARE, lambda v: v == 0, NO_NOISE, rare=True),
     "denominator": Case(SHARE, lambda v: v == 0, DENOMINATOR_FORGOTTEN, rare=True),
-    "second stage": Case(SHARE, lambda v: v == 0, SECOND_STAGE_EXACT, 250, rare=True),
+    "second stage": Case(SHARE, lambda v: v == 0, SECOND_STAGE_EXACT, 400, rare=True),  # of 1000 613, and none
     "forgotten join": Case(
         "select dp_median(h, 0, 999) from dept join work using (d)",
         lambda v: v >= 990,
         FORGOTTEN_JOIN,
-        120,
+        240,  # of 480 463, and 16
     ),
-    "not cut": Case(
-        "select dp_median(amount, 0, 1000) from visit", lambda v: v >= 900, NOT_CUT
+    "not cut": Case(  # of 320 all, and 4
+        "select dp_median(amount, 0, 1000) from visit", lambda v: v >= 900, NOT_CUT, 200
     ),
     "one row a unit": Case(
         "select dp_median(day, '2000-01-01', '2002-06-30') from visit",

@@ -23,8 +23,10 @@ pytestmark = [pytest.mark.server, pytest.mark.stat]
 
 EPSILON = 1.0
 ALARM = 1e-11
-#: With ten draws each; fewer than 81 draws could never refute the claim.
-STATEMENTS = 12
+#: With ten draws each.
+STATEMENTS = 24
+#: Of the code as it is; fewer than 81 draws could never refute the claim.
+ACQUITTAL = 12
 NOTES = 4000
 # Places 1 and 2 have as many people; the hub is at 1, and at all others but 2.
 SET_UP = """
@@ -78,9 +80,9 @@ def case(
     mutant: str,
     **limits: int,
 ) -> Case:
-    """Ask at the same price for every case, as often with the mutation as without."""
+    """Ask at the same price for every case."""
     settings = "; ".join(f"set dp.max_{name} = {value}" for name, value in limits.items())
-    return Case(columns, source, event, mutant, settings, EPSILON, STATEMENTS, STATEMENTS, ALARM)
+    return Case(columns, source, event, mutant, settings, EPSILON, STATEMENTS, ACQUITTAL, ALARM)
 
 
 def together(limit: int) -> Callable[[Sequence[Any]], bool]:
@@ -128,7 +130,7 @@ SHOWN = replace(
         NO_REACH + NOT_CUT,
         groups_contributed=1,
     ),
-    statements=40,
+    statements=80,
     acquittal=40,
 )
 
@@ -146,7 +148,7 @@ def test_the_audit_acquits_the_code_and_catches_its_mutant(
 def test_groups_of_one_unit_stay_hidden_and_the_mutant_shows_them(
     sessions: Sessions, neighbours: Any
 ) -> None:
-    """The mutant shows one of its notes with a chance of 0.6; six of 40 refute it."""
+    """The mutant shows one of its notes with a chance of 0.6; six of 80 refute it: missed below 1e-20."""
     audit(sessions, neighbours, SHOWN, hidden=True)
 
 
@@ -157,6 +159,6 @@ def test_either_bound_of_the_groups_is_enough(
     """Privacy rests on what cuts off; who is in one place alone has nothing to be cut off."""
     asked = CASES["groups not bounded"]
     without, with_ = neighbours
-    draws = STATEMENTS * len(asked.columns)
-    hits, other = (sessions.ask(one, asked, patch, STATEMENTS) for one in (with_, without))
+    draws = ACQUITTAL * len(asked.columns)
+    hits, other = (sessions.ask(one, asked, patch, ACQUITTAL) for one in (with_, without))
     assert not refuted(hits, other, draws, asked.epsilon, DELTA, ALARM)

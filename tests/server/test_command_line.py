@@ -216,10 +216,11 @@ def test_a_synthesis_is_written(
     )
     shop.sql("create schema copy authorization owner1")
     monkeypatch.setenv("DPSQL_DSN", shop.conninfo("owner1"))
-    words = ["copy", "client", "sale", "--epsilon", "4", "--d-max", '{"sale": 8}', "--placeholders"]
-    done = command("synthesize", *words, "--json")
+    # the 200 sales have noise of a standard deviation of 11: none at all is below 1e-70
+    words = ["copy", "client", "sale", "--epsilon", "16", "--placeholders", "--json"]
+    done = command("synthesize", *words, "--d-max", '{"sale": 8}')
     assert (done.code, done.document["target"], done.document["state"]) == (0, "copy", "done")
-    assert done.document["epsilon"] == 4
+    assert done.document["epsilon"] == 16
     assert shop.sql("select count(*) > 0 from copy.sale", user="owner1") == [(True,)]
     # what is complete stays so
     number = str(done.document["id"])
@@ -263,12 +264,12 @@ def test_no_bar_without_a_terminal_and_one_with_it(database: Any, monkeypatch: A
         # hold what the release reads, so that it lasts
         blocker.execute("begin; lock table sale in access exclusive mode")
         shown = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=inner, env=environment)
-        wait_until(lambda: b"waiting" in b"".join(seen), seconds=60)
+        wait_until(lambda: b"waiting" in b"".join(seen))
         assert shown.poll() is None
         blocker.execute("rollback")
-    out, _ = shown.communicate(timeout=60)
+    out, _ = shown.communicate(timeout=300)
     os.close(inner)
-    reader.join(10)
+    reader.join(120)
     os.close(outer)
     assert shown.returncode == 0
     assert b'"bar2"' in out

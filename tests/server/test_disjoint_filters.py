@@ -113,12 +113,15 @@ def wrong(catalog: LiveCatalog, seed: int, number: int) -> tuple[int, list[tuple
 
 
 def test_no_row_satisfies_two_conditions_of_a_block(catalog: LiveCatalog) -> None:
-    """Exhaustive over the rows of two columns each; conditions are random."""
+    """Exhaustive over the rows of two columns each; conditions are random.
+
+    Of 100 pairs 4.3 are told apart: of 1200 ten or fewer with a probability below 1e-9.
+    """
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201
     apart, found = wrong(catalog, seed, 1200)
     assert found == [], f"seed {seed}"
-    assert apart > 20, f"seed {seed}"
+    assert apart > 10, f"seed {seed}"
 
 
 @pytest.mark.parametrize("mutant", ["touching ranges", "lists that overlap", "blanks"])

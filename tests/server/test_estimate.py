@@ -252,6 +252,6 @@ def test_an_estimate_waits_for_nobody(shop: Any) -> None:
     blocker = shop.connect(autocommit=False)
     blocker.execute("lock table dp.role_total in exclusive mode")
     with shop.connect(user="alice") as alice:
-        alice.execute("set statement_timeout = '5s'")
+        alice.execute("set statement_timeout = '120s'")
         assert estimate(alice, COUNT)[-1]["stored"] is False
     blocker.rollback()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+
+from tests.server.vacuuming import without_autovacuum
 
 pytestmark = pytest.mark.server
 
@@ -95,6 +98,13 @@ def objects(database: Any) -> Any:
     return Session()
 
 
+@pytest.fixture
+def unvacuumed(server: Any) -> Iterator[None]:
+    """Nobody but the test changes the catalogue, not even of relations that all databases share."""
+    with without_autovacuum(server):
+        yield
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_shows_once_it_is_committed(database: Any, objects: Any, change: str) -> None:
     known, exact = before = objects.tokens()
@@ -174,6 +184,7 @@ def test_privileges_are_those_of_now(database: Any, objects: Any) -> None:
     assert known == exact != before[0]
 
 
+@pytest.mark.usefixtures("unvacuumed")
 def test_what_others_commit_costs_nothing(database: Any, objects: Any) -> None:
     """Only a change of the catalogue makes a session read all of it again."""
     database.sql("create table elsewhere (a int)")
@@ -202,6 +213,7 @@ def test_what_others_commit_costs_nothing(database: Any, objects: Any) -> None:
     connection.execute("commit")
 
 
+@pytest.mark.usefixtures("unvacuumed")
 def test_care_for_the_tables_of_the_ledger_is_no_change(shop: Any) -> None:
     """Autovacuum sees to them every minute where many ask; all sessions would start afresh."""
     with shop.connect(user="alice") as alice:

@@ -82,6 +82,11 @@ def worlds(server: Any) -> Iterator[Worlds]:
     server.drop_database(admin)
 
 
+#: Sessions of others that are not gone yet: they count what they read when they end.
+ENDING = """
+select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
+   and backend_type = 'client backend' and usename <> all (%s)
+"""
 #: Relations that hold what noise made.
 RELEASED = re.compile(r"\b(syn\.|dpv\.sold|lab\.asked)")
 
@@ -141,7 +146,10 @@ def test_no_statement_gets_past_the_door(worlds: Worlds) -> None:
     seed = random.SystemRandom().randrange(10**9) if asked == "random" else int(asked)
     print(f"FUZZ_SEED={seed}")  # noqa: T201
     writer = Writer(seed, worlds.calls())
+    for watch in worlds.watches:
+        wait_until(lambda w=watch: not w.database.sql(ENDING, list(ROLES)))  # type: ignore[misc]
     before = [watch.counted() for watch in worlds.watches]
+    logged = len(worlds.server.cluster.log.read_bytes())
     kinds: Counter[str] = Counter()
     faults: list[str] = []
     statements = 0
@@ -174,9 +182,10 @@ def test_no_statement_gets_past_the_door(worlds: Worlds) -> None:
             )
         )  # type: ignore[misc]
         assert watch.counted() == counts
-    log = worlds.server.cluster.log.read_text()
-    assert "was terminated by signal" not in log
-    # else it is the fuzzer that degenerates
+    log = worlds.server.cluster.log.read_bytes()[logged:]
+    assert b"was terminated by signal" not in log
+    # else it is the fuzzer that degenerates; of the seed by default noise moves no share by a tenth,
+    # and each is a third or more from its bound
     assert statements >= 10_000 * SCRIPTS // 6800
     share = {name: count / SCRIPTS for name, count in kinds.items()}
     assert share["answered"] > 0.35, share

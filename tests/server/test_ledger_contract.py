@@ -93,7 +93,7 @@ class ServerHarness(LedgerHarness):
 
     def session(self) -> Ledger:
         connection = LedgerConnection(self.database.conninfo("dp_ledger"), lambda: None)
-        store = LedgerStore(connection, wait=20)
+        store = LedgerStore(connection, wait=120)
         self.sessions.append(store)
         return store
 

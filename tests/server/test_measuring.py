@@ -106,6 +106,10 @@ def test_interrupted_while_it_counts(shop: Any, command: str, how: str) -> None:
         error = victim.end()
     assert error is not None
     assert error.sqlstate == ("57014" if how == "pg_cancel_backend" else "57P01")
+    # what a session held goes after it said goodbye
+    gone = "select from pg_stat_activity where pid = %s"
+    with shop.connect() as admin:
+        wait_until(lambda: admin.execute(gone, (victim.pid,)).rowcount == 0)
     with shop.connect(user="owner1") as owner:
         assert owner.execute(LISTED).fetchall() == before
         assert owner.execute("select * from dp.progress").fetchall() == []

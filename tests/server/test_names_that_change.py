@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import say
+from tests.server.waiting import wait_until, waits
 
 pytestmark = pytest.mark.server
 
@@ -266,19 +267,26 @@ def test_a_cached_plan_follows_names(shop: Any, swap: str) -> None:
 
 
 def test_a_statement_that_waits_while_names_change(shop: Any) -> None:
-    """Also under READ COMMITTED a statement's snapshot can be old when it asks."""
+    """Also under READ COMMITTED a statement's snapshot can be old when it asks.
+
+    It has its snapshot when it waits for the lock, and asks when it has the lock.
+    """
     text = "SELECT public.dp_count(*) AS n FROM hs.pub"
     outcome: list[str] = []
-    with shop.connect(user="mallory") as mallory:
+    with shop.connect() as holder, shop.connect(user="mallory") as mallory:
+        holder.execute("select pg_advisory_lock(4711)")
         waiting = (
-            "select t.n from (select pg_sleep(2)::text as s offset 0) as s,"
+            "select t.n from (select pg_advisory_lock_shared(4711)::text as s offset 0) as s,"
             f" lateral dp.run($${text}$$ || repeat(' ', length(s.s))) as t(n bigint)"
         )
         thread = threading.Thread(target=lambda: outcome.append(say(mallory, waiting)))
         thread.start()
-        time.sleep(0.7)
-        shop.sql(SWAPS["relations"])
-        thread.join()
+        try:
+            wait_until(lambda: waits(shop))
+            shop.sql(SWAPS["relations"])
+        finally:
+            holder.execute("select pg_advisory_unlock(4711)")
+            thread.join()
     assert "PD015" in outcome[0], outcome
 
 

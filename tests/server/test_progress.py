@@ -57,7 +57,7 @@ def sales(database: Any) -> Any:
 
 
 class Stopped:
-    """A statement that waits at a place until the test lets it go on."""
+    """A statement that waits at a place until the test lets it go on; ``begun`` is before it."""
 
     def __init__(self, database: Any, role: str, place: str, statement: str) -> None:
         self.error: psycopg.Error | None = None
@@ -68,6 +68,7 @@ class Stopped:
         self.session.execute(STOP.format(place=place))
         self.session.execute(f"set session authorization {role}")
         self.pid = self.session.info.backend_pid
+        ((self.begun,),) = self._holder.execute("select clock_timestamp()").fetchall()
         self._thread = threading.Thread(target=self._run, args=(statement,))
         self._thread.start()
         waits = (
@@ -89,9 +90,13 @@ class Stopped:
             self.error = error
 
     def cancel(self) -> float:
-        """Press Ctrl-C; return how long it took."""
+        """Cancel it; return how long it took.
+
+        By one signal: of a cancel request a backend gets two, of which the other may come later
+        and end what the session does then.
+        """
         begun = time.monotonic()
-        self.session.cancel()
+        self._holder.execute("select pg_cancel_backend(%s)", (self.pid,))
         self._thread.join()
         assert self.error is not None
         assert self.error.sqlstate == "57014"
@@ -170,7 +175,8 @@ def test_a_release_that_is_cancelled(
                 # 3 states and NULL, 2 values and NULL, 4 days, each with a total
                 assert (done, total) == (0, 5 * 4 * 5)
                 assert 0 < used <= budget * (1 + 1e-12)
-        assert victim.cancel() < 10  # milliseconds, on a machine that does nothing else
+        # milliseconds, on a machine that does nothing else; without a cancel it would never end
+        assert victim.cancel() < 60
         assert shown(sales) == []
         assert spent(sales) == (charges, charges)
         assert sales.sql("select count(*) from dp.releases", user="alice") == [(0,)]
@@ -178,7 +184,7 @@ def test_a_release_that_is_cancelled(
     with sales.connect("alice") as alice:
         began = time.monotonic()
         alice.execute(statement)
-        assert time.monotonic() - began < 120, "nobody is waited for"
+        assert time.monotonic() - began < 300, "nobody is waited for"
     again = charges if kept else charges + 1
     assert spent(sales) == (again, again)
     assert shown(sales) == []
@@ -189,10 +195,10 @@ def test_a_release_that_is_cancelled(
 
 @pytest.mark.parametrize(("place", "left"), [("MEASURING 0", 0), ("MEASURING 1", 7), ("END", 0)])
 def test_time_left_follows_from_rounds(sales: Any, place: str, left: int) -> None:
-    with stopped(sales, place, call("residual_planner")):
+    with stopped(sales, place, call("residual_planner")) as running:
         ((began, estimate),) = sales.sql(
-            "select started_at between now() - interval '1 minute' and now(), time_left"
-            " from dp.progress",
+            "select started_at between %s and now(), time_left from dp.progress",
+            running.begun,
             user="alice",
         )
         assert began
@@ -203,12 +209,8 @@ def test_time_left_follows_from_rounds(sales: Any, place: str, left: int) -> Non
         else:
             assert estimate is None or 0 <= estimate.total_seconds() < 60 * left
             # a round that lasts: once its expected end has passed nothing is said
-            for _ in range(240):
-                if sales.sql("select time_left from dp.progress", user="alice") == [(None,)]:
-                    break
-                time.sleep(0.5)
-            else:
-                pytest.fail("time_left is still told of a round that does not end")
+            told = "select time_left from dp.progress"
+            wait_until(lambda: sales.sql(told, user="alice") == [(None,)], seconds=60 * left)
 
 
 def test_rows_are_counted_while_they_are_written(sales: Any) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
+
+from tests.server.vacuuming import without_autovacuum
 
 pytestmark = pytest.mark.server
 
@@ -51,6 +54,13 @@ class Watched:
         after = self.looks()
         self.connection.execute("commit")
         return after > before, said
+
+
+@pytest.fixture(scope="module", autouse=True)
+def still(server: Any) -> Iterator[None]:
+    """Keep autovacuum away, of which each table that it analyses is a change."""
+    with without_autovacuum(server):
+        yield
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -161,9 +162,10 @@ def test_a_ledger_that_is_cut_off_while_it_charges(shop: Any) -> None:
     blocker.execute("lock table dp.role_total in exclusive mode")
 
     def cut() -> None:
-        for _ in range(1000):
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
             cut_off = admin.execute(
-                "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
                 " where application_name = 'dpsql_ledger' and datname = current_database()"
                 " and wait_event_type = 'Lock'"
             ).fetchall()
@@ -198,8 +200,16 @@ def small(installation: None) -> Iterator[Any]:
 
 
 def test_no_connection_is_left_for_the_ledger(small: Any) -> None:
+    """Who was refused for a connection that has not quite ended tries again, and holds his own."""
     admin, alice = small.connect(), small.connect(user="alice")
-    held = [small.connect(user="bob") for _ in range(5)]
+    held: list[Any] = []
+
+    def hold() -> bool:
+        with suppress(psycopg.OperationalError):
+            held.append(small.connect(user="bob"))
+        return len(held) == 5
+
+    wait_until(hold)
     with pytest.raises(psycopg.OperationalError):
         small.connect(user="bob")
     check(
@@ -214,7 +224,7 @@ def test_no_connection_is_left_for_the_ledger(small: Any) -> None:
     )
     for connection in held:
         connection.close()
-    wait_until(lambda: len(admin.execute("select from pg_stat_activity where usename = 'bob'").fetchall()) == 0, 10)  # fmt: skip
+    wait_until(lambda: len(admin.execute("select from pg_stat_activity where usename = 'bob'").fetchall()) == 0)  # fmt: skip
     assert alice.execute(CLIENTS_OF_ANOTHER_KIND).fetchone()
 
 
@@ -225,7 +235,7 @@ def test_the_role_of_the_ledger_may_not_connect(small: Any) -> None:
     try:
         hba.write_text("local all dp_ledger reject\n" + before)
         small.sql("select pg_reload_conf()")
-        wait_until(lambda: small.sql("select database from pg_hba_file_rules order by line_number limit 1") == [(["all"],)], 10)  # fmt: skip
+        wait_until(lambda: small.sql("select database from pg_hba_file_rules order by line_number limit 1") == [(["all"],)])  # fmt: skip
         refusal = unavailable(
             'Connecting failed: pg_hba.conf rejects connection for host "[local]", user "dp_ledger",'
             f' database "{small.name}", no encryption.',

@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.asking import refused
+from tests.server.asking import refused, state
+from tests.server.waiting import wait_until
 
 pytestmark = [
     pytest.mark.server,
@@ -145,7 +146,7 @@ def test_a_fit_is_cancelled_and_the_session_and_the_server_live_on(alice: Any, s
                     f"select dp.release('slow', $$ {query} $$, {terms}, mechanism => 'aim_pgm')"
                 )
             assert time.monotonic() - begin < 300
-            session.execute("set statement_timeout = 0")
+            wait_until(lambda: state(session, "set statement_timeout = 0") is None)
             session.execute(
                 f"select dp.release('fit', $$ {CUBE} $$, {terms}, postprocess => 'pgm')"
             )

@@ -107,7 +107,7 @@ def test_a_shard_that_dies_in_the_middle_is_named_and_charged(clinic: Shards, al
     wait_until(lambda: sessions_on(clinic, 1) != [])
     for pid in sessions_on(clinic, 1):
         clinic.near.sql("select pg_terminate_backend(%s)", pid)
-    asking.join(60)
+    asking.join(120)
     clinic.far[1].sql(PLAIN)
     assert found == [
         (
@@ -126,11 +126,12 @@ def test_a_shard_that_dies_in_the_middle_is_named_and_charged(clinic: Shards, al
 
 @pytest.mark.parametrize("way", ["timeout", "cancel"])
 def test_a_slow_shard_obeys_the_timeout_and_a_cancel(clinic: Shards, alice: Any, way: str) -> None:
-    """The statement on the shard ends as well, which would take a hundred seconds or so."""
-    clinic.far[2].sql(SLOW.replace("pg_sleep(0.05)", "pg_sleep(1)"))
+    """The statement on the shard ends as well, which would take a thousand seconds or so."""
+    assert answered(alice)  # all that is done once in a session is done
+    clinic.far[2].sql(SLOW.replace("pg_sleep(0.5)", "pg_sleep(10)"))
     if way == "timeout":
         # it strikes while the shard is read: later than a busy machine comes to that
-        alice.execute("set statement_timeout = '5s'")
+        alice.execute("set statement_timeout = '15s'")
     found: list[Any] = []
     begun = time.monotonic()
     asking = threading.Thread(
@@ -140,9 +141,9 @@ def test_a_slow_shard_obeys_the_timeout_and_a_cancel(clinic: Shards, alice: Any,
     wait_until(lambda: sessions_on(clinic, 2) != [])
     if way == "cancel":
         alice.cancel()
-    asking.join(40)
+    asking.join(200)
     wait_until(lambda: sessions_on(clinic, 2) == [])
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 400
     clinic.far[2].sql(PLAIN)
     reason = "statement timeout" if way == "timeout" else "user request"
     assert found == [(("57014", f"canceling statement due to {reason}", None, None), True)]

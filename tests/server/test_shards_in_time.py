@@ -17,21 +17,30 @@ from tests.server.waiting import wait_until
 
 pytestmark = pytest.mark.server
 QUESTION = "select dp_count(*) from visit"
-#: What a machine with two busy cores may take for what takes no time.
-SLACK = 5.0
-LIMIT = 1.0
+#: What a busy machine may take for what takes no time; less than the 30 seconds that postgres_fdw
+#: waits for a server that does not confirm a cancel.
+SLACK = 20.0
+LIMIT = 3.0
+#: The limit of what is to be answered, and of what must not end before it is looked at.
+LONG = 60.0
 WRITE = "insert into visit values (0, 1000000, 1)"
 LATE = (
     "PD052",
     'server "shard1", which holds parts of the relation, did not answer in time',
-    "The setting dp.shards_timeout allows 1s.",
+    f"The setting dp.shards_timeout allows {LIMIT:g}s.",
     "Nothing was charged. Ask again when it answers; this server's log names the cause for the"
     " administrator.",
+)
+SILENT = (
+    "PD052",
+    'server "shard1", which holds parts of the relation, cannot be read',
+    "It does not answer, or lacks a table or column of part visit_1.",
+    LATE[3],
 )
 BUSY = (
     "PD052",
     "relation visit, which has parts on other servers, is written to by transactions that take long",
-    "The setting dp.shards_timeout allows 1s: others who write wait meanwhile.",
+    f"The setting dp.shards_timeout allows {LIMIT:g}s: others who write wait meanwhile.",
     "Nothing was charged. Ask again when they have ended.",
 )
 
@@ -64,7 +73,7 @@ def clinic(server: Any, other: Any) -> Iterator[Shards]:
             "insert into visit select i % 3, i, i % 50 from generate_series(1, 300) i",
             user="owner1",
         )
-        shards.near.sql(f"alter database {shards.near.name} set dp.shards_timeout = '1s'")
+        shards.near.sql(f"alter database {shards.near.name} set dp.shards_timeout = '{LIMIT:g}s'")
         yield shards
 
 
@@ -111,9 +120,23 @@ class Asked:
         return self.said
 
 
-def answered(session: Any) -> bool:
-    """Whether she is answered, within 30 of the truth: Laplace noise of scale 1/25 and writes."""
-    return abs(session.execute(QUESTION).fetchone()[0] - 300) <= 30
+def limit(clinic: Shards, alice: Any, seconds: float) -> None:
+    """Set the limit of a session of hers, which takes an administrator."""
+    with clinic.near.connect() as admin:
+        admin.execute("grant set on parameter dp.shards_timeout to alice")
+        alice.execute(f"set dp.shards_timeout = '{seconds:g}s'")
+        admin.execute("revoke set on parameter dp.shards_timeout from alice")
+
+
+def answered(clinic: Shards, alice: Any) -> bool:
+    """Whether she is answered, within 30 of the truth: Laplace noise of scale 1/25 and writes.
+
+    However long that takes; from then on her session has the limit again, and its connections.
+    """
+    limit(clinic, alice, LONG)
+    found = alice.execute(QUESTION).fetchone()[0]
+    limit(clinic, alice, LIMIT)
+    return abs(found - 300) <= 30
 
 
 def writing(clinic: Shards, sql: str = WRITE) -> float:
@@ -135,23 +158,32 @@ def readers(clinic: Shards, number: int, waiting: bool = True) -> list[int]:
     return [pid for (pid,) in rows]
 
 
+def locking(clinic: Shards) -> bool:
+    """Whether a question waits for those who write."""
+    waits = "select pid from pg_locks where not granted and mode = 'ShareLock'"
+    return clinic.near.sql(waits) != []
+
+
 def test_a_server_that_accepts_nothing_is_named_in_time(
     clinic: Shards, alice: Any, other: Any
 ) -> None:
-    """Frozen before the first connection: libpq waits by itself, until its own limit of 2 seconds."""
+    """Frozen before the first connection: libpq waits by itself, until its own limit.
+
+    That is in whole seconds of the clock, so that it may end up to one before ours.
+    """
     with frozen(processes(other.cluster)):
         asked = Asked(clinic, alice)
         assert writing(clinic) < SLACK
-        assert asked.end(2 + SLACK) == LATE
+        assert asked.end() in (LATE, SILENT)
         assert asked.charged is False
-    assert answered(alice)
+    assert answered(clinic, alice)
 
 
 def test_a_connection_that_went_silent_is_named_in_time(
     clinic: Shards, alice: Any, other: Any
 ) -> None:
     """Frozen between two questions of a session."""
-    assert answered(alice)
+    assert answered(clinic, alice)
     with frozen(processes(other.cluster)):
         asked = Asked(clinic, alice)
         assert writing(clinic) < SLACK
@@ -159,50 +191,53 @@ def test_a_connection_that_went_silent_is_named_in_time(
         assert asked.charged is False
         # nothing of the limit is left for later statements of the session
         alice.execute(f"select pg_sleep({1.5 * LIMIT})")
-    assert answered(alice)
+    assert answered(clinic, alice)
 
 
 def test_a_lock_on_the_shard_holds_up_writers_as_long_as_is_allowed(
     clinic: Shards, alice: Any
 ) -> None:
+    assert answered(clinic, alice)
     with clinic.far[1].connect(autocommit=False) as holder:
         holder.execute("lock table visit")
         asked = Asked(clinic, alice)
-        wait_until(lambda: readers(clinic, 1) != [])
+        wait_until(lambda: readers(clinic, 1) != [] or asked.said is not None)
         assert writing(clinic) < LIMIT + SLACK
         assert asked.end() == LATE
         assert asked.charged is False
         assert asked.seconds >= LIMIT
         # the statement there was cancelled
         wait_until(lambda: readers(clinic, 1) == [])
-    assert answered(alice)
+    assert answered(clinic, alice)
 
 
 def test_a_refusal_can_be_caught_and_the_transaction_goes_on(clinic: Shards, alice: Any) -> None:
+    assert answered(clinic, alice)
     with clinic.far[1].connect(autocommit=False) as holder:
         holder.execute("lock table visit")
         alice.execute(
             "do $$ begin perform dp_count(*) from visit;"
-            " exception when sqlstate 'PD052' then perform pg_sleep(1.5);"
+            f" exception when sqlstate 'PD052' then perform pg_sleep({1.5 * LIMIT});"
             " create temp table caught as select count(*) as locks from pg_locks"
             " where pid = pg_backend_pid() and mode = 'ShareLock' and locktype = 'relation'; end $$"
         )
         assert alice.execute("select locks from caught").fetchone() == (0,)
-    assert answered(alice)
+    assert answered(clinic, alice)
 
 
 @pytest.mark.parametrize("way", ["limit", "cancel", "statement_timeout", "terminate"])
 def test_a_frozen_process_there_holds_up_nobody_however_the_question_ends(
     clinic: Shards, alice: Any, way: str
 ) -> None:
-    """postgres_fdw waits 30 seconds for what it cancelled; the locks are gone before."""
-    if way != "limit":
-        with clinic.near.connect() as admin:
-            admin.execute("grant set on parameter dp.shards_timeout to alice")
-            alice.execute("set dp.shards_timeout = 0")
-            admin.execute("revoke set on parameter dp.shards_timeout from alice")
+    """postgres_fdw waits 30 seconds for what it cancelled; the locks are gone before.
+
+    The process is frozen while the question waits: that ends late enough for a busy machine.
+    """
+    assert answered(clinic, alice)
+    later = 8.0
+    limit(clinic, alice, later if way == "limit" else 0)
     if way == "statement_timeout":
-        alice.execute("set statement_timeout = '2s'")
+        alice.execute(f"set statement_timeout = '{later:g}s'")
     holder = clinic.far[1].connect(autocommit=False)
     holder.execute("lock table visit")
     asked = Asked(clinic, alice)
@@ -210,14 +245,14 @@ def test_a_frozen_process_there_holds_up_nobody_however_the_question_ends(
     with frozen(readers(clinic, 1)):
         if way in ("cancel", "terminate"):
             clinic.near.sql(f"select pg_{way}_backend(%s)", alice.info.backend_pid)
-        assert writing(clinic) < 2 * LIMIT + SLACK
+        assert writing(clinic) < later + SLACK
         # and the question is still waiting for the server to confirm its cancel
         assert asked.end(0) is None
     holder.close()
-    said = asked.end(40)
+    said = asked.end(120)
     assert asked.charged is False
     if way == "limit":
-        assert said == LATE
+        assert said == tuple((text or "").replace(f"{LIMIT:g}s", f"{later:g}s") for text in LATE)
     elif way == "terminate":
         assert said is not None
         assert said[0] == "57P01"
@@ -226,24 +261,20 @@ def test_a_frozen_process_there_holds_up_nobody_however_the_question_ends(
         reason = "user request" if way == "cancel" else "statement timeout"
         assert said == ("57014", f"canceling statement due to {reason}", None, None)
     alice.execute("set statement_timeout = 0")
-    assert answered(alice)
+    assert answered(clinic, alice)
 
 
 def test_a_long_writer_holds_up_others_as_long_as_is_allowed(clinic: Shards, alice: Any) -> None:
     """The question waits for it, and others who write for the question."""
+    assert answered(clinic, alice)
     with clinic.near.connect("owner1", autocommit=False) as loading:
         loading.execute(WRITE)
         asked = Asked(clinic, alice)
-        wait_until(
-            lambda: (
-                clinic.near.sql("select pid from pg_locks where not granted and mode = 'ShareLock'")
-                != []
-            )
-        )
+        wait_until(lambda: locking(clinic) or asked.said is not None)
         assert writing(clinic) < LIMIT + SLACK
         assert asked.end() == BUSY
         assert asked.charged is False
-    assert answered(alice)
+    assert answered(clinic, alice)
 
 
 def test_a_limit_of_her_own_for_locks_is_kept(clinic: Shards, alice: Any) -> None:
@@ -258,20 +289,22 @@ def test_a_limit_of_her_own_for_locks_is_kept(clinic: Shards, alice: Any) -> Non
 
 def test_the_server_that_took_longest_is_named(clinic: Shards, alice: Any) -> None:
     """Time ran out at the second server, most of it at the first."""
+    assert answered(clinic, alice)
     first = clinic.far[0].connect(autocommit=False)
     first.execute("lock table visit")
     with clinic.far[1].connect(autocommit=False) as second:
         second.execute("lock table visit")
         asked = Asked(clinic, alice)
-        wait_until(lambda: readers(clinic, 0) != [])
+        wait_until(lambda: readers(clinic, 0) != [] or asked.said is not None)
         time.sleep(0.7 * LIMIT)
         first.close()
         said = asked.end()
-    if asked.seconds < 1.5 * LIMIT:  # a machine that is slower names either
+    # then it took less at the second; a machine that is slower names either
+    if asked.seconds < 1.4 * LIMIT:
         assert said == (LATE[0], (LATE[1] or "").replace("shard1", "shard0"), *LATE[2:])
     assert said is not None
     assert said[0] == "PD052"
-    assert answered(alice)
+    assert answered(clinic, alice)
 
 
 def test_no_limit_is_no_limit(clinic: Shards) -> None:
@@ -284,11 +317,12 @@ def test_no_limit_is_no_limit(clinic: Shards) -> None:
         time.sleep(1.5 * LIMIT)
         assert asked.end(0) is None
         holder.rollback()
-        assert asked.end() == ()
+        assert asked.end(LONG) == ()
 
 
 def test_relations_without_a_common_moment_have_the_limit_too(clinic: Shards, alice: Any) -> None:
     """Of these nothing is locked here; the question alone would wait."""
+    assert answered(clinic, alice)
     clinic.near.sql(
         "create table stay (s_who int not null) partition by list (s_who);"
         "create foreign table stay_1 partition of stay for values in (1) server shard1"
@@ -308,24 +342,20 @@ def test_the_limit_is_an_administrators(clinic: Shards, alice: Any) -> None:
     for sql in ("set dp.shards_timeout = 0", "select set_config('dp.shards_timeout', '0', false)"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             alice.execute(sql)
-    assert alice.execute("show dp.shards_timeout").fetchone() == ("1s",)
+    assert alice.execute("show dp.shards_timeout").fetchone() == (f"{LIMIT:g}s",)
 
 
 def test_a_writer_who_then_alters_what_he_wrote_to_hears_of_a_deadlock(
     clinic: Shards, alice: Any
 ) -> None:
     """The one circle there is: his ACCESS EXCLUSIVE waits for whoever has planned the question."""
+    limit(clinic, alice, LONG)
     with clinic.near.connect("owner1", autocommit=False) as writer:
         writer.execute(WRITE)
         asked = Asked(clinic, alice)
-        wait_until(
-            lambda: (
-                clinic.near.sql("select pid from pg_locks where not granted and mode = 'ShareLock'")
-                != []
-            )
-        )
+        wait_until(lambda: locking(clinic))
         with pytest.raises(psycopg.errors.DeadlockDetected):
             writer.execute("lock table visit in access exclusive mode")
         writer.rollback()
         # and the question goes on
-        assert asked.end() == ()
+        assert asked.end(LONG) == ()

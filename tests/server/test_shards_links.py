@@ -194,7 +194,7 @@ def test_rows_of_before_do_not_meet_parents_of_after(
         )
         wait_until(lambda: waits(shop.near, session.info.backend_pid))
         writer.commit()
-        thread.join(30)
+        thread.join(120)
     assert found == [expected]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,7 +80,7 @@ def counting(
 
     thread = threading.Thread(target=ask)
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     return opened[0], found, thread
 
 
@@ -105,12 +106,12 @@ def test_a_row_that_is_moved_between_servers_while_they_are_read_is_seen_once(
         mover = threading.Thread(target=lambda: bank.near.sql(move(9, 0, 2), user="owner1"))
         mover.start()
         if mutants:
-            mover.join(30)
+            mover.join(120)
         else:  # who reads holds SHARE until all servers have their snapshots
             wait_until(lambda: waits(bank.near))
         keeper.rollback()
-        thread.join(30)
-        mover.join(30)
+        thread.join(120)
+        mover.join(120)
     assert found == [expected]
     assert bank.near.sql("select a_branch from account where a_id = 9") == [(0,)]
 
@@ -126,7 +127,7 @@ def test_parts_here_are_read_as_of_the_same_moment(
         session, found, thread = counting(bank, *mutants)
         wait_until(lambda: waits(bank.near, session.info.backend_pid))
         mover.commit()
-        thread.join(30)
+        thread.join(120)
     assert found == [expected]
 
 
@@ -152,11 +153,14 @@ def test_many_movers_are_never_caught_between(bank: Shards) -> None:
         mover.start()
     try:
         with silent(bank.near, "account") as session:
-            found = [session.execute(QUESTION).fetchone()[0] for _ in range(25)]
+            found = []
+            end = time.monotonic() + 120
+            while (len(found) < 25 or len(moved) <= 25) and time.monotonic() < end:
+                found.append(session.execute(QUESTION).fetchone()[0])
     finally:
         stop.set()
         for mover in movers:
-            mover.join(60)
+            mover.join(120)
     assert len(moved) > 25
     assert set(found) == {ROWS}
 

@@ -99,7 +99,7 @@ def test_whatever_is_known_of_a_part_its_server_has_the_snapshot_of_the_moment(
         wait_until(lambda: waits(bank.far[1]))
         move(bank, 3, 3, 2)
         keeper.rollback()
-        thread.join(30)
+        thread.join(120)
     assert found == [300]
 
 
@@ -113,7 +113,7 @@ def test_what_was_read_in_vain_is_of_another_moment(bank: Shards) -> None:
             thread, found = asking(session)
             wait_until(lambda: waits(bank.far[1]))
             session.cancel()
-            thread.join(30)
+            thread.join(120)
             keeper.rollback()
         assert found == ["57014"]
         session.execute("rollback to a")
@@ -128,7 +128,7 @@ def test_no_connection_is_made_anew_within_the_moment(bank: Shards) -> None:
     with silent(bank.near, "account") as session:
         session.autocommit = False
         assert session.execute(QUESTION).fetchone() == (300,)
-        reading = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and usename = %s"
+        reading = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = %s and usename = %s"
         assert bank.near.sql(reading, bank.far[0].name, READER) == [(True,)]
         said = []
         for _ in range(4):

@@ -70,6 +70,6 @@ def test_a_row_that_comes_from_another_server_is_released_once(bank: Shards, mem
             user="owner1",
         )
         keeper.rollback()
-        releasing.join(60)
+        releasing.join(120)
     branches = {k[0]: v for k, v in values(found, "a_branch", "a_kind").items() if k[1] is None}
     assert branches == pytest.approx(dict.fromkeys(range(5), 40), abs=1e-6)

@@ -13,6 +13,7 @@ from dpsql.statistics.sizes import Facts, read_facts
 from tests.property.random_joins import SnapshotDatabase
 from tests.server.walk_cases import join
 
+# nobody analyses them meanwhile
 PARTS = """
 create table whole (a int, b int);
 create table split (a int, b int) partition by list (a);
@@ -20,6 +21,10 @@ create table split_1 partition of split for values in (1) partition by list (b);
 create table split_1_1 partition of split_1 for values in (1);
 create table split_1_2 partition of split_1 for values in (2);
 create table split_2 partition of split for values in (2);
+alter table whole set (autovacuum_enabled = off);
+alter table split_1_1 set (autovacuum_enabled = off);
+alter table split_1_2 set (autovacuum_enabled = off);
+alter table split_2 set (autovacuum_enabled = off);
 insert into whole select 1 + i % 2, 1 + i / 2 % 2 from generate_series(1, 4000) i;
 insert into split select * from whole;
 create extension postgres_fdw;

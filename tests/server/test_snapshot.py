@@ -139,7 +139,7 @@ def answer_during_a_commit(database: Any, table: str) -> int:
         writer.commit()
     finally:
         writer.close()
-        asking.join(60)
+        asking.join(120)
     return found[0]
 
 

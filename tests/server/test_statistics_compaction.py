@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -148,9 +150,17 @@ def many(owner: Any, number: int = 20_000) -> None:
 
 
 def test_adding_up_takes_no_time_that_grows_faster_than_the_changes(owner: Any) -> None:
+    """Half a second of processor time, whoever else is busy; squared it would be minutes."""
+
+    def used() -> float:
+        fields = Path(f"/proc/{owner.info.backend_pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     many(owner)
-    owner.execute("set statement_timeout = '6s'")
+    before = used()
+    owner.execute("set statement_timeout = '300s'")
     owner.execute("select dp.refresh_statistics('u')")
+    assert used() - before < 6
     assert (rows(owner), shifts(owner)) == (1, [20_000])
 
 
@@ -161,9 +171,14 @@ def test_changes_from_before_a_refresh_are_not_looked_at_though_nobody_vacuums(o
         node = owner.execute(plan).fetchone()[0][0]["Plan"]
         return int(node["Shared Hit Blocks"]) + int(node["Shared Read Blocks"])
 
-    before = [blocks() for _ in range(6)][-1]  # by the plans that the session keeps
+    def least() -> int:  # now and then a process of the server's own makes it look up more
+        return min(blocks() for _ in range(3))
+
+    for _ in range(6):
+        blocks()
+    before = least()  # by the plans that the session keeps
     many(owner)
-    assert blocks() > before + 100
+    assert least() > before + 100
     owner.execute("select dp.refresh_statistics('t')")
     assert shifts(owner) == [0]
-    assert blocks() < before + 30
+    assert least() < before + 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import psycopg
@@ -37,7 +36,7 @@ def pass_time(shop: Any, interval: str) -> None:
 def test_an_answer_lives_as_long_as_its_owner_says(shop: Any) -> None:
     with shop.connect(user="owner1") as owner, shop.connect(user="alice") as alice:
         alice.execute(COUNT)
-        owner.execute("select dp.set_answer_lifetime('client', '1 day')")
+        owner.execute("select dp.set_answer_lifetime('client', '24 hours')")
         pass_time(shop, "23 hours")
         alice.execute(COUNT)
         assert spent(shop) == 1
@@ -68,6 +67,7 @@ def test_the_shortest_lifetime_of_the_relations_counts(shop: Any) -> None:
 def test_the_answer_tells_when_it_was_taken(shop: Any) -> None:
     with shop.connect(user="owner1") as owner, shop.connect(user="alice") as alice:
         heard = hear(alice)
+        alice.execute("set timezone = 'UTC'")  # where all days have 24 hours
         owner.execute("select dp.set_answer_lifetime('client', '30 days')")
         alice.execute(COUNT)
         assert not heard
@@ -148,10 +148,9 @@ def test_purge_in_an_open_transaction_holds_nothing(shop: Any) -> None:
         pass_time(shop, "2 hours")
         owner.execute("begin")
         assert owner.execute("select dp.purge_answers()").fetchone() == (1,)
-        started = time.monotonic()
         with shop.connect(user="alice") as alice:
-            alice.execute(COUNT)
-        assert time.monotonic() - started < 4  # not the ledger's lock_timeout
+            # what had to wait for the owner would be refused after the ledger's lock_timeout
+            assert alice.execute(COUNT).fetchone() is not None
         owner.execute("rollback")
     assert shop.sql("select count(*) from dp.answer where payload is not null") == [(1,)]
 
@@ -214,7 +213,7 @@ def test_waiting_askers_get_the_one_answer(shop: Any) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert heard["alice"] == heard["bob"]
     assert lost(shop) == 1
     assert (spent(shop), spent(shop, "bob")) == (1, 1)

@@ -28,7 +28,7 @@ def test_what_is_resumed_after_a_crash_is_the_same(chained: Any, after: int) -> 
     broken.execute("begin")
     assert broken.execute("select dp.synthesis_step(%s)", (job,)).fetchone() == (True,)
     pid = broken.info.backend_pid
-    admin.execute("select pg_terminate_backend(%s, 10000)", (pid,))
+    admin.execute("select pg_terminate_backend(%s, 60000)", (pid,))
     with pytest.raises(psycopg.OperationalError):
         broken.execute("commit")
     assert steps - after == write(writer(chained, "owner1"), job)

@@ -204,11 +204,13 @@ def test_answers_stay_within_the_bound_of_the_race(
     town: Any, asker: Any, statement: str, largest: int
 ) -> None:
     """2 L ln(L/beta) 4 tau/epsilon, and 1/16 of it more; outside with probability below 1e-10."""
-    asker.execute("set dp.epsilon = 100; set dp.max_contribution = 64; set dp.mechanism = r2t")
+    asker.execute("set dp.epsilon = 100; set dp.max_contribution = 32; set dp.mechanism = r2t")
     ((value,),) = asker.execute(statement).fetchall()
     ((expected,),) = town.sql(statement.replace("dp_count", "count"))
-    # L = 3, and each noise is beyond 25 scales with probability below 1e-10
-    assert expected - 8 * 3 * 25 * largest * 17 / 16 / 100 - 1 <= value <= expected + 2 * largest
+    # L = 3, and each noise is beyond 25 scales, of 1.02 at most, with probability below 1e-10; its
+    # margin is 5 there, and a value may be 32/16 above
+    low = expected - 8 * 3 * 25 * largest * 17 / 16 / 100 - 1
+    assert low <= value <= expected + 23
 
 
 @pytest.mark.parametrize(("statement", "largest"), [(EDGES, 8), (WORK, 15), (TRIANGLES, 18)])
@@ -290,6 +292,7 @@ def test_sums_share_the_budget_and_each_kind_pays(town: Any, asker: Any) -> None
 
 def test_sums_have_intervals_in_their_own_steps(asker: Any) -> None:
     """The scale is the bound over 0.6 epsilon, in hundredths; the least bound is 4 of these."""
+    asker.execute("set dp.max_contribution = 8")
     ((rows,),) = asker.execute(
         "select dp.query($$select dp_sum(cents, -50, 50) as n from owes$$, intervals => 0.95)"
     ).fetchall()
@@ -298,8 +301,8 @@ def test_sums_have_intervals_in_their_own_steps(asker: Any) -> None:
     low, value, high = (float(answer[name]) for name in ("n_low", "n", "n_high"))
     assert low < value < high
     assert value - low == pytest.approx(high - value)
-    # the mean draw is near 8 debts of 5; from 1 to 4000 with all but 1e-10
-    assert 0.05 < value - low < 4000
+    # the mean draw is near 8 debts of 5: no bound is above 8 of 50, none below 0.5 but for 1e-100
+    assert 0.05 < value - low < 45
 
 
 def test_owners_are_shown_how_sums_are_read(town: Any) -> None:
@@ -382,13 +385,22 @@ def test_memory_ends_a_charged_question_without_a_word(town: Any) -> None:
 
 
 def test_a_timeout_fails_the_charged_question(town: Any) -> None:
-    """The solver is stopped between two iterations."""
+    """The solver is stopped between two iterations.
+
+    It works for more than a minute, the charge takes less than a tenth of a second: where that took
+    longer than allowed, more time is given.
+    """
     with patched(town, LONG_PROGRAMS) as session:
-        session.execute("set statement_timeout = 700; set dp.mechanism = r2t")
-        error = refused(session, EDGES)
-        assert error.sqlstate == "57014"
-        session.execute("set statement_timeout = 0")
-    assert town.sql("select count(*) from dp.spend") == [(1,)]
+        session.execute("set dp.mechanism = r2t")
+        for allowed in ("700ms", "7s", "60s"):
+            session.execute(f"set statement_timeout = '{allowed}'")
+            error = refused(session, EDGES)
+            assert error.sqlstate == "57014"
+            session.execute("set statement_timeout = 0")
+            spends = town.sql("select count(*) from dp.spend")
+            if spends != [(0,)]:
+                break
+    assert spends == [(1,)]
 
 
 def test_names_of_units_of_all_types(town: Any) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from tests.server.asking import say
+from tests.server.waiting import wait_until, waits
 
 pytestmark = pytest.mark.server
 
@@ -153,7 +153,8 @@ def test_a_view_that_takes_a_tables_name_is_not_expanded(shop: Any) -> None:
                 )
                 thread = threading.Thread(target=lambda: said.append(say(asks, call)))  # noqa: B023
                 thread.start()
-                time.sleep(1)
+                # it waits for the table, or says at once what has no need of it
+                wait_until(lambda: waits(shop) or not thread.is_alive())  # noqa: B023
                 swaps.execute("commit")
                 thread.join()
                 locks = shop.sql(

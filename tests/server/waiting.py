@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Poll until ``condition`` holds; fail when it does not in time."""
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    """Poll until ``condition`` holds; fail when it does not in time.
+
+    The limit is for a busy machine: what is waited for takes less than a second on an idle one.
+    """
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

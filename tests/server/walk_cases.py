@@ -174,6 +174,7 @@ def walk(
     session: psycopg.Connection[Any], query: JoinQuery, wanted: frozenset[Boundary], **options: Any
 ) -> dict[Boundary, Estimate]:
     arguments = {"rate": 1.0, "eta": 0.05, "alpha": 0.7, "key": secrets.token_bytes(16)} | options
+    print(f"key {arguments['key'].hex()}")  # noqa: T201
     return estimate(query, wanted, SnapshotDatabase(session), **arguments)
 
 

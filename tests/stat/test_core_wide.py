@@ -3,8 +3,8 @@
 Fewer than sixty comparisons at a nominal level of 1e-12, with at least 1000 expected draws in a cell: as
 in `test_core_tables` each is at most ten times likelier than that, so a false alarm of this file
 has a chance below 1e-9.  There is no seed to print: the bits are the operating system's.  Mutants
-that a statistic can see must be rejected at the same level; `tests/unit/core/test_wide.py` has
-those that it cannot.
+that a statistic can see must be rejected at the same level, and are missed with a chance below
+1e-20; `tests/unit/core/test_wide.py` has those that it cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dpsql.core import rng, tables, wide
 from dpsql.core.rng import SystemNoise
 
 pytestmark = pytest.mark.stat
-DRAWS = 1_000_000
+DRAWS = 2_000_000
 LEVEL = 1e-12
 CELLS = 256
 

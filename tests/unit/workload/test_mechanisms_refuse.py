@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from time import monotonic
+from time import process_time
 
 import pytest
 
@@ -27,10 +27,10 @@ def all_of(attributes: int) -> Workload:
 
 @pytest.mark.parametrize("name", ["residual_planner", "aim"])
 def test_a_set_of_many_keys_has_too_many_residuals(name: str) -> None:
-    begin = monotonic()
+    begin = process_time()
     with pytest.raises(InvalidParameter, match="too many subsets"):
         make(name, all_of(24), BUDGET)
-    assert monotonic() - begin < 5
+    assert process_time() - begin < 5  # it takes a thousandth; what is refused takes hours
 
 
 def test_auto_finds_another_mechanism_then() -> None:
