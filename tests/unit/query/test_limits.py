@@ -81,7 +81,7 @@ def test_the_largest_joins_are_planned_soon_and_can_be_cancelled(
 def planning(query: JoinQuery) -> list[float]:
     """Plan, with nothing known from before; return the processor's seconds between two ticks."""
     residual._known_needs.clear()
-    residual._sums_private_rows.cache_clear()
+    residual._known_sums.clear()
     shape = query.shape()
     moments = [time.process_time()]
 
