@@ -41,6 +41,8 @@ class Worlds:
     def __init__(self, server: Any) -> None:
         self.server = server
         self.databases = [make(server)]
+        # PostgreSQL waits for sessions that end for five seconds only
+        wait_until(lambda: not self.databases[0].sql(ENDING, []))
         self.databases.append(twin(server, self.databases[0]))
         self.watches = [Watch.over(d, PROTECTED, list(ROLES)) for d in self.databases]
         self.sessions = {

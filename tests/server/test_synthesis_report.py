@@ -28,8 +28,9 @@ select dp.set_domain('public.person', 'p_kind', array['a', 'b']);
 select dp.set_domain('public.mail', 'm_sort', array['a', 'b']);
 select dp.grant_budget('alice', epsilon => 1000, delta => 1e-4);
 """
-CALL = """call dp.synthesize('syn', array['person', 'mail']::regclass[], 30, 1e-6,
-  d_max => '{"mail": 4}')"""
+CALL = """call dp.synthesize('syn', array['person', 'mail']::regclass[], {}, 1e-6,
+  d_max => '{{"mail": 4}}', replace => true)"""
+MOST = "select max(n) from (select count(*) as n from syn.mail group by m_person) as g"
 EXACT = "exact, for owners only: do not publish"
 #: Links as they would be if they were drawn at random; kinds and sorts are halves each.
 SHUFFLE = """
@@ -41,6 +42,11 @@ update syn.mail as m set m_person = o.m_person from (
 """
 
 
+def copied_well(alice: Any) -> bool:
+    """Whether nobody has far more mail than the three that all have."""
+    return bool(alice.execute(MOST).fetchone()[0] < 50)
+
+
 @pytest.fixture(scope="module")
 def copied(server: Any) -> Iterator[Any]:
     database = server.create_database()
@@ -48,7 +54,12 @@ def copied(server: Any) -> Iterator[Any]:
     for statement in DECLARED.strip().split("\n"):
         database.sql(statement, user="owner1")
     with database.connect("alice") as alice:
-        alice.execute(CALL)
+        # noise is taken for people with very much mail in less than one copy of 10,000, who would
+        # spoil all comparisons: in three copies less than 1e-11
+        for epsilon in (30, 30.001, 30.002):
+            alice.execute(CALL.format(epsilon))
+            if copied_well(alice):
+                break
         alice.execute("grant usage on schema syn to owner1")
         alice.execute("grant select on all tables in schema syn to owner1")
     yield database
