@@ -8,7 +8,8 @@ import numpy as np
 
 from dpsql.synthesis.values import Numbers
 
-#: Rounds: first those of one other row together, then of one row each.
+#: Rounds: first with values of one other row together; then with those of one row each, and in turn
+#: with them of one of the good rows, which were few or none before.
 _TOGETHER = 20
 _APART = 40
 
@@ -44,8 +45,8 @@ def mend(
     rng = np.random.default_rng([*seed, 3])
     broken = np.array(sorted(failed), dtype=np.int64)
     good = np.setdiff1d(np.arange(total), broken)
-    for turn in range(_TOGETHER + _APART if free else 0):
-        together = turn < _TOGETHER
+    for turn in range(_TOGETHER + 2 * _APART if free else 0):
+        together = turn < _TOGETHER or turn % 2 == 1
         if together and not good.size:
             continue
         changed = {name: array[broken] for name, array in numbers.items()}

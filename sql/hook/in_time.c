@@ -32,7 +32,6 @@
 
 /* libpq's own limit for a connection, which no cancel interrupts before PostgreSQL 16 */
 #define CONNECT_VARIABLE "PGCONNECT_TIMEOUT"
-#define LEAST_CONNECT 2			/* seconds; libpq takes 1 for 2 */
 
 static TimeoutId limit;
 static bool registered = false;
@@ -68,8 +67,8 @@ arm(bool *connect_limited)
 	{
 		char		seconds[16];
 
-		snprintf(seconds, sizeof(seconds), "%d",
-				 Max(LEAST_CONNECT, (int) ceil(shards_timeout / 1000.0)));
+		/* whole seconds of the clock, of which the first has begun: not before ours */
+		snprintf(seconds, sizeof(seconds), "%d", (int) ceil(shards_timeout / 1000.0) + 1);
 		*connect_limited = setenv(CONNECT_VARIABLE, seconds, 0) == 0;
 	}
 	armed = true;

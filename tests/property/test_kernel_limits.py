@@ -130,7 +130,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("query", "groups"), CASES, ids=lambda v: getattr(v, "name", str(v)))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(seed=st.integers(0, 2**32 - 1), domain=st.integers(1, 7), rows=st.integers(0, 250))
 def test_tiny_sizes_change_no_count(
     query: Query, groups: tuple[int, ...], seed: int, domain: int, rows: int

@@ -127,7 +127,7 @@ def test_cancel_while_computing_keeps_the_charge_and_frees_the_question(bank: Ba
     bank.ask(alice, "warm up")
     asking = Asking(bank, alice, "q", LONG)
     wait_until(lambda: bank.computes(alice))
-    alice.cancel()
+    bank.database.sql("select pg_cancel_backend(%s)", alice.info.backend_pid)
     asking.end()
     assert [type(error) for error in asking.errors] == [psycopg.errors.QueryCanceled]
     assert books(bank.database)["states"] == ["answered", "failed"]
@@ -147,11 +147,11 @@ def test_cancel_while_waiting_for_another_costs_nothing(bank: Bank) -> None:
     )
     wait_until(lambda: bank.database.sql(both) == [(2,)])
     assert not waiting.answers
-    bob.cancel()
+    bank.database.sql("select pg_cancel_backend(%s)", bob.info.backend_pid)
     waiting.end()
     assert [type(error) for error in waiting.errors] == [psycopg.errors.QueryCanceled]
     assert books(bank.database)["states"] == ["answered", "charged"]
-    alice.cancel()
+    bank.database.sql("select pg_cancel_backend(%s)", alice.info.backend_pid)
     computing.end()
     bank.consistent(2)
 

@@ -112,7 +112,7 @@ def test_what_was_read_in_vain_is_of_another_moment(bank: Shards) -> None:
             keeper.execute("lock account")
             thread, found = asking(session)
             wait_until(lambda: waits(bank.far[1]))
-            session.cancel()
+            bank.near.sql("select pg_cancel_backend(%s)", session.info.backend_pid)
             thread.join(120)
             keeper.rollback()
         assert found == ["57014"]
