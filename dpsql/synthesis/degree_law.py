@@ -24,8 +24,9 @@ LAYOUTS = ((16, 5, 4), (8, 3, 2), (4, 2, 1), (1, 4, 1))
 #: The share of parents that noise may move between bins, for bins to be as fine as that.
 _MOVED = 0.1
 #: Neighbouring bins that are looked at together, and how many standard deviations stand out:
-#: anywhere; in a doubling that has far fewer than expected; what is far fewer.
-_TOGETHER, _FAR, _NEAR, _SURE = 3, 5.0, 2.0, 3.0
+#: anywhere, which noise alone does in one of five million histograms of 60 bins; in a doubling
+#: that has far fewer than expected; what is far fewer.
+_TOGETHER, _FAR, _NEAR, _SURE = 3, 6.0, 2.0, 3.0
 #: What share of a doubling the next one is expected to hold at most, and how many parents at least.
 _FALLS, _LEAST = 0.45, 2.0
 

@@ -41,5 +41,5 @@ def test_tables_without_attributes_are_copied_with_their_numbers_of_rows(databas
         tails.append(down)
         assert database.sql("select count(*) from syn.down where a is null")[0][0] == 0
     # the 100,000 more of one of them hide in noise, of which a tail seems to be there in less than
-    # one copy of 10,000, five standard deviations anywhere: in three of five less than 1e-11
+    # one copy of a million, six standard deviations anywhere: in three of five less than 1e-17
     assert sorted(tails)[2] < 20_000

@@ -194,3 +194,12 @@ def test_only_parents_that_stand_out_beyond_the_bound_add_rows():
     assert not reaches(histogram, starts, 10.0, starts[30])
     assert not reaches(histogram, starts, 500.0, 4)
     assert not reaches(np.zeros(len(starts)), starts, 1.0, 0)
+
+
+@pytest.mark.parametrize(("deviations", "there"), [(5.5, False), (6.5, True)])
+def test_noise_alone_makes_no_large_degrees(deviations: float, there: bool) -> None:
+    """Some bin is 5 deviations off in one of 20,000 histograms, 6 in one of five million."""
+    histogram = np.zeros(60)
+    histogram[:3] = 900, 400, 100
+    histogram[50] = deviations * 7
+    assert (settled(histogram, 7.0, tuple(range(1, 61)))[50] > 0) == there
