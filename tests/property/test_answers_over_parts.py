@@ -134,11 +134,14 @@ class CutUnits(Cut, UnitCase):
     """Units that are here, with rows in parts on two shards; no row is without a unit."""
 
     linked: int
+    #: Of each table in parts the one that its rows belong to.
+    parents: dict[int, int]
 
     def __init__(self, connection: Any, random_: random.Random, shards: Shards) -> None:
         self.shards = shards
         self.far = []
         self.linked = 0
+        self.parents = {}
         self.cut = {}
         super().__init__(connection, random_)
 
@@ -153,6 +156,7 @@ class CutUnits(Cut, UnitCase):
         self.in_parts(i, listed, self.random.choice(["id", "fk"]))
         # parents on other servers, too; all have rows 0 to 2
         parent = self.random.choice([0, *(n for n in self.cut if n != i)])
+        self.parents[i] = parent
         self.linked += parent > 0
         self.run(
             f"select dp.link('s.t{i}', 's.t{parent}', array['fk'], array['id'], nulls => 'excluded')"

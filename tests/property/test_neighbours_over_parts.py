@@ -61,12 +61,6 @@ class Places:
             if place is not None:
                 session.close()
 
-    def parts(self, case: Cut) -> Iterator[tuple[Any, str]]:
-        """Yield the parts of all tables: a session where it is, and its name there."""
-        for parts in case.cut.values():
-            for place, name in parts:
-                yield self.sessions[place], name
-
     def scatter(self, case: Cut, source: random.Random) -> int:
         """Move some rows between parts on shards; return how many."""
         moved = 0
@@ -92,11 +86,26 @@ class Places:
                 self._put(session, name, found)
 
     @contextmanager
-    def without_unit(self, case: Cut, session: Any, unit: object) -> Iterator[None]:
+    def without_unit(self, case: CutUnits, session: Any, unit: object) -> Iterator[None]:
         """Take a unit's rows away: those in parts where they are, others with the unit."""
-        own = [(there, name, f"fk = {unit}") for there, name in self.parts(case)]
-        with self.without(own), cells.deleted(session, unit):
+        with self.without(self.of_unit(case, unit)), cells.deleted(session, unit):
             yield
+
+    def of_unit(self, case: CutUnits, unit: object) -> list[tuple[Any, str, str]]:
+        """Return where a unit's rows in parts are: its own, and those that belong to such a row."""
+        found = []
+        keys = {0: [str(unit)]}
+        for i, parts in case.cut.items():
+            belongs = (
+                f"fk in ({', '.join(keys[case.parents[i]])})" if keys[case.parents[i]] else "false"
+            )
+            keys[i] = []
+            for place, name in parts:
+                there = self.sessions[place]
+                rows = there.execute(f"select id from {name} where {belongs}").fetchall()
+                keys[i] += [str(row) for (row,) in rows]
+                found.append((there, name, belongs))
+        return found
 
     @staticmethod
     def _take(session: Any, name: str, where: str) -> list[tuple[Any, ...]]:
