@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -83,6 +84,43 @@ def linear(session: Any) -> int:
     return found
 
 
+def asked_whole(session: Any, statement: str) -> tuple[dict[Any, Any], bool] | None:
+    """Ask without a cut; ``None`` unless the linear program answers.
+
+    Where nothing was cut off the answer must be PostgreSQL's own; says whether that was so.
+    """
+    before = linear(session)
+    session.execute(BOUND.format(WHOLE))
+    full = answer(session, statement)
+    if full is None or linear(session) == before:
+        return None
+    uncut = all(heaviest <= tau for _, tau, heaviest in cuts(session))
+    if uncut:
+        plain = session.execute(statement.format("", "")).fetchall()
+        found = [(*key, value) for key, value in full.items()]
+        assert agree(found, plain), (statement, found, plain)
+    return full, uncut
+
+
+def moves(
+    session: Any,
+    statement: str,
+    tau: int,
+    whole: list[tuple[int, int, float]],
+    units: Iterable[tuple[str, int]],
+) -> Iterator[tuple[str, int, int]]:
+    """Delete each unit, (table, key), and yield by how much that moves what is published."""
+    for table, unit in units:
+        session.execute("begin")
+        session.execute(f"delete from s.{table} where id = {unit}")
+        answer(session, statement)
+        session.execute("rollback")
+        for (one, _, _), (other, _, _) in zip(whole, cuts(session), strict=True):
+            # programs of so few sets are solved to their end
+            assert abs(one - other) <= tau * GRID * 1.0001, (statement, table, unit)
+            yield table, unit, one - other
+
+
 def test_units_of_two_kinds_on_random_schemas(server: Any) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201
@@ -104,34 +142,20 @@ def test_units_of_two_kinds_on_random_schemas(server: Any) -> None:
             with silent(database, "s.t0", WATCH) as session:
                 for _ in range(25):
                     statement, _ = case.question()
-                    before = linear(session)
-                    session.execute(BOUND.format(WHOLE))
-                    full = answer(session, statement)
-                    if full is None or linear(session) == before:
+                    outcome = asked_whole(session, statement)
+                    if outcome is None:
                         continue
-                    if all(heaviest <= tau for _, tau, heaviest in cuts(session)):
-                        plain = session.execute(statement.format("", "")).fetchall()
-                        found = [(*key, value) for key, value in full.items()]
-                        assert agree(found, plain), (statement, found, plain)
-                        asked += 1
+                    asked += outcome[1]
                     tau = source.choice([1, 2, 4, 9, 10**8])
                     session.execute(BOUND.format(tau))
                     answer(session, statement)
                     whole = cuts(session)
                     assert whole
                     cut += any(heaviest > tau for _, tau, heaviest in whole)
-                    for table, unit in units:
-                        session.execute("begin")
-                        session.execute(f"delete from s.{table} where id = {unit}")
-                        answer(session, statement)
-                        session.execute("rollback")
-                        for (one, _, _), (other, _, _) in zip(whole, cuts(session), strict=True):
-                            distance = one - other
-                            if "count" in statement:
-                                assert distance >= 0, (statement, table, unit, tau)
-                            # programs of so few sets are solved to their end
-                            assert abs(distance) <= tau * GRID * 1.0001, (statement, table, unit)
-                            moved += distance != 0
-                            sums += distance != 0 and "count" not in statement
-                            both += distance < 0
+                    for table, unit, distance in moves(session, statement, tau, whole, units):
+                        if "count" in statement:
+                            assert distance >= 0, (statement, table, unit, tau)
+                        moved += distance != 0
+                        sums += distance != 0 and "count" not in statement
+                        both += distance < 0
     server.drop_database(database)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -16,7 +15,7 @@ import pytest
 
 from tests.contract.ledger_backend import books, install
 from tests.server.disturbance import QUESTIONS, Askers, disturb
-from tests.server.waiting import wait_until
+from tests.server.waiting import connected, wait_until
 
 
 class Probing(Askers):
@@ -73,19 +72,6 @@ def test_deaths_under_load_lose_no_charge(make_server: Callable[..., Any]) -> No
         wait_until(enough)
     # Each forgetting explains one more charge for a question, like each death.
     check(database, askers, len(disturbances))
-
-
-def connected(database: Any, role: str) -> Any:
-    """Connect; sessions that ended just before give their places back a moment later."""
-    found: list[Any] = []
-
-    def connects() -> bool:
-        with suppress(psycopg.OperationalError):
-            found.append(database.connect(role))
-        return bool(found)
-
-    wait_until(connects)
-    return found[0]
 
 
 def test_no_free_connection_is_an_error_that_says_so(make_server: Callable[..., Any]) -> None:

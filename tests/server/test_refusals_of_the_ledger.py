@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -13,7 +12,7 @@ import pytest
 
 from tests.server.conftest import declare
 from tests.server.refusals import Refusal, check
-from tests.server.waiting import wait_until
+from tests.server.waiting import connected, wait_until
 
 ASK = "select dp_count(*) from client"
 CLIENTS_OF_ANOTHER_KIND = "select dp_count(*) from client where c_id > 100"
@@ -202,14 +201,7 @@ def small(installation: None) -> Iterator[Any]:
 def test_no_connection_is_left_for_the_ledger(small: Any) -> None:
     """Who was refused for a connection that has not quite ended tries again, and holds his own."""
     admin, alice = small.connect(), small.connect(user="alice")
-    held: list[Any] = []
-
-    def hold() -> bool:
-        with suppress(psycopg.OperationalError):
-            held.append(small.connect(user="bob"))
-        return len(held) == 5
-
-    wait_until(hold)
+    held = [connected(small, "bob") for _ in range(5)]
     with pytest.raises(psycopg.OperationalError):
         small.connect(user="bob")
     check(

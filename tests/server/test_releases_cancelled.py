@@ -7,18 +7,16 @@ takes.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from tests.server.releasing import declare, spent
-from tests.server.waiting import wait_until
+from tests.server.waiting import wait_until, worked
 
 LEVELS = 4096
 #: Seconds that a backend works from a cancel to its error, at most.
@@ -81,15 +79,6 @@ def began(database: Any, victim: Selecting) -> None:
     phase(database, victim.pid)
     time.sleep(3)
     assert victim.running, f"it ended by itself: {victim.error}"
-
-
-def worked(pid: int) -> float | None:
-    """Return the processor time of a backend in seconds, ``None`` when it has ended."""
-    try:
-        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    except OSError:
-        return None
-    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
 
 def ends_soon(database: Any, pid: int, start: float | None) -> None:

@@ -143,7 +143,7 @@ def test_an_original_that_was_altered_before_the_tables_are_made_is_noticed(
 def test_both_keys_to_one_table_are_linked(shop: Any) -> None:
     """Guests visit twice, and a seventh of the visits has no host: far beyond the noise of epsilon 2.
 
-    But noise seems to be a guest who visits most in two copies of 10^5: in two of three below 1e-9.
+    But noise seems to be a guest who visits most in one copy of a million: in two of three below 1e-11.
     """
     guests = []
     for copy in range(3):

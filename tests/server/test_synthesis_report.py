@@ -54,8 +54,8 @@ def copied(server: Any) -> Iterator[Any]:
     for statement in DECLARED.strip().split("\n"):
         database.sql(statement, user="owner1")
     with database.connect("alice") as alice:
-        # noise is taken for people with very much mail in less than one copy of 10,000, who would
-        # spoil all comparisons: in three copies less than 1e-11
+        # noise is taken for people with very much mail in less than one copy of a million, who
+        # would spoil all comparisons: in three copies less than 1e-17
         for epsilon in (30, 30.001, 30.002):
             alice.execute(CALL.format(epsilon))
             if copied_well(alice):
