@@ -16,6 +16,8 @@ class Column:
     type_oid: int
     type_name: str  # format_type() under search_path = pg_catalog, with typmod
     not_null: bool
+    #: why no question may read it, as `dpsql.query.refusals` lists it; empty: any may
+    withheld: str = ""
 
 
 @dataclass(frozen=True, slots=True)

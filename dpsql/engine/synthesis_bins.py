@@ -206,7 +206,11 @@ def of_public(
     """
     keys = {c for unique in table.uniques if len(unique.columns) == 1 for c in unique.columns}
     keys |= {c for key in table.foreign_keys for c in key.columns}
-    able = [c for c in relation.columns if c.name not in keys and _countable(c, services)]
+    able = [
+        c
+        for c in relation.columns
+        if c.name not in keys and not c.withheld and _countable(c, services)
+    ]
     if not able:
         return ()
     counts = ", ".join(

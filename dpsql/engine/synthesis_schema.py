@@ -42,6 +42,7 @@ _BASE = """
 """
 _FOREIGN_KEY_PROBLEM = """
 case
+    when k.conkey && dp.derived_columns(k.conrelid) then 'refers to numbers of rows'
     when not k.convalidated then 'is not valid'
     when not coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true) then 'is not enforced'
     when coalesce((to_jsonb(k) ->> 'conperiod')::boolean, false) then 'compares periods'
@@ -275,7 +276,9 @@ def _with_domains(table: Table, declared: Relation, services: Services, bins: in
     }
     domains: list[Attribute] = []
     for column in declared.columns:
-        if column.name not in linked and not table.column(column.name).generated:
+        if column.withheld or column.name in linked:
+            continue
+        if not table.column(column.name).generated:
             found = attribute(declared, column, services, bins)
             if found is not None:
                 domains.append(found)

@@ -32,7 +32,7 @@ def agreed(parent: Relation, key: Sequence[str], onward: Sequence[str]) -> Relat
     Relation
         With these columns, never NULL, and ``key`` as its key.
     """
-    found = {column.name: column for column in parent.columns}
+    found = {column.name: column for column in parent.columns if not column.withheld}
     names = tuple(dict.fromkeys((*key, *onward)))
     gone = [name for name in names if name not in found]
     if gone:

@@ -72,6 +72,9 @@ class Scope:
 
     def lookup(self, node: Node) -> Expr:
         """Resolve a column reference."""
+        return _readable(self._find(node), node.position)
+
+    def _find(self, node: Node) -> Expr:
         parts = node.value if isinstance(node.value, tuple) else ()
         if len(parts) == 2:
             columns = self.aliases.get(parts[0])
@@ -271,7 +274,9 @@ class Flattener:
         return [
             (
                 c.name,
-                column(
+                Expr("withheld", base(c.type_name), data=(relation.shown, c.name, c.withheld))
+                if c.withheld
+                else column(
                     number,
                     c.name,
                     base(c.type_name),
@@ -405,7 +410,15 @@ def _named(columns: Columns, name: str, position: int) -> Expr:
     found = [e for n, e in columns if n == name]
     if len(found) != 1:
         raise InternalError("a USING column is not known", position=position)
-    return found[0]
+    return _readable(found[0], position)
+
+
+def _readable(e: Expr, position: int | None) -> Expr:
+    """Refuse a column that no question may read, by whatever name it is used."""
+    if e.kind == "withheld":
+        relation, name, why = cast("tuple[str, str, str]", e.data)
+        refusals.refuse(why, position, f"The column {name} of relation {relation}.")
+    return e
 
 
 def _nothing(columns: Columns) -> Columns:

@@ -42,6 +42,7 @@ class Expr:
     collate      name parts                               one
     array                                                 its elements
     attribute    number
+    withheld     relation, name, why
     ============ ======================================== =========================
     """
 

@@ -195,7 +195,9 @@ def extended(
     """
     found = []
     for name, e in columns:
-        if e.kind == "col":
+        if e.kind == "withheld":
+            shown = e
+        elif e.kind == "col":
             number, column_name, _, full = cast("tuple[int, str, bool, str]", e.data)
             shown = column(number, column_name, e.type, full, False)
         else:
@@ -210,7 +212,7 @@ def extended(
 def _witness(relations: Sequence[Relation], inside: Iterable[int]) -> Expr | None:
     for number in inside:
         for c in relations[number].columns:
-            if c.not_null and relations[number].kind != "f":
+            if c.not_null and not c.withheld and relations[number].kind != "f":
                 there = column(number, c.name, base(c.type_name), c.type_name, False)
                 return Expr("is", "boolean", (there,), "NOT NULL")
     return None

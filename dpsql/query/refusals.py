@@ -126,6 +126,15 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
         "system columns are not supported",
         "Use columns that the relation declares.",
     ),
+    "derived_column": (
+        "columns that number rows are not supported",
+        "Leave it out: its value in one row depends on other rows. Where * or NATURAL brought it,"
+        " name the columns that the question needs.",
+    ),
+    "virtual_column": (
+        "columns that are generated when they are read are not supported",
+        "Write the expression in the question, or let the owner make the column STORED.",
+    ),
     "aggregate_distinct": (
         "DISTINCT is supported inside dp_count only",
         "Use dp_count(DISTINCT column), or leave DISTINCT out.",

@@ -250,7 +250,7 @@ def _join(graph: Graph, relation: Relation, child: int, hop: Hop) -> int:
 def _column(graph: Graph, occurrence: int, name: str, *, trusted: bool = True) -> Expr:
     relation = graph.relations[occurrence]
     for found in relation.columns:
-        if found.name == name:
+        if found.name == name and not found.withheld:
             not_null = found.not_null and trusted and relation.kind != "f"
             return column(occurrence, name, base(found.type_name), found.type_name, not_null)
     raise UndeclaredRelation(

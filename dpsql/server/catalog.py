@@ -48,11 +48,12 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.without_snapshot(
   case when p.kind <> 'view' then coalesce(dp.own_problem(c.oid), p.problem) end as problem,
   reading.problem as unread, reading.mend,
   (select json_agg(json_build_array(a.attname, b.type::int8,
-            format_type(b.type, b.modifier), {_NOT_NULL}) order by a.attnum)
+            format_type(b.type, b.modifier), {_NOT_NULL},
+            case when a.attnum = any (derived.attnums) then 'derived_column'
+                 when a.attgenerated = 'v' then 'virtual_column' else '' end) order by a.attnum)
      from pg_attribute a
     cross join dp.plain_type(a.atttypid, a.atttypmod) as b
-    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-      and a.attgenerated <> 'v') as columns,
+    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
   dp.trusted_keys(c.oid) as keys,
   (select json_agg(json_build_array(
             (select json_agg(a.attname order by k.n)
@@ -67,7 +68,7 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.without_snapshot(
     where f.conrelid = c.oid and f.contype = 'f' and f.convalidated and not f.condeferrable
       and not coalesce((to_jsonb(f) ->> 'conperiod')::boolean, false)
       and coalesce((to_jsonb(f) ->> 'conenforced')::boolean, true)
-      and c.relkind = 'r' and not c.relhassubclass
+      and c.relkind = 'r' and not c.relhassubclass and not f.conkey && derived.attnums
       and not dp.kept_by_citus(c.oid) and not dp.kept_by_citus(f.confrelid)
       and not exists (select from pg_trigger t where t.tgconstraint = f.oid
                         and t.tgenabled not in ('O', 'A'))
@@ -93,6 +94,7 @@ join pg_class c on c.oid = named.oid
 join pg_namespace n on n.oid = c.relnamespace
 cross join dp.standing(named.oid) p
 cross join lateral (select {_CHECKED} as checked offset 0) as rows
+cross join lateral (select dp.derived_columns(c.oid) as attnums offset 0) as derived
 left join dp.reading_problem(c.oid) reading on p.kind <> 'view'
 where p.kind is not null
 """

@@ -60,6 +60,14 @@ begin
         raise exception using
             errcode = 'PD040', message = format('column %I of relation %s does not exist', column_name, relation);
     end if;
+    if (select a.attnum = any (dp.derived_columns(relation)) from pg_catalog.pg_attribute as a
+         where a.attrelid = relation and a.attname = column_name) then
+        raise exception using
+            errcode = 'PD040',
+            message = format('column %I of relation %s numbers rows and cannot have a domain', column_name, relation),
+            detail = 'What it holds in one row depends on other rows, so that no question reads it.',
+            hint = 'Declare domains of other columns.';
+    end if;
     if not allowed then
         raise exception using
             errcode = 'PD040',

@@ -194,6 +194,7 @@ declare
     parts text[];
     named text;
     found_attnums int2[];
+    hidden int2[];
     wrong text;
 begin
     if relation is null then
@@ -226,6 +227,17 @@ begin
             message = case when wrong is not null then format('relation %s has no column %s', relation, wrong)
                            else 'parameter "columns" of dp.expose must name columns, each once' end;
     end if;
+    hidden := dp.derived_columns(relation);
+    select string_agg(quote_ident(a.attname), ', ') into wrong
+      from pg_attribute as a
+     where a.attrelid = relation and a.attnum = any (hidden) and a.attname = any (columns);
+    if wrong is not null then
+        raise exception using
+            errcode = 'PD040',
+            message = format('questions cannot use %s of %s', wrong, relation),
+            detail = 'What it holds in one row depends on other rows: dp.set_degree_bound numbers rows by it.',
+            hint = 'Leave it out of "columns".';
+    end if;
     select string_agg(format('%I (%s)', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' order by a.attnum) into wrong
       from pg_attribute as a join pg_type as t on t.oid = a.atttypid
      where a.attrelid = relation and a.attnum > 0 and not a.attisdropped
@@ -244,7 +256,7 @@ begin
     end if;
     select array_agg(a.attnum order by array_position(columns, a.attname), a.attnum) into found_attnums
       from pg_attribute as a join pg_type as t on t.oid = a.atttypid
-     where a.attrelid = relation and a.attnum > 0 and not a.attisdropped
+     where a.attrelid = relation and a.attnum > 0 and not a.attisdropped and a.attnum <> all (hidden)
        and (columns is null and (a.atttypid < 16384 or t.typtype = 'e') or a.attname = any (columns));
     if found_attnums is null then
         raise exception using

@@ -33,6 +33,7 @@ begin
         perform dp.drop_degree_bound(relation, columns);
     end if;
     execute format('alter table %s add column %I integer', relation, slot);
+    perform dp.remember_numbered(relation, slot);
     execute format('update only %1$s as t set %2$I = n.place from (select ctid, case when row(%3$s) is not null then row_number() over (partition by %3$s)'
                    ' else 1 end as place'
                    ' from only %1$s) as n where n.ctid = t.ctid', relation, slot, listed);

@@ -51,6 +51,7 @@ begin
                   and not exists (select from pg_attribute as a
                                    where a.attrelid = i.indrelid and a.attnum = any (i.indkey::int2[])
                                      and not dp.has_one_text(a.atttypid, a.atttypmod, a.attcollation))
+                  and not i.indkey::int2[] && dp.derived_columns(statistics_keyed.relation)
                   and (c.relkind = 'p' or cardinality(members) = 1))
        and not exists (
                select from pg_trigger as t

@@ -13,6 +13,10 @@ begin
         or not exists (select from pg_catalog.pg_class as c where c.oid = l.parent);
     delete from dp.column_domain as d
      where not exists (select from pg_catalog.pg_class as c where c.oid = d.relation);
+    delete from dp.numbered_column as n
+     where not exists (select from pg_catalog.pg_attribute as a
+                        where a.attrelid = n.relation and a.attnum = n.attnum and not a.attisdropped)
+       and dp.ledger_in_place();
     delete from dp.shards as s
      where not exists (select from pg_catalog.pg_class as c where c.oid = s.relation);
     update dp.root as r

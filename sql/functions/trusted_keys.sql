@@ -1,5 +1,6 @@
 -- Internal: the column sets that no two rows share, for good: valid, immediate unique indexes without predicate,
--- expression or NULL, of tables without children.
+-- expression or NULL, of tables without children.  Not those with numbers that depend on other rows: a plan that orders or
+-- picks rows by such a key would follow them.
 create or replace function dp.trusted_keys(relation oid)
 returns json
 language plpgsql stable parallel safe security invoker
@@ -21,7 +22,7 @@ begin
          where i.indrelid = trusted_keys.relation and i.indisunique and i.indisvalid and i.indisready and i.indislive
            and i.indimmediate and i.indpred is null and i.indexprs is null
            and c.relkind in ('r', 'p') and not (c.relkind = 'r' and c.relhassubclass)
-           and k.filled
+           and k.filled and not i.indkey::int2[] && dp.derived_columns(trusted_keys.relation)
            and not dp.kept_by_citus(c.oid));  -- two steps may see two versions of one row
 end
 $$;

@@ -1,4 +1,5 @@
--- Internal: finds the columns that units and links mean by the names that they had when the dump was made.
+-- Internal: finds the columns that units and links mean, and that number rows, by the names that they had when the dump
+-- was made.
 create or replace function dp.find_unit_columns()
 returns void
 language plpgsql volatile parallel unsafe security invoker
@@ -9,6 +10,10 @@ begin
        set unit_attnum = a.attnum
       from dp.policy as p join pg_attribute as a on a.attrelid = p.relation
      where p.root = r.id and a.attname = r.unit_column;
+    update dp.numbered_column as n
+       set attnum = a.attnum
+      from pg_attribute as a
+     where a.attrelid = n.relation and a.attname = n.column_name and not a.attisdropped;
     update dp.unit_link as l
        set attnums = coalesce((select array_agg(a.attnum order by a.attnum)
                                  from pg_attribute as a
@@ -51,6 +56,15 @@ begin
             message = format('the domain of column %I of %s is of no column any more', lost.column_name, lost.relation),
             hint = format('Declare it of the new name: SELECT dp.set_domain(%L, %L, ...);', lost.relation, lost.attname);
     end loop;
+    -- until a restore is acknowledged the names alone tell which columns were meant
+    update dp.numbered_column as n
+       set column_name = a.attname
+      from pg_event_trigger_ddl_commands() as d
+      join pg_attribute as a on a.attrelid = d.objid and a.attnum = d.objsubid
+     where d.classid = 'pg_class'::regclass and n.relation = d.objid and n.column_name <> a.attname
+       and case when dp.ledger_in_place() then n.attnum = a.attnum
+                else not exists (select from pg_attribute as same
+                                  where same.attrelid = d.objid and same.attname = n.column_name) end;
     if not exists (select from dp.root as r where r.neighbours = 'unit') or not dp.ledger_in_place() then
         return;
     end if;

@@ -54,6 +54,8 @@ as $$
 begin
     return (
         select case
+                   when a.attnum = any (dp.derived_columns(a.attrelid))
+                       then format('%s.%I numbers rows: what it holds in one row depends on others', a.attrelid::regclass, a.attname)
                    when case when a.atttypid < 16384 then a.atttypid else dp.plain_oid(a.atttypid) end
                             not in ('bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'int8'::regtype,
                                            'numeric'::regtype, 'text'::regtype, 'varchar'::regtype,

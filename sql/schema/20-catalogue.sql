@@ -111,6 +111,15 @@ create table dp.column_domain (
 );
 comment on table dp.column_domain is 'public domains of columns';
 
+create table dp.numbered_column (
+    relation regclass not null,
+    attnum int2 not null,
+    -- by which a restore finds it again
+    column_name name not null,
+    primary key (relation, attnum)
+);
+comment on table dp.numbered_column is 'columns that dp.set_degree_bound numbers rows by: no question reads them';
+
 create table dp.shards (
     relation regclass primary key,
     written text not null check (written in ('coordinator', 'anywhere')),
@@ -170,6 +179,9 @@ select pg_catalog.pg_extension_config_dump(
     'dp.column_domain',
     'where relation::oid in (select c.oid from pg_catalog.pg_class as c)'
     ' and (reference is null or reference::oid in (select c.oid from pg_catalog.pg_class as c))');
+select pg_catalog.pg_extension_config_dump(
+    'dp.numbered_column',
+    'where (relation::oid, attnum) in (select a.attrelid, a.attnum from pg_catalog.pg_attribute as a where not a.attisdropped)');
 select pg_catalog.pg_extension_config_dump(
     'dp.shards', 'where relation::oid in (select c.oid from pg_catalog.pg_class as c)');
 select pg_catalog.pg_extension_config_dump('dp.loss', '');

@@ -45,7 +45,8 @@ grant execute on function
     dp.foreign_code(oid)
 to dp_analyst, dp_owner, dp_executor, dp_ledger;
 grant execute on function
-    dp.reading_problem(oid), dp.shards_problem(oid), dp.far_parents_problem(oid), dp.trusted_keys(oid), dp.never_null(oid, int2)
+    dp.reading_problem(oid), dp.shards_problem(oid), dp.far_parents_problem(oid), dp.trusted_keys(oid), dp.never_null(oid, int2),
+    dp.derived_columns(oid)
 to dp_analyst, dp_owner, dp_executor;
 grant execute on function
     dp.shown_way(oid, jsonb, name, oid, name),
@@ -67,6 +68,7 @@ grant execute on function
     dp.unlink(regclass, regclass, name[]),
     dp.set_degree_bound(regclass, name[], integer),
     dp.drop_degree_bound(regclass, name[]),
+    dp.remember_numbered(regclass, name),
     dp.require_boundable(regclass, name[]),
     dp.is_numbered(regclass, name[]),
     dp.slot_name(name[]),

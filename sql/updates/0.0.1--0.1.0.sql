@@ -68,6 +68,18 @@ comment on table dp.shards is 'by which way parts on other servers are written t
 select pg_catalog.pg_extension_config_dump(
     'dp.shards', 'where relation::oid in (select c.oid from pg_catalog.pg_class as c)');
 
+create table dp.numbered_column (
+    relation regclass not null,
+    attnum int2 not null,
+    column_name name not null,
+    primary key (relation, attnum)
+);
+comment on table dp.numbered_column is 'columns that dp.set_degree_bound numbers rows by: no question reads them';
+
+select pg_catalog.pg_extension_config_dump(
+    'dp.numbered_column',
+    'where (relation::oid, attnum) in (select a.attrelid, a.attnum from pg_catalog.pg_attribute as a where not a.attisdropped)');
+
 drop function dp.shown_columns(oid);
 drop function dp.show_synthesis_tables(bigint);
 drop function dp.synthesis_moved(bigint,text,integer,text[]);

@@ -145,6 +145,35 @@ def test_units_and_links_are_found_again_by_their_names(server, protected):
         server.drop_database(copy)
 
 
+@pytest.mark.parametrize("renamed", ["before", "between"])
+def test_numbers_of_rows_are_found_again_by_their_names(server, protected, renamed):
+    """Also where one is renamed before the restore is acknowledged."""
+    rename = "alter table rating rename column dp_slot_movie to place"
+    protected.sql(
+        "create table person (id int primary key); insert into person select generate_series(1, 200);"
+        "create table rating (gone int, movie int, who int not null references person);"
+        "alter table rating drop gone; insert into rating (movie, who) select 1, id from person;"
+        "select dp.protect('person', privacy_unit => 'id');"
+        "select dp.set_degree_bound('rating', array['movie'], 300);"
+        "alter table rating add column fine int not null default 1;"
+        "select dp.grant_budget('postgres', 1000)"
+    )
+    if renamed == "before":
+        protected.sql(rename)
+    copy = dump_and_restore(server, protected, "c")
+    try:
+        if renamed == "between":
+            copy.sql(rename)
+        copy.sql("select dp.acknowledge_restore('a copy')")
+        with pytest.raises(psycopg.Error) as caught:
+            copy.sql("select dp_count(*) from rating where place = 1")
+        assert "columns that number rows" in str(caught.value)
+        copy.sql("select dp_count(*) from rating where fine = 1")
+        assert copy.sql("select column_name, attnum from dp.numbered_column") == [("place", 3)]
+    finally:
+        server.drop_database(copy)
+
+
 def test_a_restore_is_told_before_what_it_makes_seem_wrong(server, protected):
     """What an owner said of keys is not understood before the restore is acknowledged."""
     protected.sql(
