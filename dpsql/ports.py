@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +25,10 @@ class Database(Protocol):
 
     def stream(self, sql: str, size: int) -> Iterator[list[tuple[object, ...]]]:
         """Run one statement and give its rows in batches of ``size``, never all at once."""
+        ...
+
+    def file(self) -> BinaryIO:
+        """Open a file without a name, for what memory need not hold; it goes when it is closed."""
         ...
 
     def before_reading(self, relations: Sequence[int]) -> None:

@@ -14,17 +14,20 @@ for a unit above ``tau``; results occur in sums only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
+from dpsql.core import streamed
+from dpsql.core.merging import pieces
 from dpsql.core.packing import Floats, Ints, Memberships, step_of
 from dpsql.core.programs import Bounds, Solver
-from dpsql.errors import ReleaseFailed
+from dpsql.core.space import MEMORY, Space
+from dpsql.core.streamed import gathered, spread
 from dpsql.model import GRID
 
-#: Rounds of cuts; the last ones are never needed but in degenerate programs.
+#: Rounds of cuts; degenerate programs that need more are solved in passes.
 ROUNDS = 400
 #: Cells of a table of sums for pairs of units; more pairs are sorted.
 _TABLE = 1 << 23
@@ -36,9 +39,10 @@ _FINE = 40
 _DEAREST = 1e9
 #: A unit that loses so nearly enough gets no further cut.
 _ENOUGH = 1e-7
-#: What cuts may take, in bytes, and what they take for each unit of each set.
-MEMORY_LIMIT = 4 << 30
-_BYTES = 170
+#: Units of sets of which cuts are made, which take 170 bytes each; of more none are.
+IN_MEMORY = 25_000_000
+#: Sums of a unit below this are exact.
+_WHOLE = 2**62
 #: A set of units has at most so many times ``tau`` results that count.
 _HUGE = 32
 #: What makes up for what is short is more by this part, for sums that are off.
@@ -72,8 +76,8 @@ def solve(
     Returns
     -------
     Bounds or None
-        What was found: further apart than ``gap`` only if the solver cannot do better.  ``None``
-        when it was hopeless.  The least upper bound depends on the memberships and ``tau`` alone.
+        What was found: further apart than ``gap`` only if that is 0.  ``None`` when it was
+        hopeless.  The least upper bound depends on the memberships and ``tau`` alone.
     """
     if memberships.heaviest * (1 + 1e-6) < tau:
         return Bounds(0, 0)
@@ -86,13 +90,35 @@ def solve(
     if hopeless(lower):
         return None
     best = Bounds(excess.above(excess.alone), lower.value)
+    if excess.members.size <= IN_MEMORY:
+        done = _by_cuts(excess, best, gap, tick, hopeless)
+        if done is None or not gap:
+            return done
+        best = done
+    if best.upper - best.lower <= gap:
+        return best
+    steps = _Deleting(excess, best)
+    for _ in streamed.looks(steps):
+        if steps.best.upper - steps.best.lower <= gap:
+            break
+        if hopeless(steps.lower):
+            return None
+    return steps.best
+
+
+def _by_cuts(
+    excess: Excess,
+    best: Bounds,
+    gap: int,
+    tick: Callable[[], None],
+    hopeless: Callable[[Lower], bool],
+) -> Bounds | None:
+    """Find bounds with HiGHS; ``None`` when it was hopeless."""
     master: _Master | None = None
-    deleted = np.zeros(memberships.units)
+    deleted = np.zeros(excess.units)
     for _ in range(ROUNDS):
         if best.upper - best.lower <= gap:
             break
-        if excess.members.size * _BYTES > MEMORY_LIMIT:
-            raise ReleaseFailed("the answer could not be computed")
         master = master or _Master(excess, tick)
         if not master.cut(deleted):
             break
@@ -103,19 +129,6 @@ def solve(
         if hopeless(lower):
             return None
     return best
-
-
-def capped(memberships: Memberships, tau: int) -> Memberships:
-    """Count of each set of units at most ``_HUGE tau`` results.
-
-    It depends on the set and ``tau`` alone, so a unit moves ``f`` of what is left by at most 1 as
-    before; units exceed ``tau`` as before, and nearly as many must go.  No weight is then so much
-    larger than ``tau`` that a solver's tolerance hides it.
-    """
-    most = _HUGE * tau
-    if memberships.most <= most:
-        return memberships
-    return replace(memberships, counts=np.minimum(memberships.counts, most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +180,7 @@ class Excess:
     tau: int
     free: int
     step: int
+    space: Space = MEMORY
 
     @classmethod
     def of(cls, memberships: Memberships, tau: int) -> Excess:
@@ -174,28 +188,35 @@ class Excess:
         step, memberships = step_of(tau), memberships.in_steps(tau)
         tau //= step
         free = -(-memberships.most // _HUGE)
-        memberships = capped(memberships, tau)
-        loads = memberships.contributions
+        # a cap depends on the set and ``tau`` alone, so a unit moves ``f`` by at most 1 as before;
+        # nearly as many must go, and no weight hides ``tau`` below a solver's tolerance
+        memberships = memberships.capped(_HUGE * tau)
+        whole = memberships.contributions
+        loads = np.where(whole < _WHOLE, whole, memberships.nearly)
         above = np.zeros(memberships.units + 1, bool)
-        above[:-1] = loads > tau
+        above[:-1] = whole > tau
         heavy = np.flatnonzero(above)
-        members = memberships.members
-        touched = np.zeros(len(members), bool)
-        for column in members.T:
-            touched |= above[column]
-        kept = members[touched]
-        weights = memberships.counts[touched].astype(np.float64)
-        mine = loads[heavy]
+        space = memberships.space
+        members = space.empty(memberships.members.shape, np.int32)
+        weights = space.empty(len(members), np.float64)
+        used = 0
+        for part in space.blocks(len(members)):
+            some = memberships.members[part]
+            touched = above[some].any(axis=1)
+            place = slice(used, used + int(touched.sum()))
+            members[place], weights[place] = some[touched], memberships.counts[part][touched]
+            used = place.stop
         return cls(
-            kept,
-            weights,
+            members[:used],
+            weights[:used],
             heavy,
-            mine.astype(np.float64),
-            (mine - tau).astype(np.float64),
+            loads[heavy],
+            np.where(whole < _WHOLE, whole - tau, loads - tau)[heavy].astype(np.float64),
             memberships.units,
             tau,
             free,
             step,
+            space,
         )
 
     @property
@@ -230,8 +251,20 @@ class Excess:
 
     def lost(self, y: Floats) -> Floats:
         """Return what the units above ``tau`` lose."""
-        lost = np.minimum(gather(self.members, y), 1) * self.weights
-        return scatter(self.members, lost, self.units)[self.heavy]
+        padded = np.append(y, 0.0)
+        return self._sums(lambda some: np.minimum(gathered(some, padded), 1))[self.heavy]
+
+    def _sums(self, value: Callable[[Ints], Floats]) -> Floats:
+        """Add up of each unit the weights of its sets times a value that they have."""
+        total = np.zeros(self.units)
+        for part in self.blocks():
+            members = self.members[part]
+            total += spread(members, value(members) * self.weights[part], self.units)
+        return total
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield the sets in blocks."""
+        return self.space.blocks(len(self.weights), self.units)
 
     def below(self, prices: Floats) -> Lower:
         """Return a lower bound of ``f`` from any prices of what must be lost.
@@ -242,9 +275,9 @@ class Excess:
         best = Lower.of(self, 0, 0)
         prices = np.clip(np.nan_to_num(prices), 0, 1)
         for _ in range(_LOWERED):
-            spread = np.zeros(self.units)
-            spread[self.heavy] = prices
-            loads = scatter(self.members, gather(self.members, spread) * self.weights, self.units)
+            padded = np.zeros(self.units + 1)
+            padded[self.heavy] = prices
+            loads = self._sums(lambda some, padded=padded: gathered(some, padded))  # type: ignore[misc]
             paid = float((prices * self.needs).sum())
             excess = float(np.maximum(loads * (1 + self.margin) - 1, 0).sum())
             value = paid * (1 - self.margin) - excess * (1 + self.margin)
@@ -261,45 +294,66 @@ class Excess:
         """
         numbers = np.full(self.units + 1, len(heavy), np.int64)
         numbers[self.heavy[heavy]] = np.arange(len(heavy))
-        full = gather(self.members, deleted) >= 1
+        padded = np.append(deleted, 0.0)
         constants = np.zeros(len(heavy))
-        sums = _Sums(len(heavy) * self.units)
-        for mine in self.members.T:
-            row = numbers[mine]
-            touched = row < len(heavy)
-            gone = touched & full
-            constants += np.bincount(row[gone], self.weights[gone], minlength=len(heavy))
-            touched &= ~full
-            for other in self.members.T:
-                pairs = np.flatnonzero(touched & (other < self.units))
-                sums.add(row[pairs] * self.units + other[pairs], self.weights[pairs])
+        sums = _Sums(len(heavy) * self.units, self.space)
+        for part in self.blocks():
+            members, weights = self.members[part], self.weights[part]
+            full = gathered(members, padded) >= 1
+            for mine in members.T:
+                row = numbers[mine]
+                touched = row < len(heavy)
+                gone = touched & full
+                constants += np.bincount(row[gone], weights[gone], minlength=len(heavy))
+                touched &= ~full
+                for other in members.T:
+                    pairs = np.flatnonzero(touched & (other < self.units))
+                    sums.add(row[pairs] * self.units + other[pairs], weights[pairs])
         names, values = sums.all()
         return constants, names // self.units, names % self.units, values
 
 
 class _Sums:
-    """Sums by key, kept in a table if that is small, else sorted."""
+    """Sums by key, kept in a table if that is small, else in ascending runs."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, space: Space) -> None:
         self.table = np.zeros(size) if size <= _TABLE else None
-        self.names = np.zeros(0, np.int64)
-        self.values = np.zeros(0)
+        self.space = space
+        self.runs: list[tuple[Ints, Floats]] = []
 
     def add(self, keys: Ints, weights: Floats) -> None:
         """Add weights by key."""
         if self.table is not None:
-            self.table += np.bincount(keys, weights, minlength=len(self.table))
+            np.add.at(self.table, keys, weights)
             return
-        names, places = np.unique(np.concatenate((self.names, keys)), return_inverse=True)
-        weights = np.concatenate((self.values, weights))
-        self.names, self.values = names, np.bincount(places, weights).astype(np.float64)
+        self.runs.append(_summed(keys, weights))
+        while len(self.runs) > 1 and len(self.runs[-2][0]) <= 2 * len(self.runs[-1][0]):
+            self._join()
 
     def all(self) -> tuple[Ints, Floats]:
         """Return the keys, ascending, and their sums."""
-        if self.table is None:
-            return self.names, self.values
-        names = np.flatnonzero(self.table)
-        return names, self.table[names]
+        if self.table is not None:
+            names = np.flatnonzero(self.table)
+            return names, self.table[names]
+        while len(self.runs) > 1:
+            self._join()
+        return self.runs[0] if self.runs else (np.zeros(0, np.int64), np.zeros(0))
+
+    def _join(self) -> None:
+        """Put the last two runs together, piece by piece."""
+        (left, some), (right, more) = self.runs[-2:]
+        parts = []
+        for a, b in pieces(left, right):
+            self.space.tick()
+            keys = np.concatenate((left[a], right[b]))
+            parts.append(_summed(keys, np.concatenate((some[a], more[b]))))
+        names, values = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        self.runs[-2:] = [(names, values)]
+
+
+def _summed(keys: Ints, weights: Floats) -> tuple[Ints, Floats]:
+    names, places = np.unique(keys, return_inverse=True)
+    return names, np.bincount(places, weights, minlength=len(names)).astype(np.float64)
 
 
 class _Master(Solver):
@@ -363,18 +417,91 @@ class _Master(Solver):
         return Lower.of(self.excess, value, float(prices.sum()) * (1 - margin))
 
 
-def gather(members: Ints, values: Floats) -> Floats:
-    """Add up the values of the units of each result."""
-    padded = np.append(values, 0.0)
-    total = np.zeros(len(members))
-    for column in members.T:
-        total += padded[column]
-    return total
+class _Deleting:
+    """``f`` in passes: what share of each unit goes, and of each set; prices of what ties them.
 
+    A set goes by at most what its units do together.  What a unit must lose is in parts of what it
+    has, and what ties a set to its units is weighed by ``grades``: what its prices can be.
+    """
 
-def scatter(members: Ints, weights: Floats, units: int) -> Floats:
-    """Add up the weights of the results of each unit."""
-    total = np.zeros(units + 1)
-    for column in members.T:
-        total += np.bincount(column, weights, minlength=units + 1)
-    return total[:units]
+    def __init__(self, excess: Excess, best: Bounds) -> None:
+        self.excess, self.best, self.lower = excess, best, Lower.of(excess, 0, 0)
+        size, units, space = len(excess.weights), excess.units, excess.space
+        self.gone, self.ties, self.gone_anchor, self.tie_anchor, self.grades = (
+            space.empty(size, np.float64) for _ in range(5)
+        )
+        self.each = np.zeros(units + 1)
+        self.each[excess.heavy] = 1 / excess.loads
+        self.totals, self.tied = np.zeros(units), np.zeros(units)
+        for part in excess.blocks():
+            for kept in (self.gone, self.ties, self.gone_anchor, self.tie_anchor):
+                kept[part] = 0.0
+            members = excess.members[part]
+            self.grades[part] = excess.weights[part] * gathered(members, self.each)
+            self.totals += spread(members, self.grades[part], units)
+        self.deleted, self.deleted_anchor = np.zeros(units), np.zeros(units)
+        self.prices, self.price_anchor = np.zeros(units), np.zeros(units)
+        self.wanted = np.zeros(units)
+        self.wanted[excess.heavy] = excess.needs / excess.loads
+        self.weight = 1.0
+
+    def step(self, inertia: float) -> None:
+        """Go a step: one pass."""
+        excess, keep = self.excess, 1 - inertia
+        move = (self.tied - 1) / (np.maximum(self.totals, 1e-300) * self.weight)
+        deleted = np.where(self.totals > 0, np.clip(self.deleted + move, 0, 1), 0)
+        ahead = 2 * deleted - self.deleted
+        padded, priced = np.append(ahead, 0.0), np.append(self.prices, 0.0) * self.each
+        lost, tied = np.zeros(excess.units), np.zeros(excess.units)
+        for part in excess.blocks():
+            members, weights, grades = excess.members[part], excess.weights[part], self.grades[part]
+            width = (members < excess.units).sum(axis=1)
+            pull = weights * gathered(members, priced) / grades - self.ties[part]
+            gone = 2 * np.clip(self.gone[part] + pull / (2 * self.weight), 0, 1) - self.gone[part]
+            lost += spread(members, weights * gone, excess.units)
+            over = gone - gathered(members, padded)
+            ties = np.maximum(self.ties[part] + self.weight * over / (1 + width), 0)
+            ties = 2 * ties - self.ties[part]
+            self.gone[part] = inertia * gone + keep * self.gone_anchor[part]
+            self.ties[part] = ties = inertia * ties + keep * self.tie_anchor[part]
+            tied += spread(members, grades * ties, excess.units)
+        short = self.wanted - lost * self.each[:-1]
+        prices = 2 * np.maximum(self.prices + self.weight * short, 0) - self.prices
+        self.deleted = inertia * ahead + keep * self.deleted_anchor
+        self.prices = inertia * prices + keep * self.price_anchor
+        self.tied = tied
+
+    def look(self) -> float:
+        """Compute bounds of ``f``."""
+        excess, margin = self.excess, self.excess.margin
+        prices = np.clip(np.nan_to_num(self.prices), 0, _DEAREST)
+        priced = np.append(prices, 0.0) * self.each
+        given, loads = 0.0, np.zeros(excess.units)
+        for part in excess.blocks():
+            members = excess.members[part]
+            worth = excess.weights[part] * gathered(members, priced)
+            ties = np.clip(np.nan_to_num(self.ties[part]) * self.grades[part], 0, worth)
+            given += float((worth * (1 + margin) - ties).sum())
+            loads += spread(members, ties, excess.units)
+        paid = float((priced[excess.heavy] * excess.needs).sum())
+        given += float(np.maximum(loads * (1 + margin) - 1, 0).sum())
+        value = paid * (1 - margin) - given * (1 + margin)
+        self.lower = Lower.of(excess, value, float(priced.sum()) * (1 - margin))
+        upper = min(excess.above(self.deleted * more) for more in _MORE)
+        self.best = Bounds(min(self.best.upper, upper), max(self.best.lower, self.lower.value))
+        return float(upper - self.lower.value)
+
+    def restart(self) -> None:
+        """Put the anchor here."""
+        excess, primal, dual = self.excess, 0.0, 0.0
+        for part in excess.blocks():
+            grades = self.grades[part]
+            width = (excess.members[part] < excess.units).sum(axis=1)
+            primal += float((2 * grades * (self.gone[part] - self.gone_anchor[part]) ** 2).sum())
+            far = self.ties[part] - self.tie_anchor[part]
+            dual += float(((1 + width) * grades * far**2).sum())
+            self.gone_anchor[part], self.tie_anchor[part] = self.gone[part], self.ties[part]
+        primal += float((self.totals * (self.deleted - self.deleted_anchor) ** 2).sum())
+        dual += float(((self.prices - self.price_anchor) ** 2).sum())
+        self.weight = streamed.weighed(self.weight, primal, dual)
+        self.deleted_anchor, self.price_anchor = self.deleted, self.prices

@@ -9,6 +9,7 @@ them (PRIVACY.md section 5).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,19 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.core.merging import HALF, HIGHEST, MASK, distinct, exact_sum, merged
+from dpsql.core.space import MEMORY, Space
 from dpsql.model import GRID
+
+__all__ = ["HIGHEST", "Memberships", "Program", "exact_dot", "exact_loads", "step_of"]
 
 Ints = NDArray[Any]
 Floats = NDArray[np.float64]
 
-#: What a set of units adds or takes away at most; more is read as this.
-HIGHEST = 2**61
 #: Bounds from this on are in steps that are a power of two, so that programs stay below it.
 _COARSE = 2**31
 #: What a set of units counts at most in the steps of a bound.
 _MOST = 2**38
-_HALF = 26
-_MASK = (1 << _HALF) - 1
+#: Sums of a unit are read as this from it on; sums of a block stay below a quarter of it.
+_FULL = 2**62
 
 
 def exact_loads(codes: Ints, weights: Ints, size: int) -> Ints:
@@ -36,59 +39,15 @@ def exact_loads(codes: Ints, weights: Ints, size: int) -> Ints:
 
     Exact for up to ``2**26`` rows with sums below ``2**62``.
     """
-    low = np.bincount(codes, weights=weights & _MASK, minlength=size)
-    high = np.bincount(codes, weights=weights >> _HALF, minlength=size)
-    return low.astype(np.int64) + (high.astype(np.int64) << _HALF)
-
-
-def saturated(codes: Ints, weights: Ints, size: int) -> Ints:
-    """Sum weights up to ``HIGHEST`` in magnitude by code; sums beyond it are read as it.
-
-    A function of the weights of each code alone, whatever their order.  Exact up to there for at
-    most ``2**17`` weights of a code, and for any number of them below ``2**52``.
-    """
-    low = np.bincount(codes, weights=weights & _MASK, minlength=size).astype(np.int64)
-    high = np.bincount(codes, weights=weights >> _HALF, minlength=size) + (low >> _HALF)
-    edge = float(HIGHEST >> _HALF)
-    sums = (np.clip(high, -edge, edge).astype(np.int64) << _HALF) + (low & _MASK)
-    sums[high < -edge] = -HIGHEST
-    np.clip(sums, -HIGHEST, HIGHEST, out=sums)
-    return sums
+    low = np.bincount(codes, weights=weights & MASK, minlength=size)
+    high = np.bincount(codes, weights=weights >> HALF, minlength=size)
+    return low.astype(np.int64) + (high.astype(np.int64) << HALF)
 
 
 def exact_dot(left: Ints, right: Ints) -> int:
     """Multiply and add numbers ``0 <= left < 2**32`` and ``0 <= right <= 2**20``, exactly."""
     low = int(((left & 0xFFFF) * right).sum())
     return low + (int(((left >> 16) * right).sum()) << 16)
-
-
-def exact_sum(weights: Ints) -> int:
-    """Add up to ``2**26`` numbers below ``2**52``, exactly."""
-    return int((weights & _MASK).sum()) + (int((weights >> _HALF).sum()) << _HALF)
-
-
-def merged(members: Ints, counts: Ints, units: int) -> tuple[Ints, Ints]:
-    """Add up the rows with the same units; sorts each row of ``members`` in place.
-
-    Parameters
-    ----------
-    members : array of int, rows x width
-        Units of a row, each once; ``units`` fills the rest.
-    counts : array of int64
-        Numbers of results, or what they add up to.
-    units : int
-        Number of units.
-    """
-    members.sort(axis=1)
-    key, bound = members[:, 0].astype(np.int64), units + 1
-    for column in members[:, 1:].T:
-        if bound > 2**62 // (units + 1):
-            names, key = np.unique(key, return_inverse=True)
-            bound = len(names)
-        key = key * (units + 1) + column
-        bound *= units + 1
-    _, first, place = np.unique(key, return_index=True, return_inverse=True)
-    return members[first], saturated(place, counts, len(first))
 
 
 @dataclass(frozen=True)
@@ -103,9 +62,12 @@ class Memberships:
     members: Ints
     counts: Ints
     units: int
+    space: Space = MEMORY
 
     @classmethod
-    def of(cls, columns: list[Ints], roots: list[int], counts: Ints) -> Memberships:
+    def of(
+        cls, columns: list[Ints], roots: list[int], counts: Ints, space: Space = MEMORY
+    ) -> Memberships:
         """Give the units numbers and merge results with the same ones.
 
         Parameters
@@ -116,33 +78,45 @@ class Memberships:
             For each column the relation whose units it names.
         counts : array of int64
             Number of results of each row, or what they add up to.
+        space : Space
+            Where arrays with a row for each set of units are kept.
         """
-        members = np.empty((len(counts), len(columns)), np.int32)
+        members = space.empty((len(counts), len(columns)), np.int32)
         units = 0
         for root in dict.fromkeys(roots):
             mine = [i for i, other in enumerate(roots) if other == root]
-            names = np.unique(np.concatenate([np.unique(columns[i]) for i in mine]))
+            names = distinct((columns[i] for i in mine), space)
             for i in mine:
-                members[:, i] = np.searchsorted(names, columns[i]) + units
+                for part in space.blocks(len(counts)):
+                    members[part, i] = np.searchsorted(names, columns[i][part]) + units
             units += len(names)
-        members.sort(axis=1)
-        for column in range(len(columns) - 1, 0, -1):  # a set has a unit once
-            again = members[:, column] == members[:, column - 1]
-            members[again, column] = units
-        return cls(*merged(members, counts, units), units)
+        for part in space.blocks(len(counts)):
+            some = members[part]
+            some.sort(axis=1)
+            for column in range(len(columns) - 1, 0, -1):  # a set has a unit once
+                again = some[:, column] == some[:, column - 1]
+                some[again, column] = units
+        return cls(*merged(members, counts, units, space), units, space)
 
     def part(self, sign: int) -> Memberships:
         """Return the sets that add, for the sign 1, or those that take away, for -1."""
-        counts = self.counts * sign
-        kept = counts > 0
-        if kept.all():
-            return replace(self, counts=counts)
-        return replace(self, members=self.members[kept], counts=counts[kept])
+        used = sum(int((self.counts[part] * sign > 0).sum()) for part in self._blocks())
+        if used == len(self.counts):
+            return self._counting(lambda counts: counts * sign)
+        members = self.space.empty((used, self.members.shape[1]), np.int32)
+        counts = self.space.empty(used, np.int64)
+        end = 0
+        for part in self._blocks():
+            some = self.counts[part] * sign
+            kept = some > 0
+            place = slice(end, end + int(kept.sum()))
+            members[place], counts[place], end = self.members[part][kept], some[kept], place.stop
+        return replace(self, members=members, counts=counts)
 
     @property
     def sizes(self) -> Memberships:
         """What every set adds or takes away, signs ignored."""
-        return replace(self, counts=np.abs(self.counts))
+        return self._counting(np.abs)
 
     def in_steps(self, tau: int) -> Memberships:
         """Count in the steps of a bound, rounded down (docs/proofs/linear.md, claim 11).
@@ -152,33 +126,70 @@ class Memberships:
         step = step_of(tau)
         if step == 1 and self.most < _MOST:
             return self
-        return replace(self, counts=np.minimum(self.counts // step, _MOST - 1))
+        return self._counting(lambda counts: np.minimum(counts // step, _MOST - 1))
+
+    def capped(self, most: int) -> Memberships:
+        """Count of each set at most so many results."""
+        if self.most <= most:
+            return self
+        return self._counting(lambda counts: np.minimum(counts, most))
+
+    def _counting(self, change: Callable[[Ints], Ints]) -> Memberships:
+        counts = self.space.empty(len(self.counts), np.int64)
+        for part in self._blocks():
+            counts[part] = change(self.counts[part])
+        return replace(self, counts=counts)
+
+    def _blocks(self, sums: int = 0) -> Iterator[slice]:
+        return self.space.blocks(len(self.counts), sums)
 
     @cached_property
     def heaviest(self) -> float:
         """At most a millionth less than the largest sum of a unit."""
-        loads = _float_loads(self.members, self.counts.astype(np.float64), self.units)
-        return float(loads.max(initial=0.0))
+        return float(self.nearly.max(initial=0.0))
+
+    @property
+    def nearly(self) -> Floats:
+        """The number of results of each unit, in double precision."""
+        loads = np.zeros(self.units)
+        for part in self._blocks(self.units):
+            loads += _float_loads(
+                self.members[part], self.counts[part].astype(np.float64), self.units
+            )
+        return loads
 
     @cached_property
     def total(self) -> int:
         """The number of results."""
-        return int(self.counts.sum())
+        return sum(exact_sum(self.counts[part]) for part in self._blocks())
 
     @cached_property
     def most(self) -> int:
         """The greatest number of results with the same units."""
-        return int(self.counts.max(initial=0))
+        return max((int(self.counts[part].max()) for part in self._blocks()), default=0)
 
     @cached_property
     def least(self) -> int:
         """The least number of units that a result has."""
-        return int((self.members < self.units).sum(axis=1).min(initial=self.members.shape[1]))
+        width = self.members.shape[1]
+        return min(
+            (int((self.members[part] < self.units).sum(axis=1).min()) for part in self._blocks()),
+            default=width,
+        )
 
     @cached_property
     def contributions(self) -> Ints:
-        """The number of results of each unit."""
-        return _loads(self.members, self.counts, self.units)
+        """The number of results of each unit; ``2**62`` stands for more."""
+        return self._loads(_MOST)
+
+    def _loads(self, most: int) -> Ints:
+        """Sum the results of each unit, of each set at most so many."""
+        loads = np.zeros(self.units, np.int64)
+        for part in self._blocks(self.units):
+            counts = np.minimum(self.counts[part], most)
+            loads += _loads(self.members[part], counts, self.units)
+            np.minimum(loads, _FULL, out=loads)
+        return loads
 
     def ceiling(self, tau: int) -> int:
         """Return a simple upper bound of ``Q``: every result counts once for each of its units."""
@@ -192,17 +203,26 @@ class Memberships:
         A row whose units all stay within ``tau`` is counted in full; rows that differ in such
         units only are one variable.
         """
-        counts, step = self.in_steps(tau).counts, step_of(tau)
+        found, step = self.in_steps(tau), step_of(tau)
         tau //= step
-        counts = np.minimum(counts, tau)  # no row is above the bound of its first unit
-        names = np.flatnonzero(_loads(self.members, counts, self.units) > tau)
+        # no row is above the bound of its first unit
+        names = np.flatnonzero(found._loads(tau) > tau)
         numbers = np.full(self.units + 1, len(names), np.int32)
         numbers[names] = np.arange(len(names), dtype=np.int32)
-        members = numbers[self.members]
-        touched = (members < len(names)).any(axis=1)
-        free = int(counts[~touched].sum())
-        members, caps = merged(members[touched], counts[touched], len(names))
-        return Program(members, np.minimum(caps, tau), len(names), tau, free, step)
+        members = self.space.empty(self.members.shape, np.int32)
+        caps = self.space.empty(len(self.counts), np.int64)
+        free, used = 0, 0
+        for part in found._blocks():
+            counts, some = np.minimum(found.counts[part], tau), numbers[found.members[part]]
+            touched = (some < len(names)).any(axis=1)
+            free += exact_sum(counts[~touched])
+            some, counts = merged(some[touched], counts[touched], len(names))
+            place = slice(used, used + len(counts))
+            members[place], caps[place], used = some, counts, place.stop
+        members, caps = merged(members[:used], caps[:used], len(names), self.space)
+        for part in self.space.blocks(len(caps)):
+            np.minimum(caps[part], tau, out=caps[part])
+        return Program(members, caps, len(names), tau, free, step, self.space)
 
 
 def step_of(tau: int) -> int:
@@ -220,6 +240,7 @@ class Program:
     tau: int
     free: int
     step: int = 1
+    space: Space = MEMORY
 
     def above(self, prices: Floats) -> int:
         """Return an upper bound of the value, times ``GRID``, from any prices of the units.
@@ -229,9 +250,11 @@ class Program:
         """
         whole = np.zeros(self.units + 1, np.int64)
         whole[:-1] = np.rint(np.clip(np.nan_to_num(prices), 0, 1) * GRID)
-        left = GRID - whole[self.members].sum(axis=1)
-        np.maximum(left, 0, out=left)
-        value = self.free * GRID + self.tau * int(whole.sum()) + exact_dot(self.caps, left)
+        value = self.free * GRID + self.tau * int(whole.sum())
+        for part in self._blocks():
+            left = GRID - whole[self.members[part]].sum(axis=1)
+            np.maximum(left, 0, out=left)
+            value += exact_dot(self.caps[part], left)
         return value * self.step
 
     def below(self, values: Floats) -> int:
@@ -239,17 +262,33 @@ class Program:
 
         They are scaled down to what is feasible, and that they are is checked in whole numbers.
         """
-        x = np.clip(np.nan_to_num(values), 0, self.caps)
-        loads = _float_loads(self.members, x, self.units)
+        loads = np.zeros(self.units)
+        for part in self._blocks(self.units):
+            x = np.clip(np.nan_to_num(values[part]), 0, self.caps[part])
+            loads += _float_loads(self.members[part], x, self.units)
         ratio = np.ones(self.units + 1)
         ratio[:-1] = self.tau / np.maximum(loads, self.tau)
-        x = x * ratio[self.members].min(axis=1, initial=1.0)
         for shrink in (1.0, 1 - 1e-12, 1 - 1e-9, 1 - 1e-6):
-            whole = np.minimum(np.floor(x * shrink * GRID).astype(np.int64), self.caps * GRID)
-            loads = _loads(self.members, whole, self.units)
-            if loads.max(initial=0) <= self.tau * GRID:
-                return (self.free * GRID + exact_sum(whole)) * self.step
+            total, most = self._whole(values, ratio, shrink)
+            if most <= self.tau * GRID:
+                return (self.free * GRID + total) * self.step
         return self.free * GRID * self.step
+
+    def _whole(self, values: Floats, ratio: Floats, shrink: float) -> tuple[int, int]:
+        """Return the sum of scaled values in whole numbers, and the largest one of a unit."""
+        total, loads = 0, np.zeros(self.units, np.int64)
+        for part in self._blocks(self.units):
+            members, caps = self.members[part], self.caps[part]
+            x = np.clip(np.nan_to_num(values[part]), 0, caps)
+            x = x * ratio[members].min(axis=1, initial=1.0)
+            whole = np.minimum(np.floor(x * shrink * GRID).astype(np.int64), caps * GRID)
+            total += exact_sum(whole)
+            loads += _loads(members, whole, self.units)
+            np.minimum(loads, _FULL, out=loads)
+        return total, int(loads.max(initial=0))
+
+    def _blocks(self, sums: int = 0) -> Iterator[slice]:
+        return self.space.blocks(len(self.caps), sums)
 
 
 def _loads(members: Ints, weights: Ints, units: int) -> Ints:

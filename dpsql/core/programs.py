@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsql.core import streamed
 from dpsql.core.packing import Floats, Program
-from dpsql.errors import ReleaseFailed
 from dpsql.model import GRID
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart, all parts of a sum together.
 SLACK = 16
+#: Variables, and units in them, of programs that HiGHS is given; others are solved in passes.
+IN_MEMORY = 44_000_000
 #: Variables that the simplex method is given: of programs whose results have two units ...
 SIMPLEX_PAIRS = 300_000
 #: ... and of others.
@@ -60,19 +62,10 @@ def certified(
     """Find an upper bound of the program's value, and at most ``tau/(SLACK parts)`` above it.
 
     Other parameters are those of `solve`, and ``None`` is returned as there.
-
-    Raises
-    ------
-    ReleaseFailed
-        When the solver cannot do it.
     """
     gap = program.tau * GRID // (SLACK * parts) * program.step
     found = solve(program, gap, tick, hopeless)
-    if found is None:
-        return None
-    if found.upper - found.lower > gap:
-        raise ReleaseFailed("the answer could not be computed")
-    return found.upper
+    return None if found is None else found.upper
 
 
 def solve(
@@ -94,25 +87,44 @@ def solve(
     Returns
     -------
     Bounds or None
-        What was found: further apart than ``gap`` only if the solver cannot do better.  ``None``
-        when it was hopeless.
+        What was found: further apart than ``gap`` only if that is 0.  ``None`` when it was
+        hopeless.
     """
     best = _Best(program)
     tick()
     if hopeless(best.upper):
         return None
-    width = int((program.members < program.units).sum(axis=1).max(initial=0))
+    if program.members.size + len(program.caps) <= IN_MEMORY:
+        done = _in_memory(best, gap, tick, hopeless)
+        if done is not None:
+            return best.bounds if done else None
+    if not gap:
+        return best.bounds
+    for _ in streamed.looks(streamed.Packing(program, best.improve)):
+        if best.upper - best.lower <= gap:
+            break
+        if hopeless(best.upper):
+            return None
+    return best.bounds
+
+
+def _in_memory(
+    best: _Best, gap: int, tick: Callable[[], None], hopeless: Callable[[int], bool]
+) -> bool | None:
+    """Tell whether HiGHS finds bounds, or that it was hopeless; ``None`` if it cannot do better."""
+    program = best.program
+    width = best.width
     if len(program.caps) > (SIMPLEX_PAIRS if width <= 2 else SIMPLEX):
         model = _Model(program, "pdlp", tick)
         for _ in range(MOST_SLICES):
             best.improve(*model.run())
             if best.upper - best.lower <= gap:
-                return best.bounds
+                return True
             if hopeless(best.upper):
-                return None
+                return False
     if best.upper > best.lower:
         best.improve(*_Model(program, "simplex", tick).run())
-    return best.bounds
+    return True if best.upper - best.lower <= gap else None
 
 
 class _Best:
@@ -121,20 +133,24 @@ class _Best:
     def __init__(self, program: Program) -> None:
         self.program = program
         # bounds that need no solver: nobody pays for a result, one of its units, all of its units
-        least = int((program.members < program.units).sum(axis=1).min(initial=1))
+        self.width, least = 0, program.members.shape[1]
+        for part in program.space.blocks(len(program.caps)):
+            number = (program.members[part] < program.units).sum(axis=1)
+            self.width, least = max(self.width, int(number.max())), min(least, int(number.min()))
         simple = (0.0, 1.0, 1 / max(least, 1))
         self.upper = min(program.above(np.full(program.units, price)) for price in simple)
-        self.lower = program.below(np.zeros(len(program.caps)))
+        self.lower = program.below(np.broadcast_to(0.0, len(program.caps)))
 
     @property
     def bounds(self) -> Bounds:
         """What is certain."""
         return Bounds(self.upper, self.lower)
 
-    def improve(self, values: Floats, prices: Floats) -> None:
-        """Take in what a solver found."""
-        self.upper = min(self.upper, self.program.above(prices))
-        self.lower = max(self.lower, self.program.below(values))
+    def improve(self, values: Floats, prices: Floats) -> float:
+        """Take in what a solver found; return how far its own bounds are apart."""
+        upper, lower = self.program.above(prices), self.program.below(values)
+        self.upper, self.lower = min(self.upper, upper), max(self.lower, lower)
+        return float(upper - lower)
 
 
 class Solver:

@@ -29,7 +29,7 @@ def per_units(query: JoinQuery) -> JoinQuery:
 
 
 def membership_sql(
-    plan: Plan, query: JoinQuery, most: int, room: int, *, numeric: bool = False
+    plan: Plan, query: JoinQuery, most: int, room: int, piece: int = 0, *, numeric: bool = False
 ) -> str:
     """Write the statement.
 
@@ -43,15 +43,17 @@ def membership_sql(
         Higher counts are read as this one, and sums of a greater magnitude as it or its negative.
     room : int
         Bytes of values that may be packed, above which PostgreSQL raises 54000.
+    piece : int
+        Rows that are packed together, of each piece in a row of its own; 0: all.
     numeric : bool
         Count in ``numeric`` rather than in ``bigint`` that fails with 22003.
 
     Returns
     -------
     str
-        A statement with one value: a ``dp.pack`` of the count, or the sum unless it is 0, and the
-        number of the unit by each of ``query.units``.  Numbers are of one protected relation; NULL
-        without results.
+        A statement with one column: a ``dp.pack`` of the count, or the sum unless it is 0, and the
+        number of the unit by each of ``query.units``.  Numbers are of one protected relation.
+        Without results NULL, or no row.
     """
     writer = Writer(plan, "numeric" if numeric else "bigint")
     ctes = [f"c AS MATERIALIZED ({writer.answer(plan.query.groups)})"]
@@ -74,9 +76,17 @@ def membership_sql(
     if query.weights:
         value = f"least(greatest({integer_sql('c.w0', query)}, {-most}), {most})"
         joins.append(" WHERE c.w0 <> 0")
+    columns = [f"{value}::bigint", *numbers]
+    if not piece:
+        packed = f"SELECT dp.pack({room}::bigint, {', '.join(columns)}) AS packed FROM c"
+        return f"{writer.head(*ctes)}{packed}{''.join(joins)}"
+    named = ", ".join(f"{column} AS v{k}" for k, column in enumerate(columns))
+    values = ", ".join(f"p.v{k}" for k in range(len(columns)))
+    # the order within a piece forbids a hash table, which would hold all of them
     return (
-        f"{writer.head(*ctes)}SELECT dp.pack({room}::bigint, {value}::bigint, "
-        f"{', '.join(numbers)}) AS packed FROM c{''.join(joins)}"
+        f"{writer.head(*ctes)}SELECT dp.pack({room}::bigint, {values} ORDER BY p.piece) AS packed "
+        f"FROM (SELECT {named}, (row_number() OVER () - 1) / {piece} AS piece "
+        f"FROM c{''.join(joins)}) AS p GROUP BY p.piece"
     )
 
 

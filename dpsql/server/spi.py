@@ -8,8 +8,10 @@ prepared statements may not (measured).
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from dpsql.errors import InternalError
 from dpsql.server.shards import Shards, Wait
@@ -17,6 +19,8 @@ from dpsql.server.shards import Shards, Wait
 T = TypeVar("T")
 
 _TICK = "select 1"
+#: Where PostgreSQL keeps temporary files, and looks for forgotten ones when it starts.
+_TEMPORARY = "base/pgsql_tmp"
 # SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
 _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
 
@@ -56,6 +60,11 @@ class SpiDatabase:
                 yield [tuple(row.values()) for row in rows]
         finally:
             cursor.close()
+
+    def file(self) -> BinaryIO:
+        """Open a file beside the server's own temporary ones: without a name, so nobody sees it."""
+        os.makedirs(_TEMPORARY, mode=0o700, exist_ok=True)
+        return tempfile.TemporaryFile(dir=_TEMPORARY, prefix="pgsql_tmp")
 
     def plan(self, sql: str, types: tuple[str, ...]) -> Any:
         """Prepare once per backend."""

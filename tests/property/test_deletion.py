@@ -17,10 +17,10 @@ from scipy.optimize import linprog
 from dpsql.core import deletion
 from dpsql.core.mechanisms import drawing, linear, linear_quantile
 from dpsql.core.mechanisms.truncation import Limits
-from dpsql.core.packing import Memberships, merged
+from dpsql.core.merging import merged
+from dpsql.core.packing import Memberships
 from dpsql.core.programs import Bounds
 from dpsql.core.rng import SystemNoise
-from dpsql.errors import ReleaseFailed
 from dpsql.model import GRID
 from tests.property.noisy_maximum import of_noisy_maximum
 from tests.property.test_packing import (
@@ -283,7 +283,7 @@ def test_answers_are_near_and_their_scale_is_told() -> None:
         assert abs(answer.values[0] - 1500) <= 1500 * (answer.scale < 10) + 25 * answer.scale + 1
 
 
-def test_a_program_that_stays_open_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_stays_open_is_solved_in_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletion, "ROUNDS", 0)
     plan = linear.plan("auto", Fraction(1), Limits(64))
     heavy = Memberships.of(
@@ -291,9 +291,12 @@ def test_a_program_that_stays_open_fails(monkeypatch: pytest.MonkeyPatch) -> Non
         [1, 2],
         np.ones(1200, np.int64),
     )
-    with pytest.raises(ReleaseFailed):
-        # the smallest bound is far ahead, so it must be known
-        plan.release(heavy, Said([10**6 * GRID]), lambda: None)
+    # the smallest bound is far ahead, so it must be known
+    found = plan.release(heavy, Said([10**6 * GRID]), lambda: None)
+    assert found.scale == plan.scale(plan.bounds[0])
+    bounds = deletion.solve(heavy, plan.bounds[0], CLOSE, lambda: None, never)
+    assert bounds is not None
+    assert 0 <= bounds.upper - bounds.lower <= CLOSE
 
 
 def test_a_tick_stops_it() -> None:

@@ -19,7 +19,7 @@ from dpsql.core.mechanisms import linear
 from dpsql.core.mechanisms.truncation import Limits
 from dpsql.core.packing import Memberships, Program, exact_dot, exact_loads
 from dpsql.core.rng import SystemNoise
-from dpsql.errors import InvalidParameter, ReleaseFailed
+from dpsql.errors import InvalidParameter
 from dpsql.model import GRID
 
 #: One result with its units by name, per kind; several results may have the same.
@@ -352,8 +352,12 @@ def test_a_solver_with_a_bad_tolerance_is_caught(monkeypatch: pytest.MonkeyPatch
     assert bounds.lower <= exact.upper
     assert bounds.upper >= exact.lower
     assert bounds.upper - bounds.lower > tau * GRID // programs.SLACK
-    with pytest.raises(ReleaseFailed):
-        race.release(found, Noise([0, 0, 10**5 * GRID]), lambda: None)
+    # what the solver leaves open is solved in passes: nobody is told that it failed
+    (value,) = race.release(found, Noise([0, 0, 10**5 * GRID]), lambda: None).values
+    tau = race.candidates[2]
+    monkeypatch.undo()
+    least = solved(found, tau).lower / GRID + 10**5 - race.margin(tau)
+    assert least - 1 <= value <= least + tau / programs.SLACK
 
 
 @settings(max_examples=30)

@@ -14,7 +14,8 @@ from dpsql.core.mechanisms import drawing, linear
 from dpsql.core.mechanisms.linear import LinearRace
 from dpsql.core.mechanisms.linear_quantile import CLOSE, LinearQuantile
 from dpsql.core.mechanisms.truncation import Limits
-from dpsql.core.packing import HIGHEST, Memberships, saturated, step_of
+from dpsql.core.merging import HIGHEST, saturated
+from dpsql.core.packing import Memberships, step_of
 from dpsql.model import GRID
 from tests.property import test_deletion, test_packing
 from tests.property.test_packing import (

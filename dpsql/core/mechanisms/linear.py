@@ -54,13 +54,7 @@ class LinearRace:
     def release(
         self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]
     ) -> Release:
-        """Perturb the one count or sum.
-
-        Raises
-        ------
-        ReleaseFailed
-            When a program that may win could not be solved.
-        """
+        """Perturb the one count or sum."""
         races = (sign * self._race(memberships.part(sign), noise, tick) for sign in self.signs)
         return Release([sum(races)])
 
