@@ -14,6 +14,8 @@ from dpsql.relation import base
 
 #: Characters of a LIKE pattern.
 MAX_PATTERN = 10_000
+#: Its wildcards: matching recurses for each % that a row's text matches (sql/hook/stack.c).
+MAX_WILDCARDS = 256
 _SAME_TEXT = (*INTEGERS, "numeric")
 #: Digits of a number that Python reads at once.
 MAX_DIGITS = 4000
@@ -107,10 +109,16 @@ def check_pattern(pattern: Expr, position: int) -> None:
             position=position,
         )
     text = "" if pattern.data is None else str(pattern.data)
-    if len(text) > MAX_PATTERN:  # matching recurses for every %, down to the stack's limit
+    if len(text) > MAX_PATTERN:
         raise UnsupportedConstruct(
             f"a LIKE pattern may have at most {MAX_PATTERN} characters",
             hint="Write a shorter pattern.",
+            position=position,
+        )
+    if text.count("%") > MAX_WILDCARDS:
+        raise UnsupportedConstruct(
+            f"a LIKE pattern may have at most {MAX_WILDCARDS} wildcards %",
+            hint="Write a pattern with fewer of them.",
             position=position,
         )
     trailing = len(text) - len(text.rstrip("\\"))

@@ -13,7 +13,7 @@ comparisons                total: btree support functions never raise
 + - * / of floats          operands whose result could overflow or underflow are NULL
 date and time arithmetic   operands outside 1000 BC ... AD 200000 are NULL (infinity
                            included); intervals are constants within 1000 years
-LIKE                       constant pattern without a trailing escape character
+LIKE                       constant pattern, no trailing escape character, few wildcards
 lower, upper, ||, replace  texts over 1 MB are NULL (the error would be about memory)
 left, right, substring     constant bounds, length not negative
 width_bucket               constant bounds, NaN gives NULL

@@ -273,6 +273,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 	volatile Datum result = (Datum) 0;
 	int			nest_level;
 
+	require_stack();
 	require_not_running(python->fn_oid);
 	nest_level = hide_traces();
 	current_caller = &caller;

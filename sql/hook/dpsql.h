@@ -128,6 +128,9 @@ extern bool below_door(void);
 extern Caller *forget_caller(void);
 extern void remember_caller(Caller *caller);
 
+/* stack.c: little of the stack is in use */
+extern void require_stack(void);
+
 /* rows.c: a two-dimensional array of texts as rows */
 struct ReturnSetInfo;
 extern bool wants_rows(struct ReturnSetInfo *caller);
