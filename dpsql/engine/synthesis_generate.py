@@ -133,15 +133,22 @@ def _axis(plan: Plan, measured: Measured, link: MeasuredLink, axis: MeasuredAxis
         for k in path:
             place = plan.tables[place].references[k].parent
         own.append({text: i for i, text in enumerate(measured.tables[place].levels[column])})
-    levels = np.full([len(texts) for texts in own], -1, dtype=np.int64)
+    codes: list[tuple[int, ...]] = []
+    levels: list[int] = []
     for i, values in enumerate(axis.values):
-        group = axis.groups[i] if axis.groups else i
         try:
-            levels[tuple(texts[v] for texts, v in zip(own, values, strict=True))] = group
+            codes.append(tuple(texts[v] for texts, v in zip(own, values, strict=True)))
         except KeyError:
             if len(own) == 1:
                 raise InternalError("a column has other levels across a reference") from None
-    return CodeAxis(axis.columns, levels.ravel(), axis.size)
+            continue
+        levels.append(axis.groups[i] if axis.groups else i)
+    return CodeAxis(
+        axis.columns,
+        np.array(codes, dtype=np.int64).reshape(len(codes), len(own)),
+        np.array(levels, dtype=np.int64),
+        axis.size,
+    )
 
 
 def add_link(

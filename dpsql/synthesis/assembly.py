@@ -42,15 +42,43 @@ class CodeAxis:
     ----------
     columns : tuple of (path, column)
         From the child's row; columns of its table or of what it refers to.
+    codes : array of int64
+        The combinations of codes that have a level, one a row.
     levels : array of int64
-        For each combination of the columns' codes, the last one fastest, the level, or -1.
+        The level of each.
     size : int
         Levels.
     """
 
     columns: tuple[tuple[Path, int], ...]
+    codes: Integers
     levels: Integers
     size: int
+
+    def level_of(self, rows: Sequence[Integers]) -> Integers:
+        """Return the level of each row, -1 of combinations that have none.
+
+        Combinations are looked up column by column: their number bounds the memory, which a table
+        over the product of the columns' codes would need far more of.
+
+        Parameters
+        ----------
+        rows : sequence of array
+            The codes of each column.
+        """
+        here: Integers = np.zeros(len(self.codes), dtype=np.int64)
+        found: Integers = np.zeros(rows[0].size, dtype=np.int64)
+        for known, column in zip(self.codes.T, rows, strict=True):
+            width = 1 + max(int(known.max(initial=0)), int(column.max(initial=0)))
+            cells, here = np.unique(here * width + known, return_inverse=True)
+            if not cells.size:
+                return np.full(found.size, -1, dtype=np.int64)
+            asked = np.where(found < 0, -1, found * width + column)
+            place = np.minimum(np.searchsorted(cells, asked), cells.size - 1)
+            found = np.where(cells[place] == asked, place, -1)
+        level = np.full(int(here.max(initial=-1)) + 2, -1, dtype=np.int64)  # the last: of no row
+        level[here] = self.levels
+        return np.asarray(level[found])
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,19 +291,16 @@ class Assembly:
         """Put the codes of one end together; ``rows`` are those of the child that are linked."""
         columns = []
         for axis in axes:
-            code: Integers | None = None
+            codes: list[Integers] = []
             public = True
             for path, column in axis.columns:
                 own = path[1:] if rows is None else path
                 found = self.column(place, own, column)
-                found = found if rows is None else found[rows]
-                table = self._reached(place, own)
-                size = self.sizes[table][column]
-                public &= self.plan.tables[table].table.public
-                code = found.astype(np.int64) if code is None else code * size + found
-            if code is None:
+                codes.append((found if rows is None else found[rows]).astype(np.int64))
+                public &= self.plan.tables[self._reached(place, own)].table.public
+            if not codes:
                 raise InternalError("an attribute across a reference has no columns")
-            level = axis.levels[code]
+            level = axis.level_of(codes)
             if level.size and level.min() < 0:
                 if not public:
                     raise InternalError("a row has a level that a reference does not know")
