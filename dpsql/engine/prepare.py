@@ -1,8 +1,8 @@
 """Analyse: from the statement's text to a validated question, cached per backend.
 
 A cached plan holds no answers and no identity.  A statement whose analysis folds something
-that changes with time or with settings (CURRENT_DATE, functions that are not immutable) is
-analysed each time.  It is used again only while its
+that changes with time or with settings (CURRENT_DATE, functions that are not immutable), or
+lists rows of a public relation as a domain, is analysed each time.  It is used again only while its
 fingerprint is unchanged: declarations, columns, keys, foreign keys and their triggers,
 indexes and view definitions of everything it names (PRIVACY.md section 1: dropping a
 constraint invalidates plans that relied on it).
@@ -89,7 +89,8 @@ def prepare(
     read = str(analysis["sql"])
     prepared = Prepared(read, question, relations, fingerprint, named, reads, collated)
     called = sorted({*analysis["functions"]} - {ENUM_OUT})
-    if services.catalog.immutable(called) and not analysis["sqlvalue"]:
+    lasting = not services.catalog.of_rows and not analysis["sqlvalue"]
+    if lasting and services.catalog.immutable(called):
         while len(services.plans) >= MAX_PLANS:
             services.plans.pop(next(iter(services.plans)))
         services.plans[key] = prepared

@@ -275,6 +275,7 @@ class Call:
             key=self.key,
             fresh=self.settings.fresh,
             what="synthesis",
+            objects=tuple(self.read()[0]),
         )
 
     @cached_property

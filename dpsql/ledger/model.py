@@ -78,9 +78,21 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """A durable charge whose answer must now be computed, then finished or failed."""
+    """A durable charge whose answer must now be computed, then finished or failed.
+
+    Attributes
+    ----------
+    spend : int
+        Its number.
+    kept : bool
+        Whether the answer is stored, for others too: not one of rows that may never be committed.
+    as_of : datetime or None
+        When the rows were as they are read; ``None``: now, when the answer is finished.
+    """
 
     spend: int
+    kept: bool = True
+    as_of: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ select status, null, null, null,
 """
 _FINISH = """
 select (extract(epoch from
-            dp.ledger_finish($1::bigint, $2::text, $3::boolean)) * 1000000)::bigint
+            dp.ledger_finish($1::bigint, $2::text, $3::boolean, $4::timestamptz)) * 1000000)::bigint
 """
 _FAIL = "select dp.ledger_fail($1::bigint)"
 _PURGE = "select dp.ledger_purge()"
@@ -114,7 +114,13 @@ class LedgerStore:
         The commit need not be durable: if a crash loses it, the charge remains and asking again
         is charged again.
         """
-        rows = self._call("finish", _FINISH, (str(charged.spend), payload, "false"))
+        parameters = (
+            str(charged.spend),
+            payload if charged.kept else None,
+            "false",
+            None if charged.as_of is None else charged.as_of.isoformat(),
+        )
+        rows = self._call("finish", _FINISH, parameters)
         return None if rows[0][0] is None else _time(rows[0][0])
 
     def fail(self, charged: Charged) -> None:

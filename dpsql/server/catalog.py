@@ -155,6 +155,7 @@ class SpiCatalog:
         self.seen: set[int] = set()
         #: Whether all that was found about relations is declared or in the system catalogue.
         self.lasting = True
+        self.of_rows = False
 
     def analyze(self, text: str, parameters: Sequence[str | None] | None = None) -> dict[str, Any]:
         """Let the server analyse a statement under the pinned search_path.
@@ -425,6 +426,7 @@ class SpiCatalog:
                 self.seen.add(row["oid"])
                 # members of such a domain are rows of a public relation; a view can name the time
                 of_rows = any(domain[2] == "reference" for domain in row["domains"])
+                self.of_rows = self.of_rows or of_rows
                 self.lasting = self.lasting and not of_rows and row["kind"] != "view"
             self._rows[key] = row
         return self._rows[key]

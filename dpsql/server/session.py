@@ -6,8 +6,9 @@ who asked (STYLE.md 5.4).
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,15 @@ class Session:
         pending()
 
 
+def _apart(charge: Charge) -> Charge:
+    """Return the charge of an answer that nobody may be shown but who asks, and only now.
+
+    Its rows may never be committed: another role would pay for an answer on rows that nobody has,
+    and the same role would read it later as one on the rows that there are.
+    """
+    return replace(charge, key=uuid.uuid4().bytes, text_key=None)
+
+
 class _Ledger:
     """The store, connected at first use, remembering what must be told."""
 
@@ -138,10 +148,13 @@ class _Ledger:
         return None if hit is None else self._told(hit)
 
     def open(self, charge: Charge) -> Hit | Charged:
+        written, as_of = self._database.written(charge.objects)
+        if written and charge.shared is None:
+            charge = _apart(charge)
         opened = self._store().open(charge)
         if isinstance(opened, Charged):
             self._session.touched = self._session.charged = True
-            return opened
+            return replace(opened, kept=not written, as_of=as_of)
         self._session.touched = self._session.charged = opened.charged
         # whoever shares is shown nothing
         return opened if charge.shared is not None else self._told(opened)

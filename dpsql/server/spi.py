@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, BinaryIO, TypeVar
 
 from dpsql.errors import InternalError
@@ -21,6 +22,28 @@ T = TypeVar("T")
 _TICK = "select 1"
 #: Where PostgreSQL keeps temporary files, and looks for forgotten ones when it starts.
 _TEMPORARY = "base/pgsql_tmp"
+# Domains may be rows of other relations, which are named by the question's columns.  A child
+# that is dropped, or inherits no more, takes its rows along and leaves no lock on its parent.
+_WRITTEN = """
+with named(oid) as (
+  select unnest($1)
+   union
+  select d.reference::oid from dp.column_domain as d
+   where d.relation::oid = any ($1) and d.kind = 'reference'),
+read(members) as (
+  select array(select distinct unnest(dp.statistics_members(n.oid)) from named as n))
+select dp.written_here(r.members)
+    or pg_current_xact_id_if_assigned() is not null
+       and exists (select from pg_class as c
+                    where c.oid = any (r.members) and c.relkind <> 'p' and c.relhassubclass)
+       as written,
+  case when transaction_timestamp() < statement_timestamp()
+            and (not dp.snapshot_is_new()
+                 or exists (select from pg_foreign_table as f where f.ftrelid = any (r.members)))
+       then to_char(transaction_timestamp() at time zone 'UTC',
+                    'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"') end as as_of
+from read as r
+"""
 # SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
 _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
 
@@ -98,6 +121,15 @@ class SpiDatabase:
         """Lock whole relations where rows that are read would show in pg_locks, then read."""
         self._lock(relations)
         return self.shards.read(relations, work)
+
+    def written(self, objects: Sequence[int]) -> tuple[bool, datetime | None]:
+        """Tell whether this transaction may have changed rows of these objects, and their age.
+
+        The time is the start of a transaction whose snapshot may show less than is committed by
+        now, or whose snapshots on other servers do; ``None``: rows are read as they are now.
+        """
+        written, as_of = self.execute(_WRITTEN, [("oid[]", list(objects))])[0]
+        return bool(written), None if as_of is None else datetime.fromisoformat(str(as_of))
 
     def tick(self) -> None:
         """Let the server notice a cancel or a timeout (4 µs)."""

@@ -1,17 +1,19 @@
--- Stores a computed (perturbed) answer; returns when it was taken.  With "durable" false the
+-- Stores a computed (perturbed) answer; returns when it was taken: "as_of", or now.  A NULL payload is an answer that
+-- is not to be stored: its rows may never be committed (PRIVACY.md section 7).  With "durable" false the
 -- commit may be lost in a crash of the server: the charge stays and asking again is charged again,
 -- which the ledger shows as "charged" but never answered.  Only dp_ledger may call it.
 create or replace function dp.ledger_finish(
     spend_id bigint,
     payload text,
-    durable boolean)
+    durable boolean,
+    as_of timestamptz default null)
 returns timestamptz
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     spent dp.spend;
-    now timestamptz := clock_timestamp();
+    now timestamptz := coalesce(as_of, clock_timestamp());
 begin
     reset idle_session_timeout;
     if not durable then
@@ -23,6 +25,10 @@ begin
     if not found then
         return null;
     end if;
+    if payload is null then
+        delete from dp.answer as a where a.key = spent.key and a.pending_spend = spent.id;
+        return now;
+    end if;
     update dp.answer as a
        set spend = spent.id, payload = ledger_finish.payload, taken_at = now,
            pending_spend = null, holder_pid = null, holder_start = null
@@ -30,4 +36,4 @@ begin
     return now;
 end
 $$;
-comment on function dp.ledger_finish(bigint, text, boolean) is 'internal: stores a computed answer';
+comment on function dp.ledger_finish(bigint, text, boolean, timestamptz) is 'internal: stores a computed answer';

@@ -44,6 +44,7 @@
 
 PG_FUNCTION_INFO_V1(dpsql_count_changes);
 PG_FUNCTION_INFO_V1(dpsql_changed_here);
+PG_FUNCTION_INFO_V1(dpsql_written_here);
 
 typedef struct Entry Entry;
 
@@ -375,18 +376,15 @@ dpsql_count_changes(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/*
- * dp.changed_here(relations oid[]): whoever writes a relation holds this lock to
- * the end of the transaction, also while the server does not count for us.
- */
-Datum
-dpsql_changed_here(PG_FUNCTION_ARGS)
+/* Whether this transaction holds a lock of these modes on one of the relations. */
+static bool
+holds_any(Datum relations, LOCKMODE weakest, LOCKMODE strongest)
 {
 	Datum	   *oids;
 	bool	   *nulls;
 	int			count;
 
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
+	deconstruct_array(DatumGetArrayTypeP(relations), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
 					  &oids, &nulls, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -395,8 +393,32 @@ dpsql_changed_here(PG_FUNCTION_ARGS)
 		if (nulls[i])
 			continue;
 		SET_LOCKTAG_RELATION(tag, MyDatabaseId, DatumGetObjectId(oids[i]));
-		if (holds_lock(&tag, RowExclusiveLock))
-			PG_RETURN_BOOL(true);
+		for (LOCKMODE mode = weakest; mode <= strongest; mode++)
+		{
+			if (holds_lock(&tag, mode))
+				return true;
+		}
 	}
-	PG_RETURN_BOOL(false);
+	return false;
+}
+
+/*
+ * dp.changed_here(relations oid[]): whoever writes a relation holds this lock to
+ * the end of the transaction, also while the server does not count for us.
+ */
+Datum
+dpsql_changed_here(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(holds_any(PG_GETARG_DATUM(0), RowExclusiveLock, RowExclusiveLock));
+}
+
+/*
+ * dp.written_here(relations oid[]): TRUNCATE, ALTER TABLE, ATTACH PARTITION and
+ * the like take stronger locks than writers of rows, and hold them as long.  A
+ * subtransaction that is rolled back gives back its locks with its changes.
+ */
+Datum
+dpsql_written_here(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(holds_any(PG_GETARG_DATUM(0), RowExclusiveLock, AccessExclusiveLock));
 }

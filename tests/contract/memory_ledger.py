@@ -178,9 +178,11 @@ class MemoryLedger:
             if spend is None or spend.state != "charged":
                 return None
             spend.state = "answered"
-            now = datetime.now(timezone.utc)
+            now = charged.as_of or datetime.now(timezone.utc)
             answer = books.answers[spend.charge.key]
-            if answer.pending == charged.spend:
+            if not charged.kept:
+                del books.answers[spend.charge.key]
+            elif answer.pending == charged.spend:
                 books.answers[spend.charge.key] = _Answer(
                     hit=Hit(charged.spend, payload, now),
                     charge=spend.charge,
