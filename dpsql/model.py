@@ -357,12 +357,14 @@ class GroupDomain:
 class OutputColumn:
     """A result column as PostgreSQL's analysis typed it.
 
-    Where its type is a domain, ``type_name`` is what that is over, and ``domain`` names it.
+    Where its type is a domain, ``type_name`` is what that is over, and ``domain`` names it;
+    ``source`` is the column that it shows, if it shows one.
     """
 
     name: str
     type_name: str
     domain: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Column:
     not_null: bool
     #: why no question may read it, as `dpsql.query.refusals` lists it; empty: any may
     withheld: str = ""
+    domain: bool = False  # the column's own type is a domain over that
 
 
 @dataclass(frozen=True, slots=True)

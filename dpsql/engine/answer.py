@@ -168,8 +168,8 @@ def _require_plain(columns: Sequence[OutputColumn]) -> None:
             raise UnsupportedConstruct(
                 f'the result\'s column "{column.name}" is of the domain {column.domain}',
                 detail="Its constraints would run on the answer.",
-                hint=f"Write it as {column.type_name}: CAST({column.name} AS {column.type_name}),"
-                " and group by that.",
+                hint=f"Write it as {column.type_name}: CAST({column.source or '...'} AS"
+                f" {column.type_name}), and group by that.",
             )
 
 

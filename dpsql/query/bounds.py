@@ -82,7 +82,7 @@ def bounds_of(expression: Expr, domain: ColumnBounds) -> Bounds:
 
 def type_bounds(column: Expr) -> Bounds:
     """Bound what a column's type can hold; dates and timestamps are days and seconds."""
-    _, _, not_null, full = cast("tuple[int, str, bool, str]", column.data)
+    _, _, not_null, full, *_ = cast("tuple[int, str, bool, str]", column.data)
     found = _of_type(full)
     return Bounds(found.low, found.high, found.scale, not not_null, found.special)
 
@@ -135,7 +135,7 @@ class _Reader:
     # -- leaves ---------------------------------------------------------------------------
 
     def _col(self, e: Expr, _known: tuple[Fact, ...]) -> Range:
-        occurrence, name, not_null, full = cast("tuple[int, str, bool, str]", e.data)
+        occurrence, name, not_null, full, *_ = cast("tuple[int, str, bool, str]", e.data)
         found = replace(_of_type(full), null=not not_null)
         declared = self.domain(occurrence, name)
         if declared is None:

@@ -21,7 +21,7 @@ from dpsql.errors import FunctionNotAllowed, InternalError, UndeclaredRelation, 
 from dpsql.query import matches, refusals, types
 from dpsql.query.catalog import Catalog
 from dpsql.query.expressions import Builder
-from dpsql.query.ir import Expr, column, conjuncts, constant, literal
+from dpsql.query.ir import Expr, column_of, conjuncts, constant, literal
 from dpsql.query.matches import Outer, Outers
 from dpsql.query.parse import parse
 from dpsql.query.screen import screen
@@ -276,14 +276,8 @@ class Flattener:
                 c.name,
                 Expr("withheld", base(c.type_name), data=(relation.shown, c.name, c.withheld))
                 if c.withheld
-                else column(
-                    number,
-                    c.name,
-                    base(c.type_name),
-                    c.type_name,
-                    # a foreign table's NOT NULL is a claim that nobody enforces
-                    c.not_null and relation.kind != "f",
-                ),
+                # a foreign table's NOT NULL is a claim that nobody enforces
+                else column_of(number, c, c.not_null and relation.kind != "f"),
             )
             for c in relation.columns
         ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
 
-from dpsql.relation import base, quote_identifier
+from dpsql.relation import Column, base, quote_identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Expr:
     ============ ======================================== =========================
     kind         data                                     args
     ============ ======================================== =========================
-    col          (occurrence, name, not null, full type)
+    col          (occurrence, name, not null, full type),
+                 and True where its own type is a domain
     const        text in output format, ``None``: NULL
     op           operator                                 one or two
     fn           function of pg_catalog                   any
@@ -77,6 +78,12 @@ FALSE = Expr("const", "boolean", data="f")
 def column(occurrence: int, name: str, type_: str, full_type: str, not_null: bool) -> Expr:
     """Make a column reference; ``full_type`` has the type modifier."""
     return Expr("col", type_, data=(occurrence, name, not_null, full_type))
+
+
+def column_of(occurrence: int, found: Column, not_null: bool) -> Expr:
+    """Make a reference to a column of a relation, typed as what its domain is over."""
+    made = column(occurrence, found.name, base(found.type_name), found.type_name, not_null)
+    return Expr("col", made.type, data=(*made.data, True)) if found.domain else made  # type: ignore[misc]
 
 
 def constant(type_: str, text: str | None) -> Expr:
@@ -155,8 +162,10 @@ def render(expression: Expr) -> str:
 
 
 def _col(e: Expr) -> str:
-    occurrence, name = e.data[:2]  # type: ignore[index]
-    return f"{alias_of(occurrence)}.{quote_identifier(name)}"
+    occurrence, name, *_ = cast("tuple[int, str, bool, str]", e.data)
+    shown = f"{alias_of(occurrence)}.{quote_identifier(name)}"
+    # COALESCE and CASE would keep the domain, and enum operators do not take it
+    return f"CAST({shown} AS {e.type})" if e.data[4:] else shown  # type: ignore[index]
 
 
 def _const(e: Expr) -> str:

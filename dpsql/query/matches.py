@@ -25,9 +25,9 @@ from dpsql.query import refusals
 from dpsql.query.expressions import COMPARISONS
 from dpsql.query.foreign_keys import compared_alike
 from dpsql.query.graph import bare, common_type
-from dpsql.query.ir import Expr, column
+from dpsql.query.ir import Expr, column_of
 from dpsql.query.measures import Measure
-from dpsql.relation import Relation, base
+from dpsql.relation import Relation
 
 _STRICT_OPERATORS = COMPARISONS | {"+", "-", "*", "/", "%", "||", "~~", "!~~"}
 _STRICT_FUNCTIONS = frozenset(("lower", "upper", "date_trunc", "length", "btrim", "substring"))
@@ -198,8 +198,8 @@ def extended(
         if e.kind == "withheld":
             shown = e
         elif e.kind == "col":
-            number, column_name, _, full = cast("tuple[int, str, bool, str]", e.data)
-            shown = column(number, column_name, e.type, full, False)
+            number, column_name, _, *rest = cast("tuple[int, str, bool, str]", e.data)
+            shown = Expr("col", e.type, data=(number, column_name, False, *rest))
         else:
             witness = _witness(relations, sorted(e.occurrences()) or inside)
             if witness is None:
@@ -213,7 +213,7 @@ def _witness(relations: Sequence[Relation], inside: Iterable[int]) -> Expr | Non
     for number in inside:
         for c in relations[number].columns:
             if c.not_null and not c.withheld and relations[number].kind != "f":
-                there = column(number, c.name, base(c.type_name), c.type_name, False)
+                there = column_of(number, c, False)
                 return Expr("is", "boolean", (there,), "NOT NULL")
     return None
 

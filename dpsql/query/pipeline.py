@@ -27,9 +27,10 @@ from dpsql.query.output import Output, separate
 from dpsql.query.parse import parse
 from dpsql.query.reads import question_reads
 from dpsql.query.screen import aggregate_names, screen
+from dpsql.query.syntax import Target
 from dpsql.query.units import attribute_units, require_shared_groups
 from dpsql.query.unlisted import unlisted
-from dpsql.relation import UnitPath
+from dpsql.relation import UnitPath, show_name
 
 #: Occurrences of protected relations that remain after foreign keys removed what they can.
 MAX_PRIVATE_OCCURRENCES = 8
@@ -103,7 +104,7 @@ def _analyse(
     analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool, ways: Sequence[UnitPath]
 ) -> tuple[Question, Reads | None]:
     query = parse(str(analysis["sql"]))
-    columns = output_columns(analysis, catalog)
+    columns = output_columns(analysis, catalog, query.targets)
     names = aggregate_names(analysis, catalog)
 
     def read(outers: Outers) -> tuple[Flattener, Output]:
@@ -201,7 +202,9 @@ def _most(measure: Measure, graph: Graph, catalog: Catalog) -> int | None:
     return most_values(measure.distinct, graph, catalog)
 
 
-def output_columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[OutputColumn, ...]:
+def output_columns(
+    analysis: Mapping[str, Any], catalog: Catalog, targets: Sequence[Target] = ()
+) -> tuple[OutputColumn, ...]:
     """Name the output columns' types, which ``dp.analyze`` gives by OID and modifier."""
     listed = analysis["columns"]
     calls = ", ".join(
@@ -210,9 +213,12 @@ def output_columns(analysis: Mapping[str, Any], catalog: Catalog) -> tuple[Outpu
     names = json.loads(
         catalog.evaluate(f"SELECT pg_catalog.to_json(ARRAY[{calls}]::text[])::text") or "[]"
     )
+    shown = [t.expression for t in targets]
+    sources = [show_name(*map(str, e.value)) if e.kind == "name" else "" for e in shown]  # type: ignore[call-overload]
+    sources += [""] * (len(listed) - len(sources))
     return tuple(
-        OutputColumn(c["name"], t, str(c.get("domain", "")))
-        for c, t in zip(listed, names, strict=True)
+        OutputColumn(c["name"], t, str(c.get("domain", "")), source)
+        for c, t, source in zip(listed, names, sources, strict=True)
     )
 
 

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 from dpsql.errors import UndeclaredRelation, UnsupportedConstruct
 from dpsql.query.far_parents import agreed
 from dpsql.query.graph import Graph, not_null, place, unite
-from dpsql.query.ir import Expr, column
+from dpsql.query.ir import Expr, column_of
 from dpsql.query.types import INTEGERS
-from dpsql.relation import Hop, Relation, UnitPath, base
+from dpsql.relation import Hop, Relation, UnitPath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -252,7 +252,7 @@ def _column(graph: Graph, occurrence: int, name: str, *, trusted: bool = True) -
     for found in relation.columns:
         if found.name == name and not found.withheld:
             not_null = found.not_null and trusted and relation.kind != "f"
-            return column(occurrence, name, base(found.type_name), found.type_name, not_null)
+            return column_of(occurrence, found, not_null)
     raise UndeclaredRelation(
         f"relation {graph.relations[occurrence].shown} has no column {name} any more",
         hint="Let the owner protect the relation again.",

@@ -50,9 +50,13 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.without_snapshot(
   (select json_agg(json_build_array(a.attname, b.type::int8,
             format_type(b.type, b.modifier), {_NOT_NULL},
             case when a.attnum = any (derived.attnums) then 'derived_column'
-                 when a.attgenerated = 'v' then 'virtual_column' else '' end) order by a.attnum)
+                 when a.attgenerated = 'v' then 'virtual_column' else '' end,
+            b.type <> a.atttypid
+              and (b.type < 16384 or has_schema_privilege('dp_executor', t.typnamespace, 'usage')))
+            order by a.attnum)
      from pg_attribute a
     cross join dp.plain_type(a.atttypid, a.atttypmod) as b
+     join pg_type t on t.oid = b.type
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
   dp.trusted_keys(c.oid) as keys,
   (select json_agg(json_build_array(

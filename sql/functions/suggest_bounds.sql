@@ -275,10 +275,11 @@ begin
             message = format('parameter "%s" must not be null', case when relation is null then 'relation'
                                                                      else 'column_name' end);
     end if;
-    select format('%I.%I', n.nspname, c.relname), format_type(a.atttypid, a.atttypmod),
+    select format('%I.%I', n.nspname, c.relname), format_type(b.type, b.modifier),
            c.relkind in ('r', 'p', 'f')
       into shown, type_name, of_table
       from pg_catalog.pg_attribute as a
+     cross join dp.plain_type(a.atttypid, a.atttypmod) as b
       join pg_catalog.pg_class as c on c.oid = a.attrelid
       join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
      where a.attrelid = relation and a.attname = column_name and a.attnum > 0 and not a.attisdropped;

@@ -102,6 +102,22 @@ is_plain_type(Oid type)
 	return plain;
 }
 
+/*
+ * What a column of a domain holds was checked when it was stored.  To read it
+ * runs nothing of the domain's owner, and its operators and output function
+ * are those of the type that the domain is over; likewise of an array of a domain.
+ */
+static bool
+is_plain_column(Oid type)
+{
+	Oid			within;
+
+	while (OidIsValid(within = get_element_type(type)) ||
+		   get_typtype(type) == TYPTYPE_DOMAIN)
+		type = OidIsValid(within) ? within : getBaseType(type);
+	return is_plain_type(type);
+}
+
 static bool
 is_plain_collation(Oid collation)
 {
@@ -161,7 +177,9 @@ check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
 	}
 	foreach(cell, inventory.types)
 	{
-		if (!is_plain_type(lfirst_oid(cell)))
+		if (!is_plain_type(lfirst_oid(cell)) &&
+			(list_member_oid(inventory.made, lfirst_oid(cell)) ||
+			 !is_plain_column(lfirst_oid(cell))))
 			ereport(ERROR,
 					(errcode(ERRCODE_DPSQL_FUNCTION),
 					 errmsg("type %s is not allowed in a private query",

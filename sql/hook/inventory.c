@@ -24,6 +24,14 @@ add_oid(List **list, Oid oid)
 		*list = list_append_unique_oid(*list, oid);
 }
 
+/* A value of this type is computed, read from text or declared: input functions and checks could run. */
+static void
+add_made(Inventory *inventory, Oid type)
+{
+	add_oid(&inventory->types, type);
+	add_oid(&inventory->made, type);
+}
+
 static void
 add_name(List **list, const char *name)
 {
@@ -251,7 +259,10 @@ add_expression(Inventory *inventory, Node *node)
 		add_name(&inventory->constructs, construct);
 	if (is_indeterminate(node))
 		add_name(&inventory->constructs, INDETERMINATE_COLLATION);
-	add_oid(&inventory->types, exprType(node));
+	if (IsA(node, Var))
+		add_oid(&inventory->types, exprType(node));
+	else
+		add_made(inventory, exprType(node));
 	add_oid(&inventory->collations, exprCollation(node));
 	add_oid(&inventory->collations, exprInputCollation(node));
 	return true;
@@ -297,13 +308,13 @@ add_relation(Inventory *inventory, RangeTblEntry *rte)
 				ListCell   *type;
 
 				foreach(type, lfirst_node(RangeTblFunction, cell)->funccoltypes)
-					add_oid(&inventory->types, lfirst_oid(type));
+					add_made(inventory, lfirst_oid(type));
 			}
 			break;
 		case RTE_TABLEFUNC:
 			add_name(&inventory->constructs, "TableFunc");
 			foreach(cell, rte->tablefunc->coltypes)
-				add_oid(&inventory->types, lfirst_oid(cell));
+				add_made(inventory, lfirst_oid(cell));
 			break;
 		case RTE_VALUES:
 			add_name(&inventory->constructs, "VALUES");
@@ -392,7 +403,7 @@ take(Node *node, void *context)
 		foreach(cell, ((SetOperationStmt *) node)->groupClauses)
 			take(lfirst(cell), context);
 		foreach(cell, ((SetOperationStmt *) node)->colTypes)
-			add_oid(&inventory->types, lfirst_oid(cell));
+			add_made(inventory, lfirst_oid(cell));
 	}
 	else if (!add_expression(inventory, node) && !add_clause(inventory, node))
 		add_name(&inventory->constructs,
