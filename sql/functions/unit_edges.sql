@@ -75,6 +75,7 @@ comment on function dp.unit_column_problem(oid, int2) is 'internal: why a column
 
 -- Internal: the keys of a relation that may lead its rows to privacy units: foreign keys and what
 -- owners linked, those of its parts included; not those of which they said that they lead to none.
+-- Foreign keys of the same columns to the same columns are one, of the whole if each part has it.
 -- What was said of columns holds for these columns, by whatever name.  "loose" says why rows may have no
 -- parent by this key, NULL where the database forbids it; "excluded" that the owner has such rows never
 -- counted; "alike" that both sides have one type.
@@ -91,16 +92,20 @@ declare
     in_place constant boolean := not exists (select from dp.unit_link) or dp.ledger_in_place();
 begin
     return query
-    with key as (
+    with recursive tree as (
+        select unit_edges.relation as oid, array[unit_edges.relation] as above
+        union all
+        select i.inhrelid, t.above || i.inhrelid from tree as t join pg_inherits as i on i.inhparent = t.oid
+    ), leaf as (
+        select t.oid, t.above from tree as t join pg_class as c on c.oid = t.oid where c.relkind <> 'p'
+    ), key as (
         -- foreign keys, those of parts unless they came from above
         select k.conrelid as child, k.confrelid as parent, k.conkey as mine, k.confkey as theirs, true as declared,
                concat_ws(', ',
                    case when not k.convalidated then 'a foreign key is not valid' end,
                    case when k.condeferrable then 'a foreign key is deferrable' end,
                    case when not coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true)
-                        then 'a foreign key is not enforced' end,
-                   case when k.conrelid <> unit_edges.relation
-                        then format('a foreign key is of its part %s alone', k.conrelid::regclass) end) as why,
+                        then 'a foreign key is not enforced' end) as why,
                true as follow, false as excluded, null::text as stale
           from pg_constraint as k
          where k.contype = 'f' and k.conrelid = any (members)
@@ -149,10 +154,27 @@ begin
                        case when b.atttypid < 16384 then b.atttypid else dp.plain_oid(b.atttypid) end
                 ) as t(mine, theirs)
             ) as j(names, parent_names, same, wrong, filled)
+    ), united as (
+        select j.names, j.parent_names, j.top, j.above_mine, j.above_theirs, j.same, j.declared, min(j.wrong) as wrong,
+               bool_or(j.excluded) as excluded, bool_and(coalesce(j.filled, false)) as filled,
+               string_agg(distinct nullif(j.why, ''), ', ') as why, array_agg(j.child) as children,
+               coalesce(array_agg(j.child) filter (where j.why = '' and j.filled), '{}') as enforced
+          from judged as j
+         where j.follow
+         group by j.names, j.parent_names, j.top, j.above_mine, j.above_theirs, j.same, j.declared
+    ), told as (
+        -- a row has a parent where a key of its part, or of what that is part of, says so
+        select u.*,
+               case when not u.declared then u.why
+                    when exists (select from leaf as l where not l.above && u.enforced)
+                    then concat_ws(', ', u.why,
+                             case when not u.filled then format('%s can be NULL', array_to_string(u.names, ', ')) end,
+                             (select format('no foreign key is of its part %s', min(l.oid::regclass::text))
+                                from leaf as l where not l.above && u.children having count(*) > 0)) end as reason
+          from united as u
     )
     select coalesce(d.names, '{}'), d.top, coalesce(d.parent_names, '{}'), coalesce(d.same, false),
-           nullif(concat_ws(', ', nullif(d.why, ''),
-               case when d.declared and not d.filled then format('%s can be NULL', array_to_string(d.names, ', ')) end,
+           nullif(concat_ws(', ', nullif(d.reason, ''),
                case when exists (select from pg_class as c
                                   where c.oid = unit_edges.relation and c.relkind = 'r' and c.relhassubclass)
                     then 'tables inherit from it, which foreign keys do not cover' end,
@@ -163,9 +185,8 @@ begin
                                   where not l.declared and l.follow and l.excluded and l.top = d.top
                                     and l.above_mine = d.above_mine and l.above_theirs = d.above_theirs),
            coalesce(d.wrong, case when d.names is null then 'a column that leads to a privacy unit is gone' end)
-      from judged as d
-     where d.follow
-       and (d.declared
+      from told as d
+     where (d.declared
             or not exists (select from judged as k
                             where k.declared and k.top = d.top
                               and k.above_mine = d.above_mine and k.above_theirs = d.above_theirs))

@@ -302,6 +302,7 @@ create table cust (id int primary key); insert into cust select generate_series(
 create table log (c int not null) partition by range (c);
 create table log1 partition of log for values from (0) to (10);
 alter table log1 add foreign key (c) references cust;
+create table log2 partition of log for values from (10) to (20);
 create table ev (c int not null); create table ev1 () inherits (ev);
 alter table ev1 add foreign key (c) references cust;
 create table top (id int primary key) partition by range (id);
