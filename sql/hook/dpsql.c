@@ -31,6 +31,7 @@ _PG_init(void)
 	executed_init();
 	shards_init();
 	sent_init();
+	claims_init();
 	if (process_shared_preload_libraries_in_progress)
 	{
 		intercept_init();

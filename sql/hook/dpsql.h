@@ -91,6 +91,9 @@ extern void shards_init(void);
 /* sent.c: what other servers can count is counted there */
 extern void sent_init(void);
 
+/* claims.c: NOT NULL that nobody checked is no fact for a plan */
+extern void claims_init(void);
+
 /* mask.c: what a role may not know reads as unknown */
 extern void mask_init(void);
 

@@ -12,15 +12,16 @@
  * this.  The module is not linked to libpython: its functions are looked up
  * once PL/Python has brought them, so a server without PL/Python starts too.
  *
- * PL/Python of 18 starts the interpreter when it is loaded; before, it does so
- * at the first call, after it has registered its module plpy.  That is allowed
- * with a running interpreter up to Python 3.11 and ends the process from 3.12
- * on, so there each session goes on importing for itself.
+ * PL/Python registers its module plpy at its first call in a session, and
+ * Python from 3.12 on ends a process that registers a module while the
+ * interpreter runs.  The library therefore registers plpy before it starts the
+ * interpreter, and PL/Python finds the function PyImport_AppendInittab below in
+ * place of Python's: the server puts the names of this library, which it loads
+ * first, before those of libpython.
  */
 #include "postgres.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include "fmgr.h"
@@ -32,36 +33,13 @@
 /* What is used of libpython's stable interface. */
 static int	(*is_initialized) (void);
 static void (*initialize) (int install_signal_handlers);
-static const char *(*get_version) (void);
-static int	(*append_module) (const char *name, void *(*init) (void));
 static int	(*run_string) (const char *text, void *flags);
+static void (*before_fork) (void);
 static void (*after_fork) (void);
 
-static void *(*init_plpy) (void);
+static bool registered = false;
 
-/*
- * Tell the interpreter that it woke up in another process: it makes its locks
- * anew and, above all, reseeds the generators that other PL/Python code of the
- * server may use.
- *
- * PL/Python imports its module plpy at its first use in a session, so this is
- * the moment; sessions and workers that use no Python pay nothing.
- */
-static void *
-init_plpy_after_fork(void)
-{
-	if (IsUnderPostmaster)
-		after_fork();
-	return init_plpy();
-}
-
-/* Where PL/Python has imported plpy already: at every fork of the postmaster. */
-static void
-in_child(void)
-{
-	if (!IsUnderPostmaster)
-		after_fork();
-}
+extern PGDLLEXPORT int PyImport_AppendInittab(const char *name, void *(*init) (void));
 
 /* Bring in PL/Python and with it the interpreter, or say why not. */
 static bool
@@ -90,32 +68,60 @@ load_language(void)
 	return loaded;
 }
 
+/* Python's own function of the name, below ours. */
+static int
+append_module(const char *name, void *(*init) (void))
+{
+	Dl_info		python;
+	void	   *any = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+	void	   *library = any != NULL && dladdr(any, &python) != 0
+		? dlopen(python.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+	int			(*append) (const char *, void *(*) (void)) = library == NULL ? NULL
+		: (int (*) (const char *, void *(*) (void))) dlsym(library, "PyImport_AppendInittab");
+
+	return append == NULL ? -1 : append(name, init);
+}
+
+/*
+ * What PL/Python calls at its first use in a session.  The interpreter that has
+ * plpy already is told that it woke up in another process: it makes its locks
+ * anew and, above all, reseeds the generators that other PL/Python code of the
+ * server may use.  Sessions and workers that use no Python pay nothing.
+ */
+int
+PyImport_AppendInittab(const char *name, void *(*init) (void))
+{
+	if (!registered || strcmp(name, "plpy") != 0)
+		return append_module(name, init);
+	if (IsUnderPostmaster)
+	{
+		before_fork();			/* takes the locks that the other makes anew; nobody holds one */
+		after_fork();
+	}
+	return 0;
+}
+
 static bool
 find_libpython(void)
 {
 	is_initialized = (int (*) (void)) dlsym(RTLD_DEFAULT, "Py_IsInitialized");
 	initialize = (void (*) (int)) dlsym(RTLD_DEFAULT, "Py_InitializeEx");
-	get_version = (const char *(*) (void)) dlsym(RTLD_DEFAULT, "Py_GetVersion");
-	append_module = (int (*) (const char *, void *(*) (void)))
-		dlsym(RTLD_DEFAULT, "PyImport_AppendInittab");
 	run_string = (int (*) (const char *, void *)) dlsym(RTLD_DEFAULT, "PyRun_SimpleStringFlags");
+	before_fork = (void (*) (void)) dlsym(RTLD_DEFAULT, "PyOS_BeforeFork");
 	after_fork = (void (*) (void)) dlsym(RTLD_DEFAULT, "PyOS_AfterFork_Child");
-	return is_initialized && initialize && get_version && append_module && run_string &&
-		after_fork;
+	return is_initialized && initialize && run_string && before_fork && after_fork;
 }
 
-/* Start the interpreter unless PL/Python did or would take it amiss. */
+/* Start the interpreter, with PL/Python's module in it. */
 static bool
 start_interpreter(void)
 {
-	if (is_initialized())
-		return pthread_atfork(NULL, NULL, in_child) == 0;
-	init_plpy = (void *(*) (void)) dlsym(RTLD_DEFAULT, "PyInit_plpy");
-	if (strncmp(get_version(), "3.", 2) != 0 || atoi(get_version() + 2) >= 12 ||
-		init_plpy == NULL || append_module("plpy", init_plpy_after_fork) != 0)
-		return false;
-	initialize(0);				/* the postmaster's signals are its own */
-	return true;
+	void	   *(*init) (void) = (void *(*) (void)) dlsym(RTLD_DEFAULT, "PyInit_plpy");
+
+	registered = !is_initialized() && init != NULL && append_module("plpy", init) == 0;
+	if (registered)
+		initialize(0);			/* the postmaster's signals are its own */
+	return registered;
 }
 
 /* Do it all; returns NULL or the reason why sessions do it. */
@@ -125,7 +131,7 @@ import_package(void)
 	if (!find_libpython())
 		return "libpython is out of sight";
 	if (!start_interpreter())
-		return "PL/Python cannot share an interpreter of this version";
+		return "something else has started Python";
 	if (run_string(DPSQL_PYTHON_IMPORTS, NULL) != 0)
 		return "the import at server start failed";
 	return NULL;
