@@ -16,13 +16,15 @@ DB ?= postgres
 ROLE := $(if $(filter command line,$(origin USER)),$(USER),postgres)
 # At least so many server tests must pass: raise it with the suite.
 SERVER_FLOOR := 5000
+QUARTER = $(shell sed '/^\#/d' tests/server/majors.txt)
+QUARTER_FLOOR := 1
 # One pip at a time; what is slow runs its own workers.
 .NOTPARALLEL:
 export PYTHONPATH := $(CURDIR)
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: help packages venv extras tools clients up down dsn demo shards test check hunt lint format unit stat server-test \
+.PHONY: help packages venv extras tools clients up down dsn demo shards test check hunt lint format unit stat server-test quarter majors \
 	docs bench audit core-suite cron-suite report-suite bi test-citus test-docker build clean
 
 help: ## Show the targets
@@ -83,6 +85,12 @@ stat: extras ## Statistical tests
 server-test: tools build ## Tests on a throw-away server
 	$(PYTEST) -m 'server' --server-floor $(SERVER_FLOOR) tests
 
+quarter: build ## Server tests where PostgreSQL's majors differ most, or QUARTER='files'
+	$(PYTEST) -m server --server-floor $(QUARTER_FLOOR) $(QUARTER)
+
+majors: ## Demo, server tests and core suite on PostgreSQL 17 and 18 in roots of other Debian releases (root; hours)
+	@MAJORS='$(MAJORS)' STAGES='$(STAGES)' TESTS='$(TESTS)' scripts/majors.sh
+
 hunt: extras ## Property tests with other, more examples than make test, which repeats its own; 100,000 random statements
 	$(PYTEST) --hypothesis-profile hunt --hypothesis-seed random -m 'not server and not stat' tests
 	FUZZ_SEED=random FUZZ_SCRIPTS=68000 $(PYTEST) -m server tests/server/test_fuzz.py
@@ -133,5 +141,6 @@ test-docker: venv ## The image: builds and runs it where a Docker engine is; fai
 	$(PYTEST) --server-floor 8 tests/slow/docker_suite.py
 
 clean: down ## Remove .dpsql/ and caches
-	@if [ -e .dpsql ]; then rm -rf "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi
+	@scripts/majors.sh unmount
+	@if [ -e .dpsql ]; then rm -rf --one-file-system "$$(cd .dpsql && pwd -P)"; rm -rf .dpsql; fi
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis sql/build
