@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dpsql.engine.services import Services
     from dpsql.engine.synthesis_units import Units
     from dpsql.engine.synthesize import Wish
+    from dpsql.synthesis.notes import Note
 
 #: How shares of the budget and what is measured with them follow from noisy numbers.
 RULE = "unused shares go on; fewer rows of a unit; coarser levels; strata; rows apart"
@@ -68,6 +69,7 @@ class Call:
         self.counts = _numbers("row_counts", wish.row_counts, names, least=0, most=_MOST_ROWS)
         self.learnt = tuple(learned(p, small_references(plan, p, services)) for p in plan.tables)
         self._require_learnt()
+        self._require_values()
         through = {
             (place, k): units.passages.get((p.table.oid, r.key.name)) is Passage.THROUGH
             for place, p in enumerate(plan.tables)
@@ -105,6 +107,35 @@ class Call:
         if refused is not None:
             raise refused
 
+    def _require_values(self) -> None:
+        """Refuse more rows of a table than its key has declared values."""
+        for planned in self.plan.tables:
+            number, most = self.counts.get(planned.table.oid), planned.most
+            if number is not None and most is not None and number > most:
+                raise InvalidParameter(
+                    f"relation {planned.table.shown} cannot have {number} rows: its key has {most}"
+                    " declared values",
+                    detail="They are declared of the columns that lead to it.",
+                    hint=f"Give at most {most} in row_counts, or let the owner declare more.",
+                )
+
+    def _beyond_values(self) -> Iterator[Note]:
+        """Tell where links can lead to rows of public tables that no declared value means."""
+        from dpsql.synthesis.notes import Note
+
+        for planned in self.plan.tables:
+            for reference in planned.references:
+                parent = self.plan.tables[reference.parent]
+                own, there = reference.key.columns, reference.key.parent_columns
+                values = planned.table.column(own[0]).values if len(own) == 1 else ()
+                if not values or not parent.table.public:
+                    continue
+                if set(self.public[reference.parent].keys.get(there[0], ())) - set(values):
+                    yield Note(
+                        f"{own[0]} of {planned.table.shown} can be any row of {parent.table.shown},"
+                        " beyond its declared values"
+                    )
+
     def _too_small(self) -> InvalidParameter:
         """Say what delta is missing: noise from tables needs more of it for large epsilon."""
         from dpsql.engine.release_noise import reserve
@@ -132,6 +163,7 @@ class Call:
             if planned.table.public:
                 self.public[place] = read_public(planned, self.learnt[place], self.services)
                 tables[place] = self.public[place].table
+        self.notes.extend(self._beyond_values())
         for part in self.parts:
             if isinstance(part, TablePart):
                 tables[part.place] = table = self._table(part)

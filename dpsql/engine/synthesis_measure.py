@@ -46,7 +46,8 @@ class Measuring(Readings):
             self._degrees_of(found, own, before=True)
             self._stratify(found, tables[place], own)
             counts = self._table(tables[place])
-            measured.tables[place].drawn = self._drawn(found, tables[place], own, counts)
+            drawn = self._drawn(found, tables[place], own, counts)
+            measured.tables[place].drawn = self._within(place, planned.most, drawn)
             add_table(found, place, measured.tables[place])
             self._degrees_of(found, own, before=False)
             for link in own:
@@ -168,6 +169,11 @@ class Measuring(Readings):
             most = max(most or 0, number)
         told = apart is not None or (most is not None and most > round(counted))
         return most if told else None
+
+    def _within(self, place: int, most: int | None, drawn: int | None) -> int | None:
+        """Keep the rows of a table within the values that are declared of its key, if there are."""
+        number = round(self.counted[place]) if drawn is None else drawn
+        return most if most is not None and number > most else drawn
 
     def _link(self, found: Assembly, link: MeasuredLink) -> None:
         part, learn = self._part(link, LinkPart), None

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Relations of one copy, public ones included.
 MAX_RELATIONS = 200
 MIN_BINS, MAX_BINS = 2, 1000
+#: Declared values of a column that leads to parents: of more the copy knows nothing.
+_MOST_VALUES = 10_000
 _INTEGERS = ("int2", "int4", "int8")
 #: As ``pg_get_constraintdef`` writes it.
 _BEGINS = re.compile(
@@ -282,4 +284,10 @@ def _with_domains(table: Table, declared: Relation, services: Services, bins: in
             found = attribute(declared, column, services, bins)
             if found is not None:
                 domains.append(found)
-    return replace(table, domains=tuple(domains))
+    known = {
+        d.column: tuple(v for v in d.values if v is not None)
+        for d in declared.domains
+        if d.column in linked and d.listed and d.other is None and len(d.values) <= _MOST_VALUES
+    }
+    columns = tuple(replace(c, values=known.get(c.name, ())) for c in table.columns)
+    return replace(table, domains=tuple(domains), columns=columns)

@@ -108,7 +108,10 @@ class Values:
 
     def _key(self, place: int, column: str) -> Held | None:
         table, base = self.plan.tables[place].table, self.bases[place][column]
-        span = table.column(column).span
+        span, values = table.column(column).span, table.column(column).values
+        if values:
+            kind = Kind("listed", levels=values[:_LISTED], type_name=base.type_name)
+            return Held(kind, numbered(values[:_LISTED]), len(values) <= _LISTED)
         first, last = (1, _KEYS) if span is None else (span[0], min(span[1], span[0] + _KEYS - 1))
         try:
             kind = made_up(base.name, base.modifier, table.name, last, 0)

@@ -287,6 +287,11 @@ class _Table:
                 kind = made_up(base.name, base.modifier, table.name, most, self.seed)
                 columns[name] = stored(kind, numbers)
                 continue
+            values = table.column(name).values
+            if values and rows <= len(values):
+                kind = Kind("listed", levels=values, type_name=base.type_name)
+                columns[name] = counted(kind, first=0)
+                continue
             first, last = table.column(name).span or (1, 2**62)
             if any(name in u.columns for u in table.uniques):
                 most = rows + first - 1

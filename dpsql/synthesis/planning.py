@@ -12,6 +12,7 @@ from dpsql.errors import NotAnswerable
 from dpsql.synthesis.plan_columns import uses, uses_of_public
 from dpsql.synthesis.plan_common import require_common
 from dpsql.synthesis.plan_keys import Keys, choose, named, require_known
+from dpsql.synthesis.plan_values import with_values
 from dpsql.synthesis.schema import ForeignKey, Plan, Planned, Reference, Table, Use
 
 
@@ -66,7 +67,8 @@ def planned(
         for reference in references:
             _require_keys(table, reference.key, result[reference.parent])
         require_common(result)
-    return Plan(tuple(result), tuple(notes))
+    result, told = with_values(result)
+    return Plan(tuple(result), (*notes, *told))
 
 
 def _references(

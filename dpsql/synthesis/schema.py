@@ -56,6 +56,8 @@ class Column:
     ``base`` is its type, or what a domain is over, as ``pg_type`` has it: ``int4``, ``varchar``.
     ``span`` is the first and the last value of an integer whose CHECK constraint is a range; the
     last one is 2^62 where there is none.
+    ``values`` are those that its owner declared, where it leads to parents; in a plan also those of
+    a key that only such columns lead to (`dpsql.synthesis.plan_values`).
     """
 
     name: str
@@ -67,6 +69,7 @@ class Column:
     identity: bool = False
     base: str = ""
     span: tuple[int, int] | None = None
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,12 @@ class Planned:
     def use(self, column: str) -> Use:
         """Tell how the values of a column come about."""
         return dict(self.uses)[column]
+
+    @property
+    def most(self) -> int | None:
+        """How many rows there can be: values of a key that are declared; None: any number."""
+        keys = [c for c in self.table.columns if c.values and self.use(c.name) is Use.KEY]
+        return min((len(c.values) for c in keys), default=None)
 
     def shared(self, k: int) -> tuple[str, ...]:
         """Return the columns of a reference that say something without it.
