@@ -39,8 +39,8 @@ _FINE = 40
 _DEAREST = 1e9
 #: A unit that loses so nearly enough gets no further cut.
 _ENOUGH = 1e-7
-#: Units of sets of which cuts are made, which take 170 bytes each; of more none are.
-IN_MEMORY = 25_000_000
+#: Units of sets of which cuts are made; of more none are: HiGHS would not notice a cancel in time.
+IN_MEMORY = 1_000_000
 #: Sums of a unit below this are exact.
 _WHOLE = 2**62
 #: A set of units has at most so many times ``tau`` results that count.
@@ -360,7 +360,7 @@ class _Master(Solver):
     """The cuts so far, as a program whose value is at most ``f``."""
 
     def __init__(self, excess: Excess, tick: Callable[[], None]) -> None:
-        super().__init__("simplex", tick)
+        super().__init__(tick)
         self.excess = excess
         size = excess.units
         self.highs.addVars(size, np.zeros(size), np.ones(size))

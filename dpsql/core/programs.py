@@ -1,13 +1,12 @@
-"""Solve a packing program with HiGHS, as far as a certificate asks for.
+"""Solve a packing program, as far as a certificate asks for.
 
-Small programs go to the dual simplex method, which is exact up to its tolerance and may be
-interrupted between two iterations.  Large ones with results of three or more units, on which it
-takes minutes, go to the first-order method (PDLP) in slices of iterations, each from where the last
-one ended; after each the exact bounds are computed, and a gap that is small enough ends the work.
+Small programs go to HiGHS's dual simplex method, which is exact up to its tolerance and may be
+interrupted between two iterations.  Others, and those that it leaves open, are solved in passes
+(`dpsql.core.streamed`), which may be interrupted between two blocks.
 
-Nothing of what is returned depends on the clock: slices are numbers of iterations, one thread
-works, and every program starts anew.  So the result is a function of the program alone, and its
-certificate does not trust the solver at all (docs/proofs/linear.md).
+Nothing of what is returned depends on the clock: one thread works, and every program starts anew.
+So the result is a function of the program alone, and its certificate does not trust the solver at
+all (docs/proofs/linear.md).
 """
 
 from __future__ import annotations
@@ -28,19 +27,11 @@ if TYPE_CHECKING:
 
 #: Certified bounds of ``Q(I, tau)`` are at most ``tau/SLACK`` apart, all parts of a sum together.
 SLACK = 16
-#: Variables, and units in them, of programs that HiGHS is given; others are solved in passes.
-IN_MEMORY = 44_000_000
 #: Variables that the simplex method is given: of programs whose results have two units ...
 SIMPLEX_PAIRS = 300_000
 #: ... and of others.
 SIMPLEX = 20_000
-#: Entries of the matrix times iterations of a slice (about 1.5 s); it grows up to ``GROWTH`` times.
-SLICE = 150_000_000
-GROWTH = 4
-#: Slices after which the simplex method is asked, whatever the size.
-MOST_SLICES = 40
 _BETWEEN_TICKS = 0.02
-_WISHED_GAP = 1e-9
 
 Point = tuple[Floats, Floats]
 
@@ -80,7 +71,7 @@ def solve(
     gap : int
         How far the bounds may be apart, times ``GRID``.
     tick : callable
-        Called every few milliseconds, while PDLP works every few seconds; raises to stop.
+        Called every few milliseconds; raises to stop.
     hopeless : callable
         Told an upper bound, whether the value is not wanted any more.
 
@@ -94,37 +85,17 @@ def solve(
     tick()
     if hopeless(best.upper):
         return None
-    if program.members.size + len(program.caps) <= IN_MEMORY:
-        done = _in_memory(best, gap, tick, hopeless)
-        if done is not None:
-            return best.bounds if done else None
-    if not gap:
-        return best.bounds
+    if len(program.caps) <= (SIMPLEX_PAIRS if best.width <= 2 else SIMPLEX):
+        if best.upper > best.lower:
+            best.improve(*_Model(program, tick).run())
+        if not gap or best.upper - best.lower <= gap:
+            return best.bounds
     for _ in streamed.looks(streamed.Packing(program, best.improve)):
         if best.upper - best.lower <= gap:
             break
         if hopeless(best.upper):
             return None
     return best.bounds
-
-
-def _in_memory(
-    best: _Best, gap: int, tick: Callable[[], None], hopeless: Callable[[int], bool]
-) -> bool | None:
-    """Tell whether HiGHS finds bounds, or that it was hopeless; ``None`` if it cannot do better."""
-    program = best.program
-    width = best.width
-    if len(program.caps) > (SIMPLEX_PAIRS if width <= 2 else SIMPLEX):
-        model = _Model(program, "pdlp", tick)
-        for _ in range(MOST_SLICES):
-            best.improve(*model.run())
-            if best.upper - best.lower <= gap:
-                return True
-            if hopeless(best.upper):
-                return False
-    if best.upper > best.lower:
-        best.improve(*_Model(program, "simplex", tick).run())
-    return True if best.upper - best.lower <= gap else None
 
 
 class _Best:
@@ -154,9 +125,9 @@ class _Best:
 
 
 class Solver:
-    """HiGHS on one thread: how it is set up, run and interrupted."""
+    """HiGHS's simplex method on one thread: how it is set up, run and interrupted."""
 
-    def __init__(self, method: str, tick: Callable[[], None]) -> None:
+    def __init__(self, tick: Callable[[], None]) -> None:
         import highspy
 
         self.tick = tick
@@ -165,12 +136,11 @@ class Solver:
         self.highs = highspy.Highs()  # type: ignore[no-untyped-call]
         self.infinity = highspy.kHighsInf
         self.set(output_flag=False, threads=1, parallel="off", random_seed=0)
-        self.set(solver=method, presolve="off", run_crossover="off")
-        if method == "simplex":
-            self.highs.cbSimplexInterrupt += self._between
+        self.set(solver="simplex", presolve="off")
+        self.highs.cbSimplexInterrupt += self._between
 
     def go(self) -> None:
-        """Run it, to its end or to the limit of iterations."""
+        """Run it to its end."""
         self.highs.run()
         if self.error is not None:
             raise self.error
@@ -196,18 +166,17 @@ class Solver:
 class _Model(Solver):
     """One program in HiGHS."""
 
-    def __init__(self, program: Program, method: str, tick: Callable[[], None]) -> None:
+    def __init__(self, program: Program, tick: Callable[[], None]) -> None:
         import highspy
 
-        super().__init__(method, tick)
+        super().__init__(tick)
         real = program.members < program.units
         starts = np.concatenate(([0], np.cumsum(real.sum(axis=1))[:-1]))
-        self.entries = int(real.sum())
         size = len(program.caps)
         self.highs.passModel(
             size,
             program.units,
-            self.entries,
+            int(real.sum()),
             int(highspy.MatrixFormat.kColwise),
             int(highspy.ObjSense.kMaximize),
             0.0,
@@ -218,19 +187,12 @@ class _Model(Solver):
             np.full(program.units, float(program.tau)),
             starts.astype(np.int32),
             program.members[real].astype(np.int32),
-            np.ones(self.entries),
+            np.ones(int(real.sum())),
             np.zeros(size, np.int32),
         )
-        self.iterations = max(8, SLICE // max(self.entries, 1))
-        self.most = GROWTH * self.iterations
-        if method == "pdlp":
-            self.set(kkt_tolerance=_WISHED_GAP, pdlp_optimality_tolerance=_WISHED_GAP)
 
     def run(self) -> Point:
-        """Go on for a slice, or to the end; return variables and prices."""
-        if self.entries and self.iterations < self.most * 2:
-            self.set(pdlp_iteration_limit=self.iterations)
-            self.iterations = min(2 * self.iterations, self.most)
+        """Go to the end; return variables and prices."""
         self.go()
         found = self.highs.getSolution()
         return np.array(found.col_value), np.array(found.row_dual)

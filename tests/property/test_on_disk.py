@@ -111,7 +111,8 @@ def test_passes_end_with_the_bounds_that_are_wanted(
     exact = programs.solve(program, 0, lambda: None, lambda _: False)
     deleted = deletion.solve(found, given_tau, 0, lambda: None, never)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "IN_MEMORY", -1)
+        patch.setattr(programs, "SIMPLEX", -1)
+        patch.setattr(programs, "SIMPLEX_PAIRS", -1)
         patch.setattr(deletion, "IN_MEMORY", -1)
         patch.setattr(programs, "_Model", None)
         patch.setattr(deletion, "_Master", None)
@@ -177,7 +178,7 @@ def test_it_can_be_cancelled_between_blocks(monkeypatch: pytest.MonkeyPatch, wor
     program, excess = found.program(4), Excess.of(found, 4)
 
     def packing() -> None:
-        monkeypatch.setattr(programs, "IN_MEMORY", -1)
+        monkeypatch.setattr(programs, "SIMPLEX", -1)
         programs.solve(program, 1, tick, lambda _: False)
 
     def deleting() -> None:

@@ -270,7 +270,7 @@ def triples(rows: int, units: int) -> Memberships:
 
 
 def test_both_methods_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PDLP in slices comes within the gap of what the simplex method finds; twice the same."""
+    """Solving in passes comes within the gap of what the simplex method finds; twice the same."""
     found = triples(3000, 60)
     gaps = 0
     for tau in (8, 32, 128):
@@ -344,7 +344,7 @@ def test_a_solver_with_a_bad_tolerance_is_caught(monkeypatch: pytest.MonkeyPatch
     race.release(found, SystemNoise(), lambda: None)
     monkeypatch.setattr(programs._Model, "run", sloppy)
     program = found.program(tau)
-    values, _ = programs._Model(program, "simplex", lambda: None).run()
+    values, _ = programs._Model(program, lambda: None).run()
     claimed = program.free + float(values.sum())
     assert claimed > exact.upper / GRID + tau / programs.SLACK
     bounds = programs.solve(program, 0, lambda: None, never)

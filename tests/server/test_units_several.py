@@ -86,17 +86,26 @@ $body$"""
 #: programs that take seconds: many random triples
 LONG_PROGRAMS = """
 do language plpython3u $body$
+from dataclasses import replace
 import numpy as np
 import dpsql.statistics.memberships as m
-from dpsql.core import programs
+from dpsql.core import programs, streamed
+from dpsql.core.space import Space
 from dpsql.core.packing import Memberships
 from dpsql.core.mechanisms.linear import LinearRace
 source = np.random.default_rng(1)
 columns = [source.integers(0, 1500, 60000) for _ in range(3)]
 big = Memberships.of(columns, [1, 1, 1], np.ones(60000, np.int64))
-m.memberships = lambda *given, **more: big
+m.memberships = lambda query, database: replace(big, space=Space(database.tick))
 LinearRace._handicap = lambda self, tau, noise: 0 if tau == 16 else -2**80
 programs.SIMPLEX = 10**9
+$body$"""
+#: passes that do not end
+LONG_PASSES = """;
+do language plpython3u $body$
+from dpsql.core import programs, streamed
+programs.SIMPLEX = 0
+streamed._FIRST_LOOK = 10**9
 $body$"""
 
 
@@ -396,13 +405,14 @@ def test_units_that_a_question_equates_are_one(town: Any, asker: Any) -> None:
     assert town.sql("select mechanism from dp.spend") == [("quantile",)]
 
 
-def test_a_timeout_fails_the_charged_question(town: Any) -> None:
-    """The solver is stopped between two iterations.
+@pytest.mark.parametrize("patch", [LONG_PROGRAMS, LONG_PROGRAMS + LONG_PASSES])
+def test_a_timeout_fails_the_charged_question(town: Any, patch: str) -> None:
+    """The solver is stopped between two iterations, or between two blocks of a pass.
 
     It works for more than a minute, the charge takes less than a tenth of a second: where that took
     longer than allowed, more time is given.
     """
-    with patched(town, LONG_PROGRAMS) as session:
+    with patched(town, patch) as session:
         session.execute("set dp.mechanism = r2t")
         for allowed in ("700ms", "7s", "60s"):
             session.execute(f"set statement_timeout = '{allowed}'")
