@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import refused
+from tests.server.waiting import wait_until, worked
 
 pytestmark = pytest.mark.server
 
@@ -423,6 +425,24 @@ def test_a_timeout_fails_the_charged_question(town: Any, patch: str) -> None:
             if spends != [(0,)]:
                 break
     assert spends == [(1,)]
+
+
+def test_a_cancel_of_a_large_program_is_noticed_at_once(town: Any) -> None:
+    """Three million memberships of units: what a cancel finds is a block, and not all of them."""
+    large = LONG_PROGRAMS.replace("60000", "1000000").replace("1500", "30000")
+    with patched(town, large + LONG_PASSES) as session:
+        session.execute("set dp.mechanism = r2t")
+        pid = session.info.backend_pid
+        for seconds in (1.0, 1.7):
+            start = worked(pid) or 0.0
+            with ThreadPoolExecutor() as pool:
+                asked = pool.submit(refused, session, EDGES)
+                wait_until(lambda: (worked(pid) or 0) > start + seconds)  # noqa: B023
+                before = worked(pid) or 0.0
+                town.sql(f"select pg_cancel_backend({pid})")
+                assert asked.result().sqlstate == "57014"
+            assert (worked(pid) or 0) - before < 0.5
+    assert town.sql("select count(*) from dp.spend") == [(2,)]
 
 
 def test_names_of_units_of_all_types(town: Any) -> None:
