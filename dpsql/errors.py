@@ -69,6 +69,12 @@ class NoBudget(DpsqlError):
     default_hint = "Ask the owner of the data for SELECT dp.grant_budget('<role>', epsilon => ...)."
 
 
+class TooManyFailures(DpsqlError):
+    """Too many charged questions ended without an answer; nothing was spent."""
+
+    sqlstate = "PD003"
+
+
 class NotAnswerable(DpsqlError):
     """The query is outside what can be answered privately; nothing was spent."""
 
@@ -160,6 +166,10 @@ class ReleaseFailed(DpsqlError):
 
     sqlstate = "PD900"
     default_hint = "The server log names the cause for the administrator."
+
+
+class ChangedWhileRead(ReleaseFailed):
+    """What was read is declared otherwise by now: public facts alone decide it."""
 
 
 class ShardFailed(ReleaseFailed):

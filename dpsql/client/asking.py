@@ -38,6 +38,10 @@ select pid, command, relation::text, phase, rounds_done, rounds_total, started_a
        time_left::text
   from dp.progress
 """
+_STOPPED = """
+select coalesce(role::text, 'all roles') as role, relation, failures, failure_limit
+  from dp.failures where stopped order by 1, 2
+"""
 _HOLES = "select severity, count(*) as holes from dp.check_lockdown() group by 1 order by 1"
 _RELEASE = """
 select name, mechanism, noise, epsilon, delta, expected_error, cells, reads, measured_at,
@@ -60,12 +64,14 @@ def status(dsn: Dsn = "", as_json: Json = False) -> None:
         return
     relations = facts.pop("relations")
     running = facts.pop("running")
+    stopped = facts.pop("stopped")
     holes = facts.pop("lockdown_holes")
     if holes is not None:
         facts["lockdown_holes"] = [f"{count} {severity}" for severity, count in holes.items()]
     print_facts(facts)
     for title, found, columns in (
         ("Relations", relations, ("relation", "kind", "privacy_unit", "problem")),
+        ("Refused after failures", stopped, ("role", "relation", "failures", "failure_limit")),
         ("Running", running, ("pid", "command", "relation", "phase", "time_left")),
     ):
         if found:
@@ -90,7 +96,9 @@ def _status(connection: Connection) -> dict[str, Any]:
     }
     if not (may["owner"] or may["analyst"]):
         none = {"ledger": None, "refusals_today": None, "refusals_since": None}
-        return facts | none | {"lockdown_holes": None, "relations": [], "running": []}
+        return (
+            facts | none | {"lockdown_holes": None, "relations": [], "running": [], "stopped": []}
+        )
     ledger = rows(connection, "select status, advice from dp.ledger_status") if may["owner"] else []
     (since,) = rows(connection, "select dp.refusals_since() as since")
     facts["ledger"] = ledger[0]["status"] if ledger else None
@@ -105,6 +113,7 @@ def _status(connection: Connection) -> dict[str, Any]:
     )
     facts["relations"] = rows(connection, _RELATIONS)
     facts["running"] = rows(connection, _RUNNING)
+    facts["stopped"] = rows(connection, _STOPPED)
     return facts
 
 

@@ -59,6 +59,11 @@ select account, name, step_start, spends, epsilon, epsilon_spent, accounts
   from burn join ranked using (account, name)
  where place <= %(drawn)s order by account desc, name, step_start
 """
+_FAILURES = """
+select coalesce(role::text, 'all roles') as role, relation, failures, failure_limit, stopped,
+       last_charged
+  from dp.failures where failures > 0 order by stopped desc, failures desc, 1, 2
+"""
 # errors of a question are not kept: they hang on its sensitivity, which may be secret
 _COSTS = """
 select method, mechanism, label, count(*) as spends,
@@ -185,6 +190,7 @@ def _budgets(connection: Connection) -> dict[str, Any]:
         "role": _limited(connection, _BUDGETS.replace("{account}", "role")),
         "relation": _limited(connection, _BUDGETS.replace("{account}", "relation")),
         "burn": rows(connection, _BURN, drawn=DRAWN),
+        "failures": _limited(connection, _FAILURES),
     }
 
 

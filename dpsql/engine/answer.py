@@ -212,8 +212,8 @@ def _debit_and_run(
     try:
         payload = compute(quote, services)
         confirm_read(prepared.relations, prepared.fingerprint, services)
-    except BaseException:
-        services.ledger.fail(opened)
+    except BaseException as error:
+        services.give_up(opened, error)
         raise
     try:
         services.ledger.finish(opened, payload.dump())

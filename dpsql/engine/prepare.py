@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.refused import FIRST_OWN, keep, raise_again
-from dpsql.errors import DeclarationsChanged, NotAnswerable, ReleaseFailed, UnsupportedConstruct
+from dpsql.errors import (
+    ChangedWhileRead,
+    DeclarationsChanged,
+    NotAnswerable,
+    UnsupportedConstruct,
+)
 from dpsql.model import JoinQuery, Question
 
 if TYPE_CHECKING:
@@ -139,7 +144,7 @@ def confirm_read(relations: Sequence[int], fingerprint: str, services: Services)
     try:
         services.catalog.confirm(relations, fingerprint)
     except DeclarationsChanged:
-        raise ReleaseFailed(
+        raise ChangedWhileRead(
             "a relation or a declaration changed while it was read",
             hint="Ask again when the change is done.",
         ) from None

@@ -222,8 +222,8 @@ def release(
         measured = in_snapshot(lambda: measure(admitted, priced, services, progress))
         confirm_read(admitted.relations, admitted.fingerprint, services)
         progress.phase(Phase.PUBLISHING)
-    except BaseException:
-        services.ledger.fail(opened)
+    except BaseException as error:
+        services.give_up(opened, error)
         raise
     when: datetime | None = None
     try:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dpsql.ledger.model import Ledger
+from dpsql.errors import ChangedWhileRead
+from dpsql.ledger.model import Charged, Ledger
 from dpsql.ports import Database, NoiseSource
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Services:
     fingerprint of relations; ``refusals`` is what `dpsql.engine.refused` keeps between calls,
     ``meanings`` what `dpsql.engine.release_meaning` does.  ``warn`` shows the caller a message, a
     detail and a hint, ``note`` a message, and these where there are any: public facts.
+    ``ended`` tells of an error whether the asker or time ended the call.
     ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls.
     """
 
@@ -34,3 +36,12 @@ class Services:
     refusals: dict[Any, Any] = field(default_factory=dict)
     meanings: dict[Any, tuple[int | None, str]] = field(default_factory=dict)
     strategies: dict[bytes, Any] = field(default_factory=dict)
+    ended: Callable[[BaseException], bool] = lambda _: False
+
+    def give_up(self, charged: Charged, error: BaseException) -> None:
+        """Note that a charge has no answer: a failure, unless no row can have decided it.
+
+        The asker's cancel and timeouts are time, and a change of declarations is public.
+        """
+        counts = not (isinstance(error, ChangedWhileRead) or self.ended(error))
+        self.ledger.fail(charged, counts=counts)

@@ -128,8 +128,8 @@ def synthesize(
         progress.phase(Phase.MEASURING)
         payload = in_snapshot(lambda: call.measure(progress))
         call.confirm()
-    except BaseException:
-        services.ledger.fail(opened)
+    except BaseException as error:
+        services.give_up(opened, error)
         with suppress(Exception):  # of what is raised here the first counts
             services.warn(
                 "the measurement did not end, and was charged",

@@ -115,10 +115,14 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """A relation whose cap refuses a question, and whether it would refuse any other as well."""
+    """A relation whose cap refuses a question, and whether it would refuse any other as well.
+
+    ``failures``: it refuses for so many questions that failed, which are as many as may.
+    """
 
     relation: str
     exhausted: bool
+    failures: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +157,12 @@ class Ledger(Protocol):
     def open(self, charge: Charge) -> Hit | Charged:
         """Return the stored answer of the question, or charge it durably.
 
-        Waits while another session computes the answer.
+        Waits while another session computes the answer, and, after a failure of the role over one
+        of the roots, while questions are open whose failures would stop it.
 
         Raises
         ------
-        NoBudget, BudgetExceeded
+        NoBudget, BudgetExceeded, TooManyFailures
             Refused; nothing was spent.
         UndeclaredRelation
             A root is not known to the ledger: its declaration is not committed.
@@ -180,8 +185,11 @@ class Ledger(Protocol):
         """Store a perturbed answer; ``None`` if the charge is unknown or was given up."""
         ...
 
-    def fail(self, charged: Charged) -> None:
-        """Note that the computation failed; the charge is kept.  Never raises."""
+    def fail(self, charged: Charged, *, counts: bool = True) -> None:
+        """Note that the computation failed; the charge is kept.  Never raises.
+
+        It counts among the failures of its role unless the asker or time ended it.
+        """
         ...
 
     def purge(self) -> int:

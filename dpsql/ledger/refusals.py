@@ -13,6 +13,7 @@ from dpsql.errors import (
     LedgerRestored,
     LedgerUnavailable,
     NoBudget,
+    TooManyFailures,
     UndeclaredRelation,
 )
 from dpsql.ledger.amounts import amount_text, generic_rho
@@ -88,6 +89,8 @@ def refusal(
         )
     if status == "exceeded_root":
         return _exceeded(charge, cap)
+    if status in ("stopped", "stopped_all"):
+        return _stopped(status, charge, cap)
     if status == "unknown_root":
         return UndeclaredRelation(
             "a relation of the question is not declared",
@@ -106,6 +109,7 @@ def outlook(
     if status in ("hit", "charged"):
         return Outlook(account, stored=status == "hit")
     by = {"no_budget": "role", "exceeded_role": "role", "exceeded_root": "relation"}
+    by |= {"stopped": "role", "stopped_all": "relation"}
     refused = refusal(status, charge, account, cap)
     return Outlook(account, refused=refused, by=by.get(status, "ledger"))
 
@@ -144,6 +148,26 @@ def _exceeded(charge: Charge, cap: Cap | None) -> BudgetExceeded:
             f"{words.ask} with a smaller {words.epsilon} or {words.delta} (0 where the"
             f" {words.what} allows it), or ask {owner}."
         ),
+    )
+
+
+def _stopped(status: str, charge: Charge, cap: Cap | None) -> TooManyFailures:
+    """Name the relation, and what its owner runs: no other way leads on."""
+    name, failed, relation = "a protected relation", "Too many", "relation"
+    if cap is not None:
+        name, failed = f"relation {cap.relation}", str(cap.failures)
+        relation = "'" + cap.relation.replace("'", "''") + "'"
+    asker = show_name(charge.role_name)
+    if status == "stopped":
+        whose, text = f'role "{charge.role_name}"', asker.replace("'", "''")
+        resume = f"dp.resume('{text}', {relation})"
+    else:
+        whose, resume = "all roles", f"dp.resume(relation => {relation})"
+    return TooManyFailures(
+        f"too many questions of {whose} about {name} failed",
+        detail=f"{failed} ended without an answer after they were charged, as many as may.",
+        hint=f"The owner of the data sees the causes in the server log, and lets more be asked by"
+        f" SELECT {resume}; {_words(charge).free}.",
     )
 
 

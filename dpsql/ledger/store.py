@@ -20,8 +20,10 @@ select spend_id, payload, {_MICROSECONDS} from dp.ledger_peek($1::oid, $2::bytea
 _ACCOUNT = """budget_loss, budget_delta, spent_loss, spent_delta, composition,
        budget_window::text, (extract(epoch from window_end) * 1000000)::bigint,
        (select format('%I.%I', r.schema_name, r.relation_name) from dp.root as r
-         where r.id = root and status = 'exceeded_root'),
-       case when status = 'exceeded_root' then dp.ledger_exhausted(root) end"""
+         where r.id = root and status in ('exceeded_root', 'stopped', 'stopped_all')),
+       case when status = 'exceeded_root' then dp.ledger_exhausted(root) end,
+       (select case status when 'stopped' then r.failure_limit else r.failure_limit_in_all end
+          from dp.root as r where r.id = root and status in ('stopped', 'stopped_all'))"""
 _OPEN = f"""
 select status, spend_id, payload, {_MICROSECONDS},
        {_ACCOUNT}
@@ -39,9 +41,14 @@ _FINISH = """
 select (extract(epoch from
             dp.ledger_finish($1::bigint, $2::text, $3::boolean, $4::timestamptz)) * 1000000)::bigint
 """
-_FAIL = "select dp.ledger_fail($1::bigint)"
+_FAIL = "select dp.ledger_fail($1::bigint, $2::boolean)"
 _PURGE = "select dp.ledger_purge()"
 _IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
+_WAITED = {
+    "pending": "Another session has been computing this answer for too long.",
+    "crowded": "Other sessions of the role have been computing answers for too long, and a"
+    " question of it failed before.",
+}
 #: Spends are kept for ever, and a small epsilon pays for a million of them.
 _KEPT_CHARACTERS = 10_000
 _ADOPT = "select dp.ledger_adopt($1::uuid, $2::timestamptz)"
@@ -86,13 +93,10 @@ class LedgerStore:
                 return Hit(_int(row[1]), _text(row[2]), _time(row[3]), row[0] == "shown")
             if row[0] == "charged":
                 return Charged(_int(row[1]))
-            if row[0] != "pending":
+            if row[0] not in ("pending", "crowded"):
                 raise refusal(_text(row[0]), charge, _account(row), _cap(row))
             if time.monotonic() > deadline:
-                raise unavailable(
-                    "Another session has been computing this answer for too long.",
-                    "Ask again later.",
-                )
+                raise unavailable(_WAITED[row[0]], "Ask again later.")
             self._sleep(pause)
             pause = min(pause * 1.5, 0.05)
 
@@ -123,15 +127,15 @@ class LedgerStore:
         rows = self._call("finish", _FINISH, parameters)
         return None if rows[0][0] is None else _time(rows[0][0])
 
-    def fail(self, charged: Charged) -> None:
+    def fail(self, charged: Charged, *, counts: bool = True) -> None:
         """See `dpsql.ledger.model.Ledger.fail`.
 
         Where the ledger cannot be told, the connection is closed, which gives up the question
-        just as well.
+        just as well, and counts.
         """
         tick, self.connection.tick = self.connection.tick, _no_tick
         try:
-            self._call("fail", _FAIL, (str(charged.spend),))
+            self._call("fail", _FAIL, (str(charged.spend), _boolean(counts)))
         except DpsqlError:
             self.connection.close()
         finally:
@@ -224,7 +228,9 @@ def _account(row: Row) -> Account | None:
 
 
 def _cap(row: Row) -> Cap | None:
-    return None if row[11] is None else Cap(row[11], exhausted=row[12] == "t")
+    if row[11] is None:
+        return None
+    return Cap(row[11], row[12] == "t", None if row[13] is None else int(row[13]))
 
 
 def _integers(values: tuple[int, ...]) -> str:

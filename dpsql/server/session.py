@@ -16,10 +16,20 @@ from dpsql.engine.services import Services
 from dpsql.errors import InternalError
 from dpsql.ledger.model import Charge, Charged, Hit, Outlook
 from dpsql.server.catalog import SpiCatalog
-from dpsql.server.spi import SpiDatabase
+from dpsql.server.spi import SpiDatabase, sqlstate
 
 if TYPE_CHECKING:
     from dpsql.ledger.store import LedgerStore
+
+
+# query_canceled (statement_timeout too), lock_not_available, admin_shutdown.  Not among them are
+# serialization failures and deadlocks: which rows were read can decide these.
+_ENDED = frozenset({"57014", "55P03", "57P01"})
+
+
+def _ended(error: BaseException) -> bool:
+    """Tell whether the asker, an administrator or time ended what ran."""
+    return sqlstate(error) in _ENDED
 
 
 @dataclass(slots=True)
@@ -60,6 +70,7 @@ class Session:
             refusals=self.refusals,
             meanings=self.meanings,
             strategies=self.strategies,
+            ended=_ended,
         )
 
     def in_snapshot(self, work: Callable[[], Any]) -> Any:
@@ -165,8 +176,8 @@ class _Ledger:
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         return self._store().finish(charged, payload)
 
-    def fail(self, charged: Charged) -> None:
-        self._store().fail(charged)
+    def fail(self, charged: Charged, *, counts: bool = True) -> None:
+        self._store().fail(charged, counts=counts)
 
     def purge(self) -> int:
         return self._store().purge()

@@ -19,6 +19,9 @@ begin
     if not found then
         return null;
     end if;
+    update dp.failure as f
+       set holder_pid = pg_backend_pid(), holder_start = ledger_adopt.holder_start
+     where f.spend = spent.id;
     perform set_config('idle_session_timeout', '0', false);
     return spent.id;
 end

@@ -1,6 +1,7 @@
 -- Notes that a charged question will not be answered.  The charge stays: private rows may have
--- been read (PRIVACY.md section 7).  Only dp_ledger may call it.
-create or replace function dp.ledger_fail(spend_id bigint)
+-- been read (PRIVACY.md section 7).  Without "counts" it was ended by its asker, or by time, which is no
+-- failure.  Only dp_ledger may call it.
+create or replace function dp.ledger_fail(spend_id bigint, counts boolean)
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
@@ -14,6 +15,12 @@ begin
        set pending_spend = null, holder_pid = null, holder_start = null
      where a.pending_spend = ledger_fail.spend_id
        and a.key = (select s.key from dp.spend as s where s.id = ledger_fail.spend_id);
+    if counts then
+        update dp.failure as f set failed_at = clock_timestamp()
+         where f.spend = ledger_fail.spend_id and f.failed_at is null;
+    else
+        delete from dp.failure as f where f.spend = ledger_fail.spend_id and f.failed_at is null;
+    end if;
 end
 $$;
-comment on function dp.ledger_fail(bigint) is 'internal: notes that a charged question failed';
+comment on function dp.ledger_fail(bigint, boolean) is 'internal: notes that a charged question has no answer';

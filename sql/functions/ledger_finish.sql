@@ -19,6 +19,7 @@ begin
     if not durable then
         perform set_config('synchronous_commit', 'off', true);
     end if;
+    delete from dp.failure as f where f.spend = ledger_finish.spend_id;
     update dp.spend as s set state = 'answered'
      where s.id = ledger_finish.spend_id and s.state = 'charged'
     returning s.* into spent;

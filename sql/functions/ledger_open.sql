@@ -6,7 +6,9 @@
 --   shown          the stored answer; the role paid for it now
 --   charged        the caller must compute, then call ledger_finish or ledger_fail
 --   pending        somebody else computes this answer; ask again
---   restored, no_budget, unknown_root, exceeded_role, exceeded_root   refused, nothing spent
+--   crowded        questions of the role failed, and others are open that may fail; ask again
+--   restored, no_budget, unknown_root, exceeded_role, exceeded_root, stopped, stopped_all
+--                  refused, nothing spent
 --
 -- Amounts are exact.  Every spend has two prices, (epsilon, delta) and (rho, rho_delta), and all
 -- four are summed for every account; which of the two sums is limited is the account's composition
@@ -185,6 +187,10 @@ begin
         root := dp.ledger_exceeded_root(charged_roots, cost_epsilon, cost_delta, cost_rho, cost_rho_delta);
         status := case when root is not null then 'exceeded_root' end;
     end if;
+    -- A stored answer reads nothing, so nothing can fail.
+    if status is null and not stored then
+        select s.status, s.root into status, root from dp.ledger_stopped(me, charged_roots) as s;
+    end if;
     if status is not null then
         delete from dp.answer as a
          where a.key = ledger_open.key and a.spend is null and a.pending_spend is null;
@@ -225,6 +231,10 @@ begin
         taken_at := found_answer.taken_at;
         return;
     end if;
+
+    -- A failure, until it is known to be none: whatever ends the server or its backends leaves it so.
+    insert into dp.failure (spend, principal, roots, holder_pid, holder_start)
+    values (spend_id, me, charged_roots, pg_backend_pid(), ledger_open.holder_start);
 
     -- Whoever held this question before is gone, or is overtaken by a fresh one: its spend stays.
     update dp.spend as s set state = 'failed'

@@ -1,6 +1,6 @@
 -- What dp.ledger_open would say to a question now, without locking, charging or remembering anything;
 -- the account is the asking role's, before the charge.  "charged" also stands for questions whose
--- answer is stored for other roles or is being computed.  Only dp_ledger may call it.
+-- answer is stored for other roles or is being computed, or that wait for others of the role.  Only dp_ledger may call it.
 create or replace function dp.ledger_outlook(
     role_oid oid,
     roots integer[],
@@ -62,7 +62,14 @@ begin
     end if;
     root := dp.ledger_exceeded_root(ledger_outlook.roots, ledger_outlook.epsilon, ledger_outlook.delta,
                                     cost_rho, cost_rho_delta);
-    status := case when root is null then 'charged' else 'exceeded_root' end;
+    if root is not null then
+        status := 'exceeded_root';
+        return;
+    end if;
+    select s.status, s.root into status, root from dp.ledger_stopped(me, ledger_outlook.roots) as s;
+    if status is null or status = 'crowded' then
+        status := 'charged';
+    end if;
 end
 $$;
 comment on function dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean) is

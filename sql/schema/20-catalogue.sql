@@ -52,6 +52,9 @@ create table dp.root (
     rho_limit numeric,
     delta_reserved numeric not null default 0,
     heuristic boolean not null default false,
+    -- how many questions of one role, and of all, may fail after their charge (null: any number)
+    failure_limit integer not null default 3 check (failure_limit between 1 and 1000),
+    failure_limit_in_all integer check (failure_limit_in_all between 1 and 1000),
     check ((neighbours = 'unit') = (unit_column is not null)),
     check ((unit_column is null) = (unit_attnum is null))
 );
@@ -143,6 +146,15 @@ create table dp.loss (
 );
 comment on table dp.loss is 'spends that a restored backup does not know, entered by an owner';
 
+create table dp.resumption (
+    spend bigint not null,
+    root integer not null,
+    resumed_by name not null,
+    resumed_at timestamptz not null default pg_catalog.clock_timestamp(),
+    primary key (spend, root)
+);
+comment on table dp.resumption is 'failures that an owner looked at, which count no more for that relation';
+
 create table dp.ledger_incarnation (
     singleton boolean primary key default true check (singleton),
     token uuid not null default pg_catalog.gen_random_uuid()
@@ -184,6 +196,7 @@ select pg_catalog.pg_extension_config_dump(
     'where (relation::oid, attnum) in (select a.attrelid, a.attnum from pg_catalog.pg_attribute as a where not a.attisdropped)');
 select pg_catalog.pg_extension_config_dump(
     'dp.shards', 'where relation::oid in (select c.oid from pg_catalog.pg_class as c)');
+select pg_catalog.pg_extension_config_dump('dp.resumption', '');
 select pg_catalog.pg_extension_config_dump('dp.loss', '');
 select pg_catalog.pg_extension_config_dump('dp.loss_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dp.ledger_identity', '');

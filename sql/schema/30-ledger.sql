@@ -80,13 +80,28 @@ create table dp.answer_text (
 );
 comment on table dp.answer_text is 'exact texts of questions that were answered before';
 
+create table dp.failure (
+    spend bigint primary key,
+    principal integer not null,
+    roots integer[] not null,
+    -- the ledger connection that waits for the answer
+    holder_pid integer not null,
+    holder_start timestamptz not null,
+    failed_at timestamptz
+);
+comment on table dp.failure is
+    'charges without an answer: written with the charge, deleted by an answer or a cancel; who dies leaves it';
+create index failure_principal on dp.failure (principal);
+
 alter table dp.spend owner to dp_ledger;
 alter table dp.role_total owner to dp_ledger;
 alter table dp.root_total owner to dp_ledger;
 alter table dp.answer owner to dp_ledger;
 alter table dp.answer_text owner to dp_ledger;
+alter table dp.failure owner to dp_ledger;
 
 select pg_catalog.pg_extension_config_dump('dp.spend', '');
 select pg_catalog.pg_extension_config_dump('dp.spend_id_seq', '');
 select pg_catalog.pg_extension_config_dump('dp.role_total', '');
 select pg_catalog.pg_extension_config_dump('dp.root_total', '');
+select pg_catalog.pg_extension_config_dump('dp.failure', '');

@@ -12,7 +12,7 @@ grant usage on schema dp to public;
 grant usage on schema dpv to dp_analyst, dp_owner;
 
 -- Views show each role its own part.  The functions that they call run as the reader.
-grant select on dp.relations, dp.domains, dp.budgets, dp.ledger, dp.refusals to dp_analyst, dp_owner;
+grant select on dp.relations, dp.domains, dp.budgets, dp.ledger, dp.refusals, dp.failures to dp_analyst, dp_owner;
 grant execute on function dp.refused_statements(), dp.refusals_since(), dp.burn(interval) to dp_analyst, dp_owner;
 -- Whoever has no budget sees that, in a view without rows.
 grant select on dp.budgets to public;
@@ -30,6 +30,7 @@ grant execute on function
 to public;
 grant select on dp.ledger_status, dp.links to dp_owner;
 grant execute on function dp.ledger_answer_lost(dp.answer) to dp_owner;
+grant execute on function dp.ledger_failed(dp.failure) to dp_analyst, dp_owner;
 grant execute on function
     dp.own_problem(oid),
     dp.relation_problem(oid),
@@ -90,6 +91,8 @@ grant execute on function
     dp.revoke_budget(regrole),
     dp.record_loss(regrole, regclass, numeric, numeric, text, numeric),
     dp.set_answer_lifetime(regclass, interval),
+    dp.set_failure_limit(regclass, integer, integer),
+    dp.resume(regrole, regclass),
     dp.allow_heuristic(regclass, boolean),
     dp.purge_answers(),
     dp.acknowledge_restore(text),
@@ -106,7 +109,7 @@ grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_ow
 grant execute on function dp.ledger_in_place() to dp_owner, dp_executor;
 
 -- The ledger's own connection: its tables belong to dp_ledger, the declarations it only reads.
-grant select on dp.principal, dp.role_budget, dp.root, dp.loss, dp.ledger_identity, dp.ledger_incarnation to dp_ledger;
+grant select on dp.principal, dp.role_budget, dp.root, dp.loss, dp.resumption, dp.ledger_identity, dp.ledger_incarnation to dp_ledger;
 grant execute on function
     dp.ledger_place(),
     dp.ledger_in_place(),
@@ -124,7 +127,9 @@ grant execute on function
     dp.ledger_purge(),
     dp.ledger_answer_lost(dp.answer),
     dp.zcdp_price(numeric),
-    dp.ledger_fail(bigint),
+    dp.ledger_fail(bigint, boolean),
+    dp.ledger_stopped(integer, integer[]),
+    dp.ledger_failed(dp.failure),
     dp.ledger_adopt(uuid, timestamptz)
 to dp_ledger;
 

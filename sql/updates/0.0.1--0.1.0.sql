@@ -80,6 +80,35 @@ select pg_catalog.pg_extension_config_dump(
     'dp.numbered_column',
     'where (relation::oid, attnum) in (select a.attrelid, a.attnum from pg_catalog.pg_attribute as a where not a.attisdropped)');
 
+alter table dp.root
+    add column failure_limit integer not null default 3 check (failure_limit between 1 and 1000),
+    add column failure_limit_in_all integer check (failure_limit_in_all between 1 and 1000);
+
+create table dp.resumption (
+    spend bigint not null,
+    root integer not null,
+    resumed_by name not null,
+    resumed_at timestamptz not null default pg_catalog.clock_timestamp(),
+    primary key (spend, root)
+);
+comment on table dp.resumption is 'failures that an owner looked at, which count no more for that relation';
+select pg_catalog.pg_extension_config_dump('dp.resumption', '');
+
+create table dp.failure (
+    spend bigint primary key,
+    principal integer not null,
+    roots integer[] not null,
+    -- the ledger connection that waits for the answer
+    holder_pid integer not null,
+    holder_start timestamptz not null,
+    failed_at timestamptz
+);
+comment on table dp.failure is
+    'charges without an answer: written with the charge, deleted by an answer or a cancel; who dies leaves it';
+create index failure_principal on dp.failure (principal);
+alter table dp.failure owner to dp_ledger;
+select pg_catalog.pg_extension_config_dump('dp.failure', '');
+
 drop function dp.shown_columns(oid);
 drop function dp.show_synthesis_tables(bigint);
 drop function dp.synthesis_moved(bigint,text,integer,text[]);

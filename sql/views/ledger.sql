@@ -2,7 +2,8 @@
 -- by hand.  A spend without relations paid for an answer that was computed before.  (rho, rho_delta)
 -- is its price under zCDP composition, rho to twelve significant digits.  taken_at tells when the stored answer was computed,
 -- expires_at until when it is repeated for nothing (null: for ever); both are null once the answer is
--- no longer stored.
+-- no longer stored.  failure is 'counted' where a charged question had no answer for another reason than a cancel or a
+-- timeout, and 'resumed' once dp.resume was called for all of its relations.
 -- The union is wrapped because a barrier around a bare union does not keep a reader's own cheap
 -- functions from seeing rows before they are filtered.
 create or replace view dp.ledger with (security_barrier) as
@@ -28,7 +29,16 @@ select entry.*
            (select min(a.taken_at + r.answer_lifetime)
               from dp.spend as computed
               join dp.root as r on r.id = any (computed.roots)
-             where computed.id = a.spend) as expires_at
+             where computed.id = a.spend) as expires_at,
+           (select case
+                       when not dp.ledger_failed(f) then null
+                       when exists (select from pg_catalog.unnest(f.roots) as u(root)
+                                     where not exists (select from dp.resumption as e
+                                                        where e.spend = f.spend and e.root = u.root)) then 'counted'
+                       else 'resumed'
+                   end
+              from dp.failure as f
+             where f.spend = s.id) as failure
       from dp.spend as s
       left join dp.answer as a on a.spend = s.source
      where s.principal = (select p.id from dp.principal as p where p.role_oid = dp.caller())
@@ -38,7 +48,7 @@ select entry.*
            'recorded', l.note,
            array(select pg_catalog.format('%I.%I', r.schema_name, r.relation_name)
                    from dp.root as r where r.id = l.root),
-           null, null
+           null, null, null
       from dp.loss as l
       left join dp.principal as p on p.id = l.principal
      where p.role_oid = dp.caller()

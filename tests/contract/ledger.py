@@ -16,6 +16,8 @@ from tests.contract.memory_ledger import Limits
 
 ONE = Fraction(1)
 DELTA = Fraction(1, 10**9)
+#: Failures that no test reaches which is not about them.
+MANY = 1000
 
 
 class LedgerHarness(ABC):
@@ -48,6 +50,14 @@ class LedgerHarness(ABC):
     @abstractmethod
     def keep(self, root: int, lifetime: timedelta | None) -> None:
         """Set how long answers over a root are stored."""
+
+    @abstractmethod
+    def allow(self, root: int, failures: int, in_all: int | None = None) -> None:
+        """Set how many questions over a root may fail; at first they are many."""
+
+    @abstractmethod
+    def resume(self, role: int | None, root: int) -> None:
+        """Let the failures of a role, or of all, over a root count no more."""
 
     @abstractmethod
     def session(self) -> Ledger: ...

@@ -57,6 +57,8 @@ $$;
 SETUP = """
 create table public.secret (id integer);
 select dp.protect('public.secret', delta => 0.5);
+-- deaths are failures
+select dp.set_failure_limit('public.secret', 1000);
 select dp.grant_budget('alice', epsilon => 100);
 select dp.grant_budget('bob', epsilon => 100);
 """

@@ -98,6 +98,10 @@ class Books:
     late: timedelta = timedelta(0)
     in_place: bool = True
     spends: dict[int, _Spend] = field(default_factory=dict)
+    # charges without an answer; who computes them (None: they failed)
+    failures: dict[int, object] = field(default_factory=dict)
+    resumed: set[tuple[int, int]] = field(default_factory=set)
+    failure_limits: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     answers: dict[bytes, _Answer] = field(default_factory=dict)
     texts: dict[bytes, bytes] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -106,6 +110,32 @@ class Books:
     def now(self) -> datetime:
         """Tell the time by a clock that tests may set."""
         return datetime.now(timezone.utc) + self.late
+
+    def resume(self, role: int | None, root: int) -> None:
+        """Let the failures of a role, or of all, count no more."""
+        for number, holder in self.failures.items():
+            if holder is None and role in (None, self.spends[number].charge.role):
+                self.resumed.add((number, root))
+
+    def stopped(self, role: int, roots: tuple[int, ...], session: object) -> str | None:
+        """Tell what failures say to one more charge, as dp.ledger_stopped does."""
+        found = []
+        for root in roots:
+            one, every = self.failure_limits.get(root, (3, None))
+            for limit, whose, status in ((one, role, "stopped"), (every, None, "stopped_all")):
+                open_or_failed = [
+                    holder in (None, session)
+                    for number, holder in self.failures.items()
+                    if whose in (None, self.spends[number].charge.role)
+                    and root in self.spends[number].charge.roots
+                    and (number, root) not in self.resumed
+                ]
+                failed = sum(open_or_failed)
+                if limit is not None and failed >= limit:
+                    found.append(status)
+                elif limit is not None and failed and len(open_or_failed) >= limit:
+                    found.append("crowded")
+        return min(found, key=lambda status: status == "crowded", default=None)
 
     def running(self, role: int) -> Window | None:
         """Return what counts for a role whose budget has windows, as dp.running_window does."""
@@ -168,12 +198,16 @@ class MemoryLedger:
             if not charge.fresh and self._valid(answer) and charge.role in answer.payers:
                 return outlook("hit", charge, account)
             status = self._status(charge.role, _cost(charge), frozenset(charge.roots))
+            stopped = books.stopped(charge.role, charge.roots, self)
+            if status is None and stopped != "crowded":
+                status = stopped
             return outlook(status or "charged", charge, account)
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         """See `dpsql.ledger.model.Ledger.finish`."""
         books = self._books
         with books.lock:
+            books.failures.pop(charged.spend, None)
             spend = books.spends.get(charged.spend)
             if spend is None or spend.state != "charged":
                 return None
@@ -190,10 +224,15 @@ class MemoryLedger:
                 )
             return now
 
-    def fail(self, charged: Charged) -> None:
+    def fail(self, charged: Charged, *, counts: bool = True) -> None:
         """See `dpsql.ledger.model.Ledger.fail`."""
+        failures = self._books.failures
         with self._books.lock:
             self._give_up(charged.spend)
+            if counts and charged.spend in failures:
+                failures[charged.spend] = None
+            elif failures.get(charged.spend) is not None:
+                del failures[charged.spend]
 
     def purge(self) -> int:
         """See `dpsql.ledger.model.Ledger.purge`."""
@@ -207,6 +246,9 @@ class MemoryLedger:
     def close(self) -> None:
         """End the session: what it was computing is given up."""
         with self._books.lock:
+            for number, holder in self._books.failures.items():
+                if holder is self:
+                    self._books.failures[number] = None
             for answer in self._books.answers.values():
                 if answer.holder is self and answer.pending is not None:
                     self._give_up(answer.pending)
@@ -242,11 +284,18 @@ class MemoryLedger:
                 return replace(hit, charged=True)
             if not charge.fresh and answer.pending is not None and answer.holder is not self:
                 return None
+            self._require_budget(charge, _cost(charge), frozenset(charge.roots))
+            stopped = books.stopped(charge.role, charge.roots, self)
+            if stopped == "crowded":
+                return None
+            if stopped is not None:
+                raise refusal(stopped, charge)
             self._debit(charge, _cost(charge), frozenset(charge.roots))
             if answer.pending is not None and answer.holder is self:
                 self._give_up(answer.pending)
             number = next(books.numbers)
             books.spends[number] = _Spend(charge)
+            books.failures[number] = self
             answer.pending, answer.holder = number, self
             books.answers[charge.key] = answer
             self._remember(charge)
@@ -258,9 +307,7 @@ class MemoryLedger:
 
     def _debit(self, charge: Charge, cost: Spent, roots: frozenset[int]) -> None:
         books = self._books
-        status = self._status(charge.role, cost, roots)
-        if status is not None:
-            raise refusal(status, charge, self._account(charge.role))
+        self._require_budget(charge, cost, roots)
         window = books.running(charge.role)
         if window is None:
             books.windows.pop(charge.role, None)
@@ -269,6 +316,11 @@ class MemoryLedger:
         books.spent.setdefault(charge.role, Spent()).add(cost)
         for root in roots:
             books.lost.setdefault(root, Spent()).add(cost)
+
+    def _require_budget(self, charge: Charge, cost: Spent, roots: frozenset[int]) -> None:
+        status = self._status(charge.role, cost, roots)
+        if status is not None:
+            raise refusal(status, charge, self._account(charge.role))
 
     def _account(self, role: int) -> Account:
         books = self._books

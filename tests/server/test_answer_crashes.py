@@ -151,6 +151,9 @@ def test_deaths_under_load_leave_every_answer_with_its_charge(
     database = declare(server.create_database())
     database.sql(LOG)
     with database.connect(user="owner1") as owner:
+        # deaths are failures, which would stop the role
+        owner.execute("select dp.set_failure_limit('client', 1000)")
+        owner.execute("select dp.set_failure_limit('purchase', 1000)")
         owner.execute(f"select dp.grant_budget('bob', epsilon => {8 * EPSILON}, delta => 1e-5)")
     database.close()
     with Analysts(database, seed) as analysts:

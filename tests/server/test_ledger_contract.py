@@ -15,7 +15,8 @@ from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.connection import LedgerConnection
 from dpsql.ledger.model import Ledger
 from dpsql.ledger.store import LedgerStore
-from tests.contract.ledger import LedgerContract, LedgerHarness
+from tests.contract.failures import FailureContract
+from tests.contract.ledger import MANY, LedgerContract, LedgerHarness
 from tests.contract.memory_ledger import Limits
 from tests.contract.windows import WindowContract
 
@@ -36,6 +37,8 @@ class ServerHarness(LedgerHarness):
         )
         for role in self.roles:
             self.grant(role, "100")
+        for root in self.roots:
+            self.allow(root, MANY)
 
     def grant(
         self,
@@ -91,6 +94,18 @@ class ServerHarness(LedgerHarness):
             (lifetime, root),
         )
 
+    def allow(self, root: int, failures: int, in_all: int | None = None) -> None:
+        self.admin.execute(
+            "select dp.set_failure_limit(relation, %s, %s) from dp.policy where root = %s",
+            (failures, in_all, root),
+        )
+
+    def resume(self, role: int | None, root: int) -> None:
+        self.admin.execute(
+            "select dp.resume(%s::oid::regrole, relation) from dp.policy where root = %s",
+            (role, root),
+        )
+
     def session(self) -> Ledger:
         connection = LedgerConnection(self.database.conninfo("dp_ledger"), lambda: None)
         store = LedgerStore(connection, wait=120)
@@ -144,6 +159,10 @@ def harness(ledger_access: None, database: Any) -> Iterator[ServerHarness]:
 
 
 class TestLedgerStore(LedgerContract):
+    pass
+
+
+class TestFailuresOfTheStore(FailureContract):
     pass
 
 

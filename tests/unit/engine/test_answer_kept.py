@@ -12,6 +12,7 @@ from dpsql.core.composition import Zcdp
 from dpsql.engine import answer
 from dpsql.engine.payload import Payload
 from dpsql.engine.request import Settings
+from dpsql.engine.services import Services
 from dpsql.errors import DeclarationsChanged, LedgerUnavailable, ReleaseFailed
 from dpsql.ledger.model import Charged
 from dpsql.model import Guarantee
@@ -34,11 +35,15 @@ SETTINGS = Settings()
 ROLE = SimpleNamespace(oid=1, name="alice")
 
 
+class Cancelled(Exception):
+    """What the asker ends a question by."""
+
+
 class Ledger:
     """Charges, then cannot be reached."""
 
     def __init__(self) -> None:
-        self.failed = 0
+        self.failed: list[bool] = []
 
     def open(self, _charge: object) -> Charged:
         return Charged(1)
@@ -46,19 +51,30 @@ class Ledger:
     def finish(self, _charged: Charged, _payload: str) -> None:
         raise LedgerUnavailable("gone")
 
-    def fail(self, _charged: Charged) -> None:
-        self.failed += 1
+    def fail(self, _charged: Charged, *, counts: bool) -> None:
+        self.failed.append(counts)
 
 
-def run(monkeypatch: pytest.MonkeyPatch, confirm: Any) -> tuple[Any, Ledger, list[str]]:
+#: The ledger of the last run, which may have raised.
+LEDGERS: list[Ledger] = [Ledger()]
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, confirm: Any, compute: Any = lambda *_: PAYLOAD
+) -> tuple[Any, Ledger, list[str]]:
     said: list[str] = []
-    ledger = Ledger()
-    monkeypatch.setattr(answer, "compute", lambda *_: PAYLOAD)
-    services: Any = SimpleNamespace(
-        ledger=ledger,
+    ledger = LEDGERS[0] = Ledger()
+    monkeypatch.setattr(answer, "compute", compute)
+    database: Any = SimpleNamespace(meet=lambda relations, confirm, by_steps: None)
+    noise: Any = None
+    services = Services(
+        database=database,
         catalog=SimpleNamespace(confirm=confirm),
-        database=SimpleNamespace(meet=lambda relations, confirm, by_steps: None),
+        ledger=ledger,  # type: ignore[arg-type]
+        noise=noise,
         warn=lambda message, _detail, _hint: said.append(message),
+        note=lambda *_: None,
+        ended=lambda error: isinstance(error, Cancelled),
     )
     payload = answer._debit_and_run(QUOTE, PREPARED, b"", ROLE, SETTINGS, services)  # type: ignore[arg-type]
     return payload, ledger, said
@@ -67,7 +83,7 @@ def run(monkeypatch: pytest.MonkeyPatch, confirm: Any) -> tuple[Any, Ledger, lis
 def test_the_answer_is_given_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     payload, ledger, said = run(monkeypatch, lambda *_: None)
     assert payload is PAYLOAD
-    assert ledger.failed == 0
+    assert ledger.failed == []
     assert said == ["the answer could not be stored"]
 
 
@@ -77,3 +93,20 @@ def test_an_answer_about_something_else_is_not_given(monkeypatch: pytest.MonkeyP
 
     with pytest.raises(ReleaseFailed, match="changed while it was read"):
         run(monkeypatch, changed)
+    # which public facts decide
+    assert LEDGERS[0].failed == [False]
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [(Cancelled(), False), (MemoryError(), True), (ReleaseFailed("x"), True), (SystemExit(), True)],
+)
+def test_a_failure_counts_unless_the_asker_ended_it(
+    error: BaseException, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        run(monkeypatch, lambda *_: None, fail)
+    assert LEDGERS[0].failed == [counts]

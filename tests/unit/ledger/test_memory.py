@@ -10,7 +10,8 @@ import pytest
 
 from dpsql.ledger.model import Ledger
 from tests.contract.conversion import rho_for
-from tests.contract.ledger import LedgerContract, LedgerHarness
+from tests.contract.failures import FailureContract
+from tests.contract.ledger import MANY, LedgerContract, LedgerHarness
 from tests.contract.memory_ledger import Books, Limits, MemoryLedger, Spent
 from tests.contract.windows import WindowContract
 
@@ -57,6 +58,12 @@ class MemoryHarness(LedgerHarness):
         else:
             self.books.lifetimes[root] = lifetime
 
+    def allow(self, root: int, failures: int, in_all: int | None = None) -> None:
+        self.books.failure_limits[root] = (failures, in_all)
+
+    def resume(self, role: int | None, root: int) -> None:
+        self.books.resume(role, root)
+
     def session(self) -> Ledger:
         return MemoryLedger(self.books)
 
@@ -87,10 +94,15 @@ def harness() -> LedgerHarness:
         harness.grant(role, "100")
     for root in harness.roots:
         harness.cap(root, None)
+        harness.allow(root, MANY)
     return harness
 
 
 class TestMemoryLedger(LedgerContract):
+    pass
+
+
+class TestFailuresInMemory(FailureContract):
     pass
 
 
