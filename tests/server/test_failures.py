@@ -8,12 +8,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from tests.server.asking import refused
+from tests.server.commanding import commander
 from tests.server.conftest import declare
 from tests.server.waiting import wait_until
 
@@ -293,6 +295,23 @@ def test_after_a_failure_questions_wait_for_each_other(shop: Any) -> None:
     for asker in askers:
         asker.join(60)
     assert heard == ["57014"] * 3
+
+
+def test_report_and_status_show_who_is_stopped(
+    shop: Any, capfd: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fail(shop)
+    monkeypatch.setenv("DPSQL_DSN", shop.conninfo("owner1"))
+    command = commander(capfd, monkeypatch)
+    assert command("status", "--json").document["stopped"] == [
+        {"role": "alice", "relation": "public.client", "failures": 3, "failure_limit": 3}
+    ]
+    assert "Refused after failures" in command("status").out
+    assert command("report", "--html", str(tmp_path / "page.html")).code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert '<td>alice</td><td>public.client</td><td class="n">3</td><td class="n">3</td>' in page
+    shop.sql("select dp.resume()", user="owner1")
+    assert command("status", "--json").document["stopped"] == []
 
 
 def test_the_limit_is_the_owners(shop: Any) -> None:

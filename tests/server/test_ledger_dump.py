@@ -22,6 +22,9 @@ KEPT = {
     "windows": "select role, budget_window, window_start, window_end, window_epsilon_spent, window_spends"
     " from dp.budgets where role is not null order by role",
     "roots": "select root, epsilon, spends from dp.root_total order by 1",
+    "failures": "select * from dp.failures order by role, relation",
+    "resumed": "select * from dp.resumption order by spend",
+    "failure limits": "select id, failure_limit, failure_limit_in_all from dp.root order by id",
 }
 
 
@@ -41,7 +44,15 @@ def test_dump_and_restore_keep_everything_and_are_noticed(
     alice = database.connect("alice")
     for question in ("q1", "q2", "q1"):
         alice.execute("select probe.ask(%s, %s)", (question, root))
+    failed = (
+        "insert into dp.failure select id, principal, roots, 0, at, at from dp.spend where id = %s"
+    )
+    database.sql(failed, 1)
+    assert database.sql("select dp.resume('alice', 'secret')") == [(1,)]
+    database.sql(failed, 2)
+    database.sql("select dp.set_failure_limit('secret', 7, 20)")
     kept = {name: database.sql(sql) for name, sql in KEPT.items()}
+    assert ("alice", "public.secret", 1, 7) in [row[:4] for row in kept["failures"]]
     kept["policies"] = [row for row in kept["policies"] if not row[0].isdigit()]
 
     dump = tmp_path / "dump"
