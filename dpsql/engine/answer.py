@@ -106,7 +106,9 @@ def answer(
     if prepared.question.wants_interval and not intervals and (told := uncovered(quote)):
         services.note(told)
     payload = _debit_and_run(quote, prepared, text_key, role, settings, services)
-    return prepared, finish(prepared.question, payload, services.database, settings.confidence)
+    return prepared, finish(
+        prepared.question, payload, services.database, settings.confidence, services.note
+    )
 
 
 def _asked(prepared: Prepared, settings: Settings, *, intervals: bool) -> tuple[Prepared, bytes]:
@@ -129,7 +131,7 @@ def _paid(
     if hit is None:
         return None
     payload = _stored(hit, services)
-    return finish(prepared.question, payload, services.database, settings.confidence)
+    return finish(prepared.question, payload, services.database, settings.confidence, services.note)
 
 
 def _released(
@@ -149,7 +151,7 @@ def _released(
         return None
     payload, said = served
     services.note(said)
-    return finish(prepared.question, payload, services.database, settings.confidence)
+    return finish(prepared.question, payload, services.database, settings.confidence, services.note)
 
 
 def _meet_before_public_groups(prepared: Prepared, services: Services) -> None:

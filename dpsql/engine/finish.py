@@ -7,7 +7,7 @@ an error in it is a function of released values (PRIVACY.md section 2).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,13 @@ from dpsql.engine.payload import Payload
 from dpsql.errors import AnswerOutOfRange, NotAnswerable
 from dpsql.model import JoinQuery, Question
 from dpsql.query.ir import decimal
+from dpsql.query.output import over_zero
+from dpsql.query.shown import column_texts
 
 if TYPE_CHECKING:
     from dpsql.ports import Database
 
+_DIVISION_BY_ZERO = "22012"
 _BIGINT = (-(2**63), 2**63 - 1)
 #: A column that ends of an interval around a mean are made of.
 _OF_MEANS = re.compile(r"\b[pq]\d+\b")
@@ -48,9 +51,17 @@ def require_few_columns(question: Question) -> None:
 
 
 def finish(
-    question: Question, payload: Payload, database: Database, confidence: Fraction
+    question: Question,
+    payload: Payload,
+    database: Database,
+    confidence: Fraction,
+    note: Callable[[str, str, str], None] | None = None,
 ) -> list[tuple[object, ...]]:
-    """Return the result rows ``(c1, ..., cn)``."""
+    """Return the result rows ``(c1, ..., cn)``.
+
+    Division by a noised 0 gives NULL and a notice: noise alone makes it 0, in an empty group of a
+    declared domain above all, which PostgreSQL's own GROUP BY would not have.
+    """
     arrays: list[tuple[str, object]] = []
     selects = []
     names = []
@@ -80,12 +91,17 @@ def finish(
             names.append(name)
             selects.append(f"u.{name}::{type_} AS {name}")
     unnest = ", ".join(f"${n}" for n in range(1, len(arrays) + 1))
-    sql = (
+    noisy = (
         f"WITH noisy AS MATERIALIZED (SELECT {', '.join(selects)} "
-        f"FROM unnest({unnest}) AS u({', '.join(names)})) {question.post_sql}"
+        f"FROM unnest({unnest}) AS u({', '.join(names)})) "
     )
     try:
-        return database.execute(sql, arrays)
+        try:
+            return database.execute(noisy + question.post_sql, arrays)
+        except Exception as error:
+            if getattr(error, "sqlstate", "") != _DIVISION_BY_ZERO or not question.divided:
+                raise
+        rows = database.execute(noisy + over_zero(question.post_sql, question.divided), arrays)
     except Exception as error:
         if not str(getattr(error, "sqlstate", "")).startswith("22"):
             raise
@@ -95,6 +111,27 @@ def finish(
             detail="Arithmetic on the perturbed counts failed; the counts themselves are stored.",
             hint="Change the select list; asking for the same counts again is free.",
         ) from None
+    if note is not None:
+        note(*_divided_by_zero(question))
+    return rows
+
+
+def _divided_by_zero(question: Question) -> tuple[str, str, str]:
+    """Tell which columns may hold the NULL of a division by 0."""
+    texts = [text for text, _ in question.divided]
+    shown = column_texts(question.post_sql)
+    names = [
+        f'"{column.name}"'
+        for column, target in zip(question.columns, shown, strict=False)
+        if any(text in target for text in texts)
+    ]
+    where = f" for column {', '.join(names)}" if names else " for HAVING or ORDER BY"
+    return (
+        f"a division by 0{where} gave NULL",
+        "Numbers that are divided by hold noise, and a group of a declared domain may be empty.",
+        "Divide by NULLIF(divisor, 0) to have the same without this notice;"
+        " the same counts are free.",
+    )
 
 
 def _columns(

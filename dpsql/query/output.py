@@ -10,7 +10,7 @@ counts, ends of intervals, and those that intervals of means are made of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dpsql.errors import FunctionNotAllowed, UnsupportedConstruct
@@ -38,7 +38,8 @@ class Output:
     """What the statement asks for, apart from FROM and WHERE.
 
     ``measures[j]`` is the j-th distinct vector of counts or sums that its aggregates need;
-    ``loose`` names those that would be surer with bounds which nobody declared.
+    ``loose`` names those that would be surer with bounds which nobody declared; ``divided`` has
+    each division of ``post_sql``, inner ones first, as it is where a divisor of 0 gives NULL.
     """
 
     keys: list[Expr] = field(default_factory=list)
@@ -48,6 +49,7 @@ class Output:
     post_sql: str = ""
     wants_interval: bool = False
     loose: dict[str, None] = field(default_factory=dict)
+    divided: dict[str, str] = field(default_factory=dict)
 
 
 def separate(
@@ -297,7 +299,15 @@ class _Separator:
         if node.value in ("/", "%"):
             _refuse_zero(node)
         args = [self.sql(a) for a in node.args]
+        if node.value in ("/", "%"):
+            return self._divided(f"({{}} {node.value} {{}})", args)
         return f"({args[0]} {node.value} {args[1]})" if args[1:] else f"({node.value} {args[0]})"
+
+    def _divided(self, form: str, args: list[str]) -> str:
+        written = form.format(*args)
+        number, divisor = (over_zero(a, self.output.divided.items()) for a in args)
+        self.output.divided[written] = form.format(number, f"NULLIF({divisor}, 0)")
+        return written
 
     def _and(self, node: Node) -> str:
         return "(" + " AND ".join(self.sql(a) for a in node.args) + ")"
@@ -340,11 +350,20 @@ class _Separator:
         if name in ("div", "mod"):
             _refuse_zero(node)
         args = [self.sql(a) for a in node.args]
+        if name in ("div", "mod") and len(args) == 2 and not node.flags:
+            return self._divided(f'pg_catalog."{name}"({{}}, {{}})', args)
         if "variadic" in node.flags:
             args[-1] = "VARIADIC " + args[-1]
         if name in _KEYWORDS and "special" in node.flags:
             return f"{name}({', '.join(args)})"
         return f"pg_catalog.{quote_identifier(name)}({', '.join(args)})"
+
+
+def over_zero(sql: str, divided: Iterable[tuple[str, str]]) -> str:
+    """Write a text of ``post_sql`` so that division by 0 gives NULL."""
+    for written, over in reversed([*divided]):
+        sql = sql.replace(written, over)
+    return sql
 
 
 def _refuse_zero(node: Node) -> None:

@@ -63,6 +63,11 @@ def shown_columns(post_sql: str) -> list[Shown]:
     return [_column(post_sql, target) for target in _targets(post_sql)[0]]
 
 
+def column_texts(post_sql: str) -> list[str]:
+    """Return the output columns of a post-processing statement as they are written."""
+    return [post_sql[target[0].start : target[-1].end] for target in _targets(post_sql)[0]]
+
+
 def with_columns(post_sql: str, columns: list[str]) -> str:
     """Append expressions to the output columns, as ``c<n + 1>`` and so on."""
     targets, end = _targets(post_sql)
