@@ -84,8 +84,14 @@ def test_a_gain_is_what_the_misfit_gains(seed):
         assert moves.misfit() - before == pytest.approx(expected, abs=1e-9)
 
 
+def _shared(one: Links, other: Links) -> float:
+    """Return the part of the links of ``one`` that ``other`` has too."""
+    pairs = [(links.left.astype(np.int64) << 32) + links.right for links in (one, other)]
+    return float(np.isin(*pairs).mean())
+
+
 def test_many_attributes_are_fitted_where_types_are_too_many():
-    """Deterministic: fixed seeds."""
+    """Seeds are fixed, but trajectories differ between processors: each margin is wide."""
     left, right, links = planted(300, 1500, attributes=6)
     relationship = one_to_many(300, 1500, degrees=np.bincount(links.left, minlength=300))
     workloads = cross_workloads(left.sizes, right.sizes, 2)
@@ -97,14 +103,16 @@ def test_many_attributes_are_fitted_where_types_are_too_many():
     found = finish(backend, 1)
     for w in workloads:
         assert distance(left, right, links, found.links, w) < 0.04
-    # begun with what types can hold, what nobody measured stays nearer to the truth
+    # Links of types are nearer to the truth in marginals that nobody measured.
     coarse = ByTypes(left, right, relationship, most_types=300)
     coarse.fit([a for a in answers if coarse.fits([a.workload]) and max(a.workload) < 4])
-    begun = coarse.sample(np.random.default_rng(2))
-    second = BySwaps(left, right, relationship, np.random.default_rng(3), begun.links)
-    assert second.fit(answers) <= sum(a.table.size for a in answers)
-    assert distance(left, right, links, second.links, Cross(3, 3)) < distance(
+    begun = coarse.sample(np.random.default_rng(2)).links
+    assert distance(left, right, links, begun, Cross(3, 3)) < distance(
         left, right, links, found.links, Cross(3, 3)
     )
+    # Moves that begin with them keep many of them: a third, where chance alone keeps a thirtieth.
+    second = BySwaps(left, right, relationship, np.random.default_rng(3), begun)
+    assert second.fit(answers) <= sum(a.table.size for a in answers)
+    assert _shared(second.links, begun) > 5 * _shared(found.links, begun)
     estimated = backend.estimates([Cross(3, 3)])[Cross(3, 3)]
     assert (estimated == count_links(left, right, found.links, Cross(3, 3))).all()
