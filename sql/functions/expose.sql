@@ -206,7 +206,10 @@ begin
             errcode = 'PD040',
             message = format('relation %s is not protected', relation),
             detail = 'Only protected relations are exposed; privileges let others read the rest.',
-            hint = format('SELECT dp.protect(%L);', relation);
+            hint = case (select c.relkind from pg_class as c where c.oid = relation)
+                   when 'v' then 'Expose the tables that the view reads, SELECT dp.expose(table), and CREATE VIEW over their'
+                                 ' views of the schema dpv: ordinary SQL over that is answered privately.'
+                   else format('SELECT dp.protect(%L);', relation) end;
     end if;
     perform dp.show_refusing(array[relation::oid]);
     select s.* into found_view from dp.shown_relation as s where s.relation = expose.relation;

@@ -133,3 +133,23 @@ begin
 end
 $$;
 comment on function dp.set_domain(regclass, name, numeric, numeric, numeric, boolean) is 'declare a range of numbers as public';
+
+-- Of timestamps too, which PostgreSQL reads in the caller's time zone.
+create or replace function dp.set_domain(
+    relation regclass,
+    column_name name,
+    lower timestamptz,
+    upper timestamptz,
+    step interval default null,
+    includes_null boolean default false)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+set datestyle = 'ISO, MDY'
+set intervalstyle = 'postgres'
+as $$
+begin
+    perform dp.set_domain(relation, column_name, lower::text, upper::text, step::text, includes_null);
+end
+$$;
+comment on function dp.set_domain(regclass, name, timestamptz, timestamptz, interval, boolean) is 'declare a range of times as public';

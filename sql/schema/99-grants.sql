@@ -84,6 +84,7 @@ grant execute on function
     dp.set_domain(regclass, name, text, text, text, boolean),
     dp.set_domain(regclass, name, numeric, numeric, numeric, boolean),
     dp.set_domain(regclass, name, date, date, interval, boolean),
+    dp.set_domain(regclass, name, timestamptz, timestamptz, interval, boolean),
     dp.set_domain(regclass, name, regclass, name, boolean),
     dp.drop_domain(regclass, name),
     dp.set_root_cap(regclass, numeric, numeric, text),
