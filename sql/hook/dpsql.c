@@ -42,5 +42,6 @@ _PG_init(void)
 		refusals_init();
 		frames_init();
 		preload_init();
+		resources_init();
 	}
 }

@@ -134,6 +134,10 @@ extern void remember_caller(Caller *caller);
 /* stack.c: little of the stack is in use */
 extern void require_stack(void);
 
+/* resources.c: memory and disk, while an answer is computed */
+extern void resources_init(void);
+extern void pin_resources(void);
+
 /* rows.c: a two-dimensional array of texts as rows */
 struct ReturnSetInfo;
 extern bool wants_rows(struct ReturnSetInfo *caller);
