@@ -48,7 +48,8 @@ class Deleting:
         for part in excess.blocks():
             members, weights, grades = excess.members[part], excess.weights[part], self.grades[part]
             width = (members < excess.units).sum(axis=1)
-            pull = weights * gathered(members, priced) / grades - self.ties[part]
+            # of a set that counts nothing as of others: its weight would be above and below
+            pull = gathered(members, priced) / gathered(members, self.each) - self.ties[part]
             gone = 2 * np.clip(self.gone[part] + pull / (2 * self.weight), 0, 1) - self.gone[part]
             lost += spread(members, weights * gone, excess.units)
             over = gone - gathered(members, padded)

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from dpsql.core import deletion
+from dpsql.core import deletion, excess
 from dpsql.core.mechanisms import drawing, linear, linear_quantile
 from dpsql.core.mechanisms.truncation import Limits
 from dpsql.core.merging import merged
@@ -189,7 +189,7 @@ def test_gaps_close_where_few_sets_hold_nearly_all_results(
 def test_sorted_and_tabled_sums_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     found = wheel(9, 40)
     expected = [solved(found, tau) for tau in (2, 5, 20)]
-    monkeypatch.setattr(deletion, "_TABLE", 0)
+    monkeypatch.setattr(excess, "_TABLE", 0)
     assert [solved(found, tau) for tau in (2, 5, 20)] == expected
 
 
