@@ -29,7 +29,7 @@ do $$
 declare
     declared name;
 begin
-    foreach declared in array array['policy', 'root', 'unit_link', 'column_domain', 'shown_relation', 'ledger_incarnation', 'ledger_identity', 'shards'] loop
+    foreach declared in array array['policy', 'root', 'unit_link', 'column_domain', 'shown_relation', 'ledger_incarnation', 'ledger_identity', 'shards', 'numbered_column'] loop
         execute format('create or replace trigger tell_sessions after insert or update or delete or truncate on dp.%I'
                        ' for each statement execute function dp.tell_sessions()', declared);
         execute format('alter table dp.%I enable always trigger tell_sessions', declared);
