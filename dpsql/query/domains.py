@@ -234,11 +234,8 @@ class _Planner:
             return list(dict.fromkeys([*inner, null]))
         elif e.kind == "fn" and e.data == "width_bucket":
             values = [constant("integer", str(i)) for i in range(int(str(e.args[3].data)) + 2)]
-        elif e.kind == "extract" and e.data in _FIELDS and e.args[0].type != "interval":
-            fields = _FIELDS[str(e.data)]
-            if e.data == "hour" and e.args[0].type.startswith("time "):
-                fields = range(25)  # 24:00 is a time
-            values = [constant("numeric", str(i)) for i in fields]
+        elif (fields := _fields(e)) is not None:
+            values = [constant(e.type, str(i)) for i in fields]
         elif _is_field(e):
             inner = self.finite(e.args[0])
             values = inner and [constant(e.type, v.data) for v in inner if v.data is not None]  # type: ignore[arg-type]
@@ -279,11 +276,25 @@ def _labelled(e: Expr) -> Expr:
     return e.args[0] if written and e.args[0].type not in SIMPLE else e
 
 
+def _fields(e: Expr) -> range | None:
+    """Return what a field of a date or time can be, as extract or date_part gives it."""
+    if e.kind == "extract":
+        name, source = str(e.data), e.args[0]
+    elif e.kind == "fn" and e.data == "date_part":
+        name, source = str(e.args[0].data), e.args[1]
+    else:
+        return None
+    if name == "hour" and source.type == TIME:
+        return range(25)  # 24:00 is a time
+    return None if source.type == "interval" else _FIELDS.get(name)
+
+
 def _is_field(e: Expr) -> bool:
-    """Tell whether a number is a field of a date or time in another type, as date_part gives it."""
-    if e.kind == "narrow":
-        return e.args[0].kind == "extract" or _is_field(e.args[0])
-    return e.kind == "cast" and e.args[0].kind == "extract" and e.data == e.type
+    """Tell whether a number is a field of a date or time in another type."""
+    if e.kind not in ("narrow", "cast") or (e.kind == "cast" and e.data != e.type):
+        return False
+    inner = e.args[0].args[1] if e.args[0].kind == "guard" else e.args[0]
+    return _fields(inner) is not None or _is_field(inner)
 
 
 def _columns(key: Expr) -> dict[str, Expr]:
