@@ -134,7 +134,7 @@ def visits(shards: Shards, rows: int) -> None:
         "v_id int not null, v_who int, v_amount bigint",
         "v_id",
         declare="select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator');"
-        " select dp.grant_budget('alice', 1e6, 1e-3)",
+        " select dp.grant_budget('alice', 1e6, 1e-3), dp.set_failure_limit('visit', 1000)",
     )
     shards.near.sql(
         f"insert into visit select i, i % 50, i from generate_series(1, {rows}) i", user="owner1"

@@ -14,9 +14,7 @@ from tests.server.shards import READER, Shards, sharded
 pytestmark = pytest.mark.server
 QUESTION = "select dp_count(*) from visit"
 BUDGET = "select dp.grant_budget('postgres', 1e7, 1), dp.grant_budget('alice', 1e7, 1);"
-DECLARE = (
-    f"select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator'); {BUDGET}"
-)
+DECLARE = f"select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator'), dp.set_failure_limit('visit', 1000); {BUDGET}"
 ROWS = 100
 
 

@@ -61,7 +61,7 @@ def clinic(server: Any, other: Any) -> Iterator[Shards]:
             bounds=[f"in ({i})" for i in range(3)],
             local=[2],
             declare="select dp.protect('visit'), dp.declare_shards('visit', written => 'coordinator');"
-            " select dp.grant_budget('alice', 1e6, 1e-3)",
+            " select dp.grant_budget('alice', 1e6, 1e-3), dp.set_failure_limit('visit', 1000)",
         )
         shards.near.sql(
             "insert into visit select i % 3, i, i % 50 from generate_series(1, 300) i",
