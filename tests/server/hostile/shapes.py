@@ -1,0 +1,303 @@
+"""Ways to make a session hostile, without any privilege, in twenty steps.
+
+A shape is statements that are sent before, and what the question is wrapped into.  Each says how one
+sees that the session is as hostile as it claims: what it holds, or what no longer fits into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpsql.client.layout import run, server_user
+from tests.server.waiting import wait_until, worked
+
+STEPS = 20
+#: Bytes of memory that are left for each step before the last.
+ROOM = 1 << 20
+
+
+def _nothing(step: float) -> list[str]:
+    return []
+
+
+def _bare(text: str, step: float) -> str:
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One way; a step runs from 0 to `STEPS`, and most is taken at the end.
+
+    Attributes
+    ----------
+    before : callable
+        Statements that make the session so.
+    wrap : callable
+        What is sent in place of a statement; its step is a number of levels.
+    outside : callable or None
+        What others do to the backend of that process: ``outside(database, pid, step)`` returns
+        what takes it back.
+    holds, least : str, int
+        A query of the spy that counts what the session holds, and how many at the last step.
+    beyond, fails : str
+        A statement that fails at the last step, and as what; at the first it is done.
+    transaction : bool
+        Whether it lasts as long as a transaction that it opens: each question is asked in a savepoint.
+    shared : bool
+        Whether it takes what all sessions of the server share, so that the twins must take turns.
+    """
+
+    name: str
+    before: Callable[[float], Sequence[str]] = _nothing
+    wrap: Callable[[str, float], str] = _bare
+    outside: Callable[[Any, int, float], Callable[[], None]] | None = None
+    holds: str = ""
+    least: int = 0
+    beyond: str = ""
+    fails: str = ""
+    transaction: bool = False
+    shared: bool = False
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+# --- the stack ----------------------------------------------------------------------------------
+
+#: What runs at the bottom: rows are told as notices, since a DO block returns none.
+_BOTTOM = """if question not like 'select%' then execute question; else
+  for found in execute question loop raise notice 'row %', row_to_json(found); end loop; end if;"""
+_DECLARE = (
+    "declare found record; question text := current_setting('hostile.question');"
+    " level int := current_setting('hostile.level')::int;"
+)
+_DOWN = "perform set_config('hostile.level', (level - 1)::text, false);"
+_BLOCK = f"""do $block$ {_DECLARE} begin
+ if level > 0 then {_DOWN} execute current_setting('hostile.block'); return; end if;
+ {_BOTTOM} end $block$"""
+_GUARDED = f"""do $block$ {_DECLARE} begin
+ if level > 0 then {_DOWN} begin execute current_setting('hostile.block');
+   exception when division_by_zero then null; end; return; end if;
+ {_BOTTOM} end $block$"""
+_FUNCTION = f"""create or replace function pg_temp.down(level int) returns void language plpgsql as $f$
+ declare found record; question text := current_setting('hostile.question'); begin
+ if level > 0 then perform pg_temp.down(level - 1); return; end if;
+ {_BOTTOM} end $f$"""
+
+
+def _set(name: str, value: str) -> str:
+    return f"select from set_config('hostile.{name}', {quoted(value)}, false)"
+
+
+def _by_block(text: str, levels: float) -> str:
+    return (
+        f"{_set('question', text)}; {_set('level', str(round(levels)))};"
+        " do $top$ begin execute current_setting('hostile.block'); end $top$"
+    )
+
+
+def _by_function(text: str, levels: float) -> str:
+    return f"{_set('question', text)}; select pg_temp.down({round(levels)})"
+
+
+#: Their steps are levels; `trying.deepest` finds how many there can be.
+STACKS = (
+    Shape("blocks that execute themselves", lambda _: [_set("block", _BLOCK)], _by_block),
+    Shape("blocks with subtransactions", lambda _: [_set("block", _GUARDED)], _by_block),
+    Shape("a function that calls itself", lambda _: [_FUNCTION], _by_function),
+)
+
+# --- memory and files ---------------------------------------------------------------------------
+
+
+def _least(step: float) -> list[str]:
+    share = 1 - step / STEPS
+    return [
+        f"set work_mem = {64 + round(4032 * share)}",
+        f"set temp_buffers = {100 + round(900 * share)}",
+        f"set maintenance_work_mem = {1024 + round(60000 * share)}",
+        "set hash_mem_multiplier = 1",
+        "set logical_decoding_work_mem = 64",
+    ]
+
+
+LEAST_MEMORY = Shape(
+    "the least memory",
+    _least,
+    holds="select 4096 - setting::int from pg_settings where name = 'work_mem'",
+    least=4032,
+)
+
+
+def _kept(cursor: str, blocks: int) -> list[str]:
+    """Keep a cursor's rows in a temporary file of so many blocks."""
+    rows = f"select repeat('x', 8000) from generate_series(1, {blocks})"
+    return ["begin", f"declare {cursor} cursor with hold for {rows}", "commit"]
+
+
+#: The limit is 8 MB, of which PostgreSQL writes the last of these.
+FILE_BLOCKS = 1000
+FILES = Shape(
+    "temporary files near their limit",
+    lambda step: [
+        "set work_mem = 64",
+        *_kept("kept", max(1, round(step * FILE_BLOCKS / STEPS))),
+    ],
+    beyond="; ".join(_kept("more", 100)),
+    fails="53400",
+)
+
+
+def _pin(number: int) -> str:
+    """Keep a page of a temporary table in a local buffer by a cursor that stands in it."""
+    rows = f"select i from pinned where i > {number * 226} and ctid is not null"
+    return f"declare pin{number} cursor for {rows}; fetch 1 from pin{number}"
+
+
+PINNED = Shape(
+    "local buffers that are kept",
+    lambda step: [
+        "set temp_buffers = 100",
+        "create temp table pinned as select i from generate_series(1, 30000) as i",
+        "begin",
+        *(_pin(number) for number in range(round(step * 98 / STEPS))),
+    ],
+    holds="select count(*) from pg_cursors",
+    least=98,
+    beyond="; ".join(_pin(number) for number in range(100, 104)),
+    fails="53000",
+    transaction=True,
+)
+
+# --- what a session can have many of ------------------------------------------------------------
+
+
+def _many(most: int, each: str) -> Callable[[float], list[str]]:
+    """Run a statement so often, with a number in it."""
+
+    def before(step: float) -> list[str]:
+        loop = f"for i in 1 .. {round(step * most / STEPS)} loop execute format({quoted(each)}, i); end loop"
+        return [f"do $many$ begin {loop}; end $many$"]
+
+    return before
+
+
+PREPARED = Shape(
+    "thousands of prepared statements",
+    _many(5000, "prepare many%s as select 1"),
+    holds="select count(*) from pg_prepared_statements",
+    least=5000,
+)
+CURSORS = Shape(
+    "thousands of cursors",
+    lambda step: ["begin", *_many(3000, "declare many%s cursor for select 1")(step)],
+    holds="select count(*) from pg_cursors",
+    least=3000,
+    transaction=True,
+)
+TEMP_TABLES = Shape(
+    "hundreds of temporary tables",
+    _many(400, "create temp table many%s (i int)"),
+    holds="select count(*) from pg_class where relname like 'many%' and relpersistence = 't'",
+    least=400,
+)
+SETTINGS = Shape(
+    "long settings",
+    lambda step: [
+        f"select from set_config('hostile.long', repeat('x', {round(step * 100_000)}), false)",
+        f"select from set_config('search_path', repeat('nowhere, ', {round(step * 500)}) || 'public', false)",
+        f"select from set_config('application_name', repeat('x', {round(step * 1000)}), false)",
+        f"select from set_config('DateStyle', repeat('ISO, ', {round(step * 50)}) || 'DMY', false)",
+    ],
+    holds="select length(current_setting('hostile.long')) + length(current_setting('search_path'))",
+    least=2_050_000,
+)
+SAVEPOINTS = Shape(
+    "thousands of subtransactions",
+    lambda step: [
+        "create temp table written (i int)",
+        "begin",
+        "do $many$ begin for i in 1 .. "
+        f"{round(step * 3000 / STEPS)} loop begin insert into written values (i);"
+        " exception when others then null; end; end loop; end $many$",
+        *(f"savepoint s{i}" for i in range(round(step * 10))),
+    ],
+    holds="select count(distinct xmin::text) from written",
+    least=3000,
+    transaction=True,
+)
+
+# --- what all sessions share --------------------------------------------------------------------
+
+LOCKS = Shape(
+    "locks near exhaustion",
+    lambda step: [
+        "do $all$ declare i int := 0; begin"
+        " begin loop i := i + 1; perform pg_advisory_lock(i); end loop;"
+        " exception when out_of_memory then null; end;"
+        f" for k in 1 .. {round((STEPS - step) * 5)} loop perform pg_advisory_unlock(k); end loop; end $all$"
+    ],
+    beyond="do $more$ begin for i in 1 .. 40 loop perform pg_advisory_lock(-i); end loop; end $more$",
+    fails="53200",
+    shared=True,
+)
+
+
+def gone(pid: int) -> None:
+    """Wait until a backend has given back what it held."""
+    wait_until(lambda: worked(pid) is None)
+
+
+def _connect(database: Any, pid: int, step: float) -> Callable[[], None]:
+    """Take connections until so few are left as the step leaves."""
+    import psycopg
+
+    held = []
+    while True:
+        try:
+            held.append(database.connect(user="mallory"))
+        except psycopg.OperationalError:
+            break
+    for _ in range(min(len(held), round((STEPS - step) / 4))):
+        held.pop().close()
+
+    def give_back() -> None:
+        for one in held:
+            ended = one.info.backend_pid
+            one.close()
+            gone(ended)
+
+    return give_back
+
+
+CONNECTIONS = Shape("connections near exhaustion", outside=_connect, shared=True)
+
+
+def _address_space(database: Any, pid: int, step: float) -> Callable[[], None]:
+    """Leave the backend so much more address space, as a machine short of memory does."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (size,) = (int(line.split()[1]) << 10 for line in status.splitlines() if line[:6] == "VmSize")
+    user = server_user()
+    run([*(["runuser", "-u", user, "--"] if user else []), "prlimit", "--pid", str(pid), f"--as={size + round((STEPS - step) * ROOM)}"])  # fmt: skip
+    return lambda: None
+
+
+MEMORY = Shape("memory near exhaustion", outside=_address_space)
+
+#: Shapes whose steps are steps, and which every question is asked in.
+SHAPES = (
+    LEAST_MEMORY,
+    FILES,
+    PINNED,
+    PREPARED,
+    CURSORS,
+    TEMP_TABLES,
+    SETTINGS,
+    SAVEPOINTS,
+    LOCKS,
+    CONNECTIONS,
+)

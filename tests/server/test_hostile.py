@@ -1,0 +1,215 @@
+"""Sessions made hostile, on twin databases of which one has a heavy row: what is told is the same.
+
+Whether the stack is nearly full, locks, files, buffers or connections nearly gone, whether there are thousands of
+cursors: each question ends as on the twin, with the same SQLSTATE, words, notices and charges.  `make test`
+tries a fixed selection; ``HOSTILE_SECONDS=3600`` tries random combinations for an hour, as ``make
+hunt`` does, and ``HOSTILE_SEED=n`` repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dpsql.client.layout import run
+from tests.conftest import Database, start_server
+from tests.server.hostile import shapes, world
+from tests.server.hostile.questions import EXCESSIVE, FEW, HEAVY_ROWS, KINDS, SYNTHESIS, Question
+from tests.server.hostile.randomly import Hunter
+from tests.server.hostile.shapes import SHAPES, STACKS, STEPS, Shape
+from tests.server.hostile.trying import Pair, Trial, boundary, compare, deepest, difference
+from tests.server.hostile.ways import WAYS, Way
+
+ALL = (*KINDS, *HEAVY_ROWS)
+ROWS_ALONE = next(q for q in KINDS if q.name == "rows")
+PAIRS = next(q for q in KINDS if q.name == "all pairs of units")
+NOTHING = Question("nothing", ("select 1",), reads=False)
+#: Random trials of `make test`, and the seconds of `make hunt`.
+TRIALS = 12
+SECONDS = float(os.environ.get("HOSTILE_SECONDS", "0"))
+SEED = os.environ.get("HOSTILE_SEED", "2026")
+
+
+@pytest.fixture(scope="module")
+def small(installation: None) -> Iterator[Any]:
+    """A server of small limits."""
+    server = start_server(**world.LIMITS)
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def pair(small: Any) -> Iterator[Pair]:
+    with world.twins(small) as twins:
+        made = Pair(twins)
+        yield made
+        made.close()
+
+
+# --- the sessions are hostile -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.holds], ids=lambda s: s.name)
+def test_a_session_holds_what_its_shape_says(pair: Pair, shape: Shape) -> None:
+    counts = []
+    for step in (0, STEPS):
+        seen = pair.alone(Trial(((shape, step),), (Question("held", (shape.holds,)),)))
+        counts.append(seen.number)
+    assert counts[0] < counts[1]
+    assert counts[1] >= shape.least
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.beyond], ids=lambda s: s.name)
+def test_a_session_has_no_room_left(pair: Pair, shape: Shape) -> None:
+    beyond = Question("beyond", (shape.beyond,))
+    states = [pair.alone(Trial(((shape, step),), (beyond,))).states() for step in (0, STEPS)]
+    assert states == [[""], [shape.fails]]
+
+
+@pytest.mark.parametrize("shape", STACKS, ids=lambda s: s.name)
+def test_the_deepest_stack_bears_nothing_more(pair: Pair, shape: Shape) -> None:
+    most = deepest(pair, shape)
+    assert most > 300
+    states = [pair.alone(Trial(((shape, most + n),), (NOTHING,))).states() for n in (0, 1)]
+    assert states == [[""], ["54001"]]
+
+
+def test_without_connections_nothing_is_charged(pair: Pair) -> None:
+    seen = pair.alone(Trial(((shapes.CONNECTIONS, STEPS),), (ROWS_ALONE,)))
+    assert seen.states() == ["PD050"]
+    assert seen.charged == []
+
+
+# --- what they are told -------------------------------------------------------------------------
+
+
+def test_every_question_is_answered_where_nothing_is_hostile(pair: Pair) -> None:
+    """Else all that follows would compare refusals."""
+    trial = Trial((), (*ALL, SYNTHESIS))
+    first, second = pair.run(trial)
+    assert [each.state for each in (*first.asked, *second.asked)] == [""] * (2 * len(ALL) + 2)
+    assert len(first.charged) >= sum(question.reads for question in trial.questions)
+    assert (found := compare(trial, first, second)) is None, found
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)
+def test_no_shape_makes_a_question_tell(pair: Pair, shape: Shape) -> None:
+    trial = Trial(((shape, STEPS),), (*FEW, *HEAVY_ROWS[::3]))
+    assert (found := difference(pair, trial)) is None, found
+
+
+def test_no_depth_of_the_stack_tells(pair: Pair) -> None:
+    for step in range(STEPS + 1):
+        shape, heavy = STACKS[step % len(STACKS)], HEAVY_ROWS[step % len(HEAVY_ROWS)]
+        level = deepest(pair, shape) * step // STEPS
+        trial = Trial(((shape, level),), (heavy, EXCESSIVE))
+        assert (found := difference(pair, trial)) is None, found
+
+
+@pytest.mark.parametrize("shape", STACKS, ids=lambda s: s.name)
+def test_from_the_same_depth_on_a_question_is_refused_at_no_cost(pair: Pair, shape: Shape) -> None:
+    def at(level: int) -> Trial:
+        return Trial(((shape, level),), (HEAVY_ROWS[0],))
+
+    refused, found = boundary(pair, at, 0, deepest(pair, shape))
+    assert found is None, found
+    assert 0 < refused < deepest(pair, shape)
+    seen = pair.alone(at(refused))
+    assert (seen.states(), seen.charged) == (["PD011"], [])
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda w: w.name)
+def test_no_way_of_asking_tells(pair: Pair, way: Way) -> None:
+    hostile = ((shapes.LEAST_MEMORY, STEPS), (shapes.PREPARED, 1), (shapes.SETTINGS, 1))
+    assert (found := difference(pair, Trial(hostile, (*FEW, HEAVY_ROWS[0]), way))) is None, found
+
+
+@pytest.mark.parametrize("question", FEW[::2], ids=lambda q: q.name)
+def test_where_locks_run_out_is_the_same(pair: Pair, question: Question) -> None:
+    """A question takes locks by relations, not by rows."""
+    at, found = boundary(pair, lambda n: Trial(((shapes.LOCKS, n / 5),), (question,)), 0, 5 * STEPS)
+    assert 0 < at < 5 * STEPS
+    assert found is None, found
+
+
+# --- random sessions ----------------------------------------------------------------------------
+
+
+def test_random_sessions_tell_nothing(small: Any) -> None:
+    seed = random.SystemRandom().randrange(10**9) if SEED == "random" else int(SEED)
+    print(f"HOSTILE_SEED={seed}")  # noqa: T201
+    end = time.monotonic() + SECONDS
+    with Hunter(small, seed) as hunter:
+        while time.monotonic() < end if SECONDS else hunter.tried < TRIALS:
+            hunter.hunt()
+        print(hunter.summary())  # noqa: T201
+        assert not hunter.found, f"HOSTILE_SEED={seed}\n" + "\n\n".join(hunter.found[:20])
+        assert hunter.answered > hunter.tried / 4
+
+
+# --- mutants: a layer less, and the harness notices ---------------------------------------------
+
+#: A limit on bytes that rows fill: what a server that bounds its memory by what it read would have.
+ROWS_DECIDE = """
+import sys
+import dpsql.statistics.reading as reading
+fetch = reading.fetch
+def limited(*args, **named):
+    found = fetch(*args, **named)
+    if found is not None and len(found) > {limit}:
+        raise MemoryError
+    return found
+for module in list(sys.modules.values()):
+    if getattr(module, "fetch", None) is fetch:
+        module.fetch = limited
+"""
+
+
+def test_a_limit_that_rows_decide_is_noticed(pair: Pair) -> None:
+    def at(limit: int) -> Trial:
+        return Trial((), (PAIRS,), patch=ROWS_DECIDE.format(limit=limit))
+
+    limit, found = boundary(pair, at, 0, 1 << 20)
+    assert 0 < limit < 1 << 20
+    assert found is not None
+    assert "PD900" in found.what
+
+
+#: The first instruction of `require_stack` of that backend returns; patterns have as many wildcards as they like.
+NO_STACK_TEST = """
+import ctypes, dpsql.query.constants as constants
+constants.MAX_WILDCARDS = 10**6
+(first, *_) = [line.split() for line in open("/proc/self/maps") if line.split()[-1].endswith("/dpsql.so")]
+place = int(first[0].split("-")[0], 16) + {offset}
+libc, page = ctypes.CDLL(None, use_errno=True), place & ~4095
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+assert libc.mprotect(page, 8192, 7) == 0
+code = bytes.fromhex({code!r})
+ctypes.memmove(place, code, len(code))
+"""
+RETURN = {"x86_64": "c3", "aarch64": "c0035fd6"}
+
+
+def without_stack_test(server: Any) -> str:
+    """Return what takes the test of the stack away from a backend."""
+    (library,) = Database(server.cluster, "postgres").sql("select setting from pg_config where name = 'PKGLIBDIR'")[0]  # fmt: skip
+    symbols = run(["nm", f"{library}/dpsql.so"]).splitlines()
+    (offset,) = (int(line.split()[0], 16) for line in symbols if line.endswith(" require_stack"))
+    return NO_STACK_TEST.format(offset=offset, code=RETURN[platform.machine()])
+
+
+def test_a_stack_that_rows_exhaust_is_noticed(pair: Pair, small: Any) -> None:
+    (shape, *_) = STACKS
+    most, patch = deepest(pair, shape), without_stack_test(small)
+    trials = (
+        Trial(((shape, most * n // STEPS),), (EXCESSIVE,), patch=patch)
+        for n in range(STEPS - 1, 0, -1)
+    )
+    found = next(filter(None, (difference(pair, trial) for trial in trials)))
+    assert "PD900" in found.what
