@@ -171,16 +171,28 @@ for module in list(sys.modules.values()):
 """
 
 
-def test_a_limit_that_rows_decide_is_noticed(pair: Pair) -> None:
+@pytest.fixture
+def unlimited(small: Any) -> Iterator[Pair]:
+    """Twins whose owners allow a thousand failures: what a mutant tells is told again and again."""
+    with world.twins(small) as twins:
+        for database in twins:
+            database.sql(UNLIMITED, user="owner1")
+        made = Pair(twins)
+        yield made
+        made.close()
+
+
+def test_a_limit_that_rows_decide_is_noticed(unlimited: Pair) -> None:
     def at(limit: int) -> Trial:
         return Trial((), (PAIRS,), patch=ROWS_DECIDE.format(limit=limit))
 
-    limit, found = boundary(pair, at, 0, 1 << 20)
+    limit, found = boundary(unlimited, at, 0, 1 << 20)
     assert 0 < limit < 1 << 20
     assert found is not None
     assert "PD900" in found.what
 
 
+UNLIMITED = "select dp.set_failure_limit(r, 1000) from unnest('{person,shop}'::regclass[]) as r"
 #: The first instruction of `require_stack` of that backend returns; patterns have as many wildcards as they like.
 NO_STACK_TEST = """
 import ctypes, dpsql.query.constants as constants
@@ -204,12 +216,27 @@ def without_stack_test(server: Any) -> str:
     return NO_STACK_TEST.format(offset=offset, code=RETURN[platform.machine()])
 
 
-def test_a_stack_that_rows_exhaust_is_noticed(pair: Pair, small: Any) -> None:
+def exhausting(pair: Pair, small: Any) -> Iterator[Trial]:
+    """Yield sessions of the mutant that have less and less of the stack in use."""
     (shape, *_) = STACKS
     most, patch = deepest(pair, shape), without_stack_test(small)
-    trials = (
-        Trial(((shape, most * n // STEPS),), (EXCESSIVE,), patch=patch)
-        for n in range(STEPS - 1, 0, -1)
-    )
-    found = next(filter(None, (difference(pair, trial) for trial in trials)))
+    for step in range(STEPS - 1, 0, -1):
+        yield Trial(((shape, most * step // STEPS),), (EXCESSIVE,), patch=patch)
+
+
+def test_a_stack_that_rows_exhaust_is_noticed(unlimited: Pair, small: Any) -> None:
+    found = next(filter(None, (difference(unlimited, t) for t in exhausting(unlimited, small))))
     assert "PD900" in found.what
+
+
+def test_failures_that_nothing_ends_are_noticed(unlimited: Pair, small: Any) -> None:
+    """Where a limit can be reached after all, it tells three times; without that end, each time."""
+    trials = exhausting(unlimited, small)
+    telling = next(trial for trial in trials if difference(unlimited, trial))
+    states = [unlimited.run(telling)[1].states() for _ in range(6)]
+    assert states == [["PD900"]] * 6
+    with world.twins(small) as twins:
+        ended = Pair(twins)
+        states = [ended.run(telling)[1].states() for _ in range(6)]
+        ended.close()
+    assert states == [["PD900"]] * 3 + [["PD003"]] * 3

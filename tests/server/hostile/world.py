@@ -7,7 +7,6 @@ only.  The server's limits are small, so that a session comes near to them in mo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,8 +91,8 @@ def make(server: Any, *more: str) -> Any:
 @contextmanager
 def twins(server: Any, planted: str = PLANTED) -> Iterator[tuple[Any, Any]]:
     """The two databases, without and with the planted rows."""
-    with ThreadPoolExecutor(2) as both:
-        pair = tuple(both.map(lambda more: make(server, *more), ((), (planted,))))
+    # one after the other: both make the same roles members of others
+    pair = make(server), make(server, planted)
     try:
         for database in pair:
             database.sql(WARM, user=SPY)
