@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-source, out = Path(sys.argv[1]), Path(sys.argv[2])
+source, out, major = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 sys.path.insert(0, str(source))
 
 from dpsql import __version__  # noqa: E402
@@ -17,7 +17,7 @@ from dpsql.client.authentication import hba_block, ident_block  # noqa: E402
 from dpsql.client.build import copy_package  # noqa: E402
 from dpsql.client.layout import run  # noqa: E402
 
-PG_CONFIG = "/usr/lib/postgresql/15/bin/pg_config"
+PG_CONFIG = f"/usr/lib/postgresql/{major}/bin/pg_config"
 
 library = run([PG_CONFIG, "--pkglibdir"]).strip()
 package = Path(library) / "dpsql" / __version__

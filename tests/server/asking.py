@@ -25,6 +25,18 @@ dpsql.core.rng.SystemNoise = Silent
 $body$"""
 
 
+# Plan for workers whatever that costs; 16 renamed the setting.
+PARALLEL = (
+    "select set_config(name, 'on', false) from pg_settings"
+    " where name in ('force_parallel_mode', 'debug_parallel_query')"
+)
+
+
+def major(database: Any) -> int:
+    """Return PostgreSQL's major version."""
+    return int(database.sql("show server_version_num")[0][0]) // 10000
+
+
 @contextmanager
 def silent(database: Any, relation: str, *patches: str) -> Iterator[Any]:
     """Open a session of the owner that answers without noise, and every time anew.

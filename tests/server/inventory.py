@@ -18,7 +18,10 @@ with member as materialized (
      where d.refclassid = 'pg_extension'::regclass and d.deptype = 'e'
        and not exists (select from pg_class c
                         where d.classid = 'pg_class'::regclass and c.oid = d.objid
-                          and c.relnamespace = 'dpv'::regnamespace)),
+                          and c.relnamespace = 'dpv'::regnamespace)
+       and not exists (select from pg_type t
+                        where d.classid = 'pg_type'::regclass and t.oid = d.objid
+                          and t.typnamespace = 'dpv'::regnamespace)),
 relation as materialized (
     select c.* from pg_class c join member m on m.classid = 'pg_class'::regclass and m.objid = c.oid
     union

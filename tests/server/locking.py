@@ -21,7 +21,7 @@ grant select on public.purchase to alice;
 grant usage on sequence public.ticket_t_id_seq to public;
 select dp.protect('public.ticket');
 create schema mal authorization alice;
-grant execute on function public.pg_stat_statements_reset(oid, oid, bigint) to mallory;
+grant execute on function public.pg_stat_statements_reset to mallory;
 """
 
 # What the analyst makes in a schema of her own.

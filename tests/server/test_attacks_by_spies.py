@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.server import spying
+from tests.server.asking import PARALLEL, major
 from tests.server.spying import Attack
 
 MORE = """
@@ -88,7 +89,7 @@ ATTACKS: dict[str, Attack] = {
                                            "create or replace view spies.v as select id from public.person", "execute p"], "42501"),
     "a table swapped below a plan": Attack(["create table spies.person (id int)", "set search_path = spies, public", "prepare p as select count(*) from person", "execute p",
                                             "prepare q as select * from person", "drop table spies.person", "execute q", "execute p"], "42501"),
-    "parallel workers": Attack(["set force_parallel_mode = on", "set parallel_setup_cost = 0", "set parallel_tuple_cost = 0", "set min_parallel_table_scan_size = 0",
+    "parallel workers": Attack([PARALLEL, "set parallel_setup_cost = 0", "set parallel_tuple_cost = 0", "set min_parallel_table_scan_size = 0",
                                 "set max_parallel_workers_per_gather = 4", "set debug_print_plan = on", "set client_min_messages = notice", COUNT + "age = 33"], "", noisy=True),
     "locks while reading": Attack(["begin isolation level serializable", COUNT + "id = 777",
                                    "select count(*) from pg_locks where locktype in ('tuple', 'page')"], "", noisy=True),
@@ -166,6 +167,8 @@ def test_a_spy_sees_the_same_with_and_without_the_person(
     attack = ATTACKS[name]
     if "locked" in request.node.callspec.id and name in CLOSED:
         attack = Attack(attack.script, CLOSED[name], attack.noisy)
+    if name == "a snapshot of somebody" and major(pair[0]) >= 17:
+        attack = Attack(attack.script, "42704")  # PostgreSQL's own state for it
     fewer, more = (spying.visible(database, attack) for database in pair)
     assert fewer == more
     if any("spies." in statement for statement in attack.script):

@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.asking import major
+
 SEVEN = "select dp_count(*) from public.client where c_id = 7"
 NOBODY = "select dp_count(*) from public.client where c_id = 777777"
 
@@ -122,7 +124,8 @@ TRACES = [
 @pytest.mark.parametrize("parallel", [False, True])
 def test_reading_leaves_no_trace_of_rows(mine: Any, level: str, parallel: bool) -> None:
     if parallel:
-        mine.sql("alter role alice set force_parallel_mode = on")
+        name = "force_parallel_mode" if major(mine) < 16 else "debug_parallel_query"
+        mine.sql(f"alter role alice set {name} = on")
         mine.sql("alter role alice set parallel_setup_cost = 0")
         mine.sql("alter role alice set min_parallel_table_scan_size = 0")
     try:

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.asking import PARALLEL
 from tests.server.hook_fixture.asking import Asking, ask, echoing
 
 
@@ -100,8 +101,8 @@ EXECUTED = [
 ]
 
 
-@pytest.mark.parametrize("parallel", ["off", "on"])
-def test_executed_aggregates_never_return(database: Any, parallel: str) -> None:
+@pytest.mark.parametrize("parallel", [False, True])
+def test_executed_aggregates_never_return(database: Any, parallel: bool) -> None:
     """The same aggregates, but not members: what happens when the library is not preloaded."""
     owner = database.connect()
     owner.execute(IMITATION)
@@ -111,7 +112,9 @@ def test_executed_aggregates_never_return(database: Any, parallel: str) -> None:
         " where proname in ('uncaught', 'dp_count') and pronargs = 0"
     ).fetchall()
     assert same == [(2, 1)]
-    owner.execute(f"set force_parallel_mode = {parallel}; set parallel_setup_cost = 0")
+    owner.execute("set parallel_setup_cost = 0")
+    if parallel:
+        owner.execute(PARALLEL)
     for query in EXECUTED:
         with pytest.raises(psycopg.Error) as raised:
             owner.execute(query)

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.asking import PARALLEL
 from tests.server.hook_fixture.asking import Asking, ask, echoing
 
 
@@ -247,7 +248,7 @@ def test_defaults(alice: Asking) -> None:
 def test_parallel_operations(alice: Asking) -> None:
     alice.run("create function mine.f() returns bigint language sql stable parallel safe as"
               " 'select dp_count(*) from t'")  # fmt: skip
-    alice.run("set force_parallel_mode = on")
+    alice.run(PARALLEL)
     error = refusal(alice, "select mine.f() + max(oid::bigint) from pg_class")
     assert error.sqlstate == "PD011"
     assert error.diag.message_hint == "Mark the function that holds the query PARALLEL UNSAFE."

@@ -126,7 +126,7 @@ UNKNOWN = [
     "select sum(seq_tup_read), sum(idx_tup_fetch) from pg_stat_xact_user_tables",
     "select sum(tup_returned), sum(temp_bytes), sum(xact_commit), sum(blks_hit) from pg_stat_database",
     "select sum(calls) from pg_stat_user_functions",
-    "select buffers_alloc, buffers_checkpoint from pg_stat_bgwriter",
+    "select buffers_alloc, maxwritten_clean from pg_stat_bgwriter",
     "select pg_stat_get_db_tuples_inserted((select oid from pg_database where datname = current_database()))",
 ]
 

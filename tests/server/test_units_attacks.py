@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.asking import refused
+from tests.server.asking import major, refused
 
 pytestmark = pytest.mark.server
 
@@ -82,8 +82,17 @@ def test_one_unit_in_many_spellings(database: Any, kind: str, excluded: bool) ->
     database.sql(
         "set timezone = 'UTC';"
         "create collation ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);"
-        f"create table p (k {parent} primary key); insert into p values ({key});"
-        f"create table c (k {child} not null references p, i int);"
+        f"create table p (k {parent} primary key); insert into p values ({key})"
+    )
+    refers = "references p"
+    if (
+        kind == "citext" and major(database) >= 18
+    ):  # refuses two collations of which one unites texts
+        with pytest.raises(psycopg.errors.CollationMismatch):
+            database.sql(f"create table c (k {child} references p)")
+        refers = ""
+    database.sql(
+        f"create table c (k {child} not null {refers}, i int);"
         f"insert into c select {value}, i from generate_series(1, 400) i"
     )
     told = TOLD[kind, excluded]
@@ -367,9 +376,11 @@ def test_many_ways_are_refused_and_slow_nobody(database: Any) -> None:
 
 
 def test_rows_of_inheriting_tables_may_have_no_unit(database: Any) -> None:
+    """From 18 on nobody may take NOT NULL from a child, but a parent may keep it to itself."""
     database.sql(STAYS)
+    own = "no inherit" if major(database) >= 18 else ""
     database.sql(
-        "create table ic (c int not null references person);"
+        f"create table ic (c int not null {own} references person);"
         "create table ic_old () inherits (ic); alter table ic_old alter c drop not null;"
         "insert into ic_old select null from generate_series(1, 1000);"
         "grant select on ic, ic_old to dp_executor"

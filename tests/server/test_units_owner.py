@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.asking import refused, say
+from tests.server.asking import major, refused, say
 
 pytestmark = pytest.mark.server
 
@@ -279,6 +279,8 @@ def test_what_is_not_null_but_not_valid_may_be_null(
         "conkey": "array[(select attnum from pg_attribute where attrelid ="
         f" '{relation}'::regclass and attname = '{name}')]::int2[]",
     }
+    if major(clinic) >= 18:
+        row |= {"conenforced": "true", "conperiod": "false"}
     clinic.sql(
         "set allow_system_table_mods = on;"
         f"insert into pg_constraint ({', '.join(row)}) select {', '.join(row.values())}"

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.asking import PARALLEL
 from tests.server.conftest import declare
 from tests.server.waiting import wait_until
 from tests.server.watching import Watch
@@ -37,7 +38,8 @@ READS = [
     "select * from leaking",
     "select leaked()",
     "select executed()",
-    "set force_parallel_mode = on; set min_parallel_table_scan_size = 0; set parallel_setup_cost = 0; select count(*) from purchase",
+    PARALLEL
+    + "; set min_parallel_table_scan_size = 0; set parallel_setup_cost = 0; select count(*) from purchase",
 ]
 LEAKS = """
 create role watched_reader login;

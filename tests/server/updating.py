@@ -24,11 +24,13 @@ def build_frozen(version: str, folder: Path) -> Path:
         archive.extractall(clone, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     layout = replace(Layout.discover(), clone=clone, home=folder / "home")
     make_tree(layout)
+    # what 15 has in postgres.h
+    headers = "" if layout.major < 16 else "-include postgres.h -include varatt.h"
     package = layout.home / "python" / version
     target = Target(layout.bin / "pg_config", package, site_packages(), layout.home / "build")
     run(
         [
-            *("make", "-s", "-j2", "-C", clone / "sql", "COPT=-O0 -g0"),
+            *("make", "-s", "-j2", "-C", clone / "sql", f"COPT=-O0 -g0 {headers}"),
             *(f"BUILD={target.build_dir}", f"PG_CONFIG={target.pg_config}"),
             *(f"PACKAGE_DIR={package}", f"SITE_PACKAGES={target.site_packages}", "install"),
         ],

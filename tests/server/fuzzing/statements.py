@@ -6,6 +6,7 @@ import random
 import re
 from dataclasses import dataclass
 
+from tests.server.asking import PARALLEL
 from tests.server.fuzzing.grammar import FREE, GUARDED, ODD, RELATIONS, Grammar
 
 #: Positions of a query {q}; {q'} is the query as a literal.
@@ -50,7 +51,7 @@ POSITIONS = [
     "set dp.epsilon = 0.01; {q}", "set dp.mechanism = {mechanism}; {q}", "set dp.method = {method}; {q}", "set dp.statistics = stored; {q}",
     "set dp.max_rows_contributed = {n}; {q}", "set dp.max_groups_contributed = 1; set dp.min_frequency = 30; {q}", "set dp.max_epsilon_per_query = 0.5; {q}",
     "set search_path = pg_temp, public; create temp table customer (c_id int); {q}", "set enable_seqscan = off; {q}", "set role dp_executor; {q}",
-    "set force_parallel_mode = on; set parallel_setup_cost = 0; {q}", "set session authorization owner1; {q}", "set client_min_messages = debug1; {q}",
+    PARALLEL + "; set parallel_setup_cost = 0; {q}", "set session authorization owner1; {q}", "set client_min_messages = debug1; {q}",
     "set local statement_timeout = 0; {q}; reset all", "{q} \\;", "{q}; {r}", "alter view lab.asked rename to other; {q}", "set timezone = 'Asia/Tokyo'; {q}",
     "set standard_conforming_strings = off; set datestyle = 'German'; {q}", "listen x; {q}; notify x, 'y'; unlisten *",
 ]  # fmt: skip
