@@ -10,6 +10,9 @@ _RELATION_ACL = _ACL.format(
     """coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's'::"char" else 'r'::"char" end, c.relowner))"""
 )
 
+# Minor releases of 17 keep a version of their own there, another one for each column that is made.
+_OPTIONS = "(select array_agg(o order by o) from unnest(a.attoptions) o where not starts_with(o, 'pg_attver='))"
+
 # Objects of the extension, but the views of dpv, which it makes for what a database protects.
 _MEMBERS = """
 with member as materialized (
@@ -59,7 +62,7 @@ _PARTS = {
         select c.oid::regclass || '.' || a.attname,
                row(row_number() over (partition by c.oid order by a.attnum), format_type(a.atttypid, a.atttypmod),
                    a.attnotnull, a.attidentity, a.attgenerated, a.attcollation::regcollation, a.attstorage,
-                   pg_get_expr(d.adbin, d.adrelid), a.attoptions, a.attstattarget, {_ACL.format("a.attacl")})::text
+                   pg_get_expr(d.adbin, d.adrelid), {_OPTIONS}, a.attstattarget, {_ACL.format("a.attacl")})::text
           from relation c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
           left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum""",
     "constraint": """

@@ -139,7 +139,10 @@ def test_nothing_runs_as_root(running: Running) -> None:
     assert running.run("id", "-un")[1].strip() == "postgres"
     owners = running.run("sh", "-c", "stat -c %U /proc/[0-9]* | sort -u")[1].split()
     assert owners == ["postgres"]
-    assert running.run("sh", "-c", 'touch "$(dirname "$(command -v postgres)")/../lib/dpsql.so"')[0] != 0
+    assert (
+        running.run("sh", "-c", 'touch "$(dirname "$(command -v postgres)")/../lib/dpsql.so"')[0]
+        != 0
+    )
 
 
 @pytest.mark.parametrize("user", ["dp_ledger", "alice"])
