@@ -1,15 +1,16 @@
 /*
  * resources.c
- *		What a session brings along decides nothing about rows.
+ *		Resource limits of the session must not depend on the asker.
  *
- * Limits of memory and disk that rows of protected relations could reach are
- * moved out of the asker's reach while an answer is computed.  The rest of the
- * settings is pinned by plpython/settings.in; docs/sql.md lists all of them.
+ * An error at a limit of memory or disk tells how much the rows needed.  While
+ * an answer is computed, limits that rows of protected relations could reach
+ * are therefore set here, whatever the session has set.  All other settings
+ * are pinned by plpython/settings.in; docs/sql.md lists them.
  *
- * temp_file_limit counts all temporary files of a backend, those of the asker's
- * own cursors as well, so that he could leave any part of it to the reading:
- * it does not bind.  Too little work_mem makes files so many that their buffers
- * take the memory instead; too much is more than the server has.
+ * temp_file_limit counts all temporary files of a backend, also those of the
+ * asker's own cursors, so the asker decides how much of it is left: it is
+ * lifted.  With too little work_mem there are so many files that their buffers
+ * use up the memory; with too much, one query can use up the server's memory.
  */
 #include "postgres.h"
 
@@ -22,7 +23,7 @@
 #define MOST_WORK_MEM 65536
 #define MOST_HASH_MEM 2.0
 
-/* What the administrator chose for all, at server start. */
+/* Upper limits: the defaults, or the values at server start if larger. */
 static int	most_work_mem = MOST_WORK_MEM;
 static double most_hash_mem = MOST_HASH_MEM;
 
@@ -41,7 +42,7 @@ pin(const char *name, const char *value, GucContext context)
 	(void) set_config_option(name, value, context, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* Until the caller ends the level of settings that it began. */
+/* The values hold until the caller ends its GUC nest level. */
 void
 pin_resources(void)
 {
@@ -53,6 +54,6 @@ pin_resources(void)
 		pin("work_mem", psprintf("%d", memory), PGC_USERSET);
 	if (hash_mem_multiplier > most_hash_mem)
 		pin("hash_mem_multiplier", psprintf("%g", most_hash_mem), PGC_USERSET);
-	if (kinds && *kinds)		/* not every minor release has it */
+	if (kinds && *kinds)		/* older minor releases do not have it */
 		pin("restrict_nonsystem_relation_kind", "", PGC_USERSET);
 }

@@ -34,6 +34,12 @@ def functions(module: str) -> set[str]:
     }
 
 
+def test_rows_are_numbered_one_after_the_other() -> None:
+    """Two rows of one number would be one row of `LISTED`."""
+    numbers = [cell.strip() for cell in re.findall(r"^\|( [A-Z]\d+ )\|", PAGE, re.MULTILINE)]
+    assert numbers == [f"{part}{n}" for part, count in ROWS.items() for n in range(1, count + 1)]
+
+
 def test_no_row_is_missing() -> None:
     assert set(LISTED) == {
         f"{part}{n}" for part, count in ROWS.items() for n in range(1, count + 1)

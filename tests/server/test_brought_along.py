@@ -1,4 +1,4 @@
-"""What a session brings along (docs/sql.md): settings and files near a limit."""
+"""Settings and resources of a session (docs/sql.md) do not decide whether a question fails."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.server.asking import made, state
 pytestmark = pytest.mark.server
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sql.md").read_text()
-LISTED = PAGE.partition("## What a session brings along")[2].partition("\n## ")[0]
+LISTED = PAGE.partition("## Session settings and resources")[2].partition("\n## ")[0]
 SET_UP = """
 create table person (id int primary key, name text not null);
 insert into person select i, md5(i::text) from generate_series(1, 200000) as i;
 select dp.protect('person'), dp.grant_budget('alice', 1000, 1e-3);
 analyze person;
 """
-#: Before rows are read the backend tells what the setting is.
+#: Has the backend store the value of the setting ``try.name`` before it reads rows.
 TELLS = """
 do language plpython3u $body$
 from dpsql.server.spi import SpiDatabase
