@@ -44,6 +44,8 @@ class Charge:
     shared : int or None
         The spend that measured what the role is shown: it pays once for it, however often and
         under whatever name it is shown.
+    covers : str or None
+        Which accounts pay for rows of which relations, as ``dp.coverage`` says, in JSON.
     """
 
     role: int
@@ -64,6 +66,7 @@ class Charge:
     objects: tuple[int, ...] = ()
     token: bytes | None = None
     shared: int | None = None
+    covers: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

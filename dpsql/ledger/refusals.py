@@ -66,7 +66,11 @@ def restored() -> LedgerRestored:
 
 
 def refusal(
-    status: str, charge: Charge, account: Account | None = None, cap: Cap | None = None
+    status: str,
+    charge: Charge,
+    account: Account | None = None,
+    cap: Cap | None = None,
+    told: str | None = None,
 ) -> DpsqlError:
     """Return the error for a status of ``dp.ledger_open`` that refuses a charge."""
     name = charge.role_name
@@ -86,6 +90,11 @@ def refusal(
                 f" delta = {_left(account.budget_delta, account.spent_delta)}{_place(account)}."
             ),
             hint=_smaller(account, charge),
+        )
+    if status == "other_notion":
+        detail, _, hint = (told or "").partition("\n")
+        return UndeclaredRelation(
+            "what rows lost before is recorded under another declaration", detail=detail, hint=hint
         )
     if status == "exceeded_root":
         return _exceeded(charge, cap)

@@ -29,7 +29,8 @@ select status, spend_id, payload, {_MICROSECONDS},
        {_ACCOUNT}
   from dp.ledger_open($1::uuid, $2::oid, $3::integer[], $4::numeric, $5::numeric, $6::numeric,
                       $7::numeric, $8::bytea, $9::bytea, $10::text, $11::text, $12::text, $13::text,
-                      $14::boolean, $15::timestamptz, $16::oid[], $17::bytea, $18::bigint)
+                      $14::boolean, $15::timestamptz, $16::oid[], $17::bytea, $18::bigint,
+                      $19::jsonb)
 """
 _OUTLOOK = f"""
 select status, null, null, null,
@@ -94,7 +95,7 @@ class LedgerStore:
             if row[0] == "charged":
                 return Charged(_int(row[1]))
             if row[0] not in ("pending", "crowded"):
-                raise refusal(_text(row[0]), charge, _account(row), _cap(row))
+                raise refusal(_text(row[0]), charge, _account(row), _cap(row), row[2])
             if time.monotonic() > deadline:
                 raise unavailable(_WAITED[row[0]], "Ask again later.")
             self._sleep(pause)
@@ -163,6 +164,7 @@ class LedgerStore:
             None if charge.token is None else _integers(charge.objects),
             None if charge.token is None else _bytea(charge.token),
             None if charge.shared is None else str(charge.shared),
+            charge.covers,
         )
         try:
             return self.connection.call("open", _OPEN, parameters)[0]

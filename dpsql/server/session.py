@@ -160,8 +160,9 @@ class _Ledger:
 
     def open(self, charge: Charge) -> Hit | Charged:
         written, as_of = self._database.written(charge.objects)
-        if written and charge.shared is None:
-            charge = _apart(charge)
+        if charge.shared is None:
+            charge = replace(charge, covers=self._database.coverage(charge.objects))
+            charge = _apart(charge) if written else charge
         opened = self._store().open(charge)
         if isinstance(opened, Charged):
             self._session.touched = self._session.charged = True

@@ -44,6 +44,9 @@ select dp.written_here(r.members)
                     'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"') end as as_of
 from read as r
 """
+_COVERAGE = """
+select coalesce(jsonb_agg(to_jsonb(c)), '[]')::text as covers from dp.coverage($1) as c
+"""
 # SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
 _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
 
@@ -130,6 +133,11 @@ class SpiDatabase:
         """
         written, as_of = self.execute(_WRITTEN, [("oid[]", list(objects))])[0]
         return bool(written), None if as_of is None else datetime.fromisoformat(str(as_of))
+
+    def coverage(self, objects: Sequence[int]) -> str:
+        """Return which accounts pay for rows of these objects, as the ledger writes it down."""
+        parameters = [("oid[]", list(objects))]
+        return str(self.execute(_COVERAGE, parameters)[0][0])
 
     def tick(self) -> None:
         """Let the server notice a cancel or a timeout (4 µs)."""

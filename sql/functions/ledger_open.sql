@@ -7,7 +7,7 @@
 --   charged        the caller must compute, then call ledger_finish or ledger_fail
 --   pending        somebody else computes this answer; ask again
 --   crowded        questions of the role failed, and others are open that may fail; ask again
---   restored, no_budget, unknown_root, exceeded_role, exceeded_root, stopped, stopped_all
+--   restored, no_budget, unknown_root, other_notion, exceeded_role, exceeded_root, stopped, stopped_all
 --                  refused, nothing spent
 --
 -- Amounts are exact.  Every spend has two prices, (epsilon, delta) and (rho, rho_delta), and all
@@ -19,6 +19,9 @@
 -- order everywhere: the role's total, the roots' totals by number, the answer.  Only dp_ledger can
 -- lock these rows, and only for the length of this statement.  While an answer is computed the
 -- connection must not end for being idle: who computes is told by its being there.
+--
+-- "covers" says which accounts pay for which relations' rows, and how (dp.coverage): it is written down with the charge,
+-- and refused where an account that shows losses of the rows would not pay; "payload" then says which and what to do.
 --
 -- "objects" and "token" say what the answer hangs on, for dp.ledger_purge.  "shared" is the spend of a measurement that
 -- the role is shown because an owner says so, whether or not the ledger still stores it: nothing is computed, and a role
@@ -42,6 +45,7 @@ create or replace function dp.ledger_open(
     objects oid[] default null,
     token bytea default null,
     shared bigint default null,
+    covers jsonb default null,
     out status text,
     out spend_id bigint,
     out payload text,
@@ -91,6 +95,13 @@ begin
         status := 'unknown_root';
         return;
     end if;
+    select u.root, concat_ws(chr(10), u.told, u.mend) into root, payload
+      from dp.uncovered(coalesce(ledger_open.covers, '[]')) as u;
+    if root is not null then
+        status := 'other_notion';
+        return;
+    end if;
+    payload := null;
 
     -- Without a lock first: a repeated question and a waiting one write nothing.
     if shared is not null then
@@ -223,6 +234,7 @@ begin
         spend_id := shared;
         return;
     end if;
+    perform dp.ledger_cover(case when stored then '[]' else coalesce(ledger_open.covers, '[]') end);
     perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
     if stored then
         status := 'shown';
@@ -253,5 +265,5 @@ end
 $$;
 comment on function dp.ledger_open(
     uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
-    boolean, timestamptz, oid[], bytea, bigint) is
+    boolean, timestamptz, oid[], bytea, bigint, jsonb) is
     'internal: looks up or charges one question';

@@ -87,6 +87,7 @@ begin
     on conflict on constraint policy_pkey do update
        set kind = excluded.kind, root = excluded.root,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
+    perform dp.require_covered(array[relation::oid]);
     perform dp.warn_without_caps(found_root);
     perform dp.warn_of_spent_cap(found_root);
     perform dp.let_executor_read(relation);

@@ -44,6 +44,11 @@ begin
     values (case when role is not null then dp.principal_of(role) end, root_id, epsilon, delta,
             coalesce(rho, dp.zcdp_price(epsilon)), delta, note,
             (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller()));
+    if root_id is not null then
+        perform dp.ledger_cover((
+            select coalesce(jsonb_agg(to_jsonb(c)), '[]')
+              from dp.coverage(relation::oid || dp.unit_dependants(relation)) as c where c.root = root_id));
+    end if;
     perform dp.touch_catalogue(declarations => false);
 end
 $$;

@@ -13,6 +13,10 @@ begin
       join dp.policy as p on p.relation = d.relation
      where p.root = r.id
        and (r.schema_name, r.relation_name) is distinct from (d.schema_name, d.relation_name);
+    update dp.covered as c
+       set relation = null, schema_name = d.schema_name, relation_name = d.relation_name
+      from dp.dropped_relations() as d
+     where c.relation = d.relation::regclass;
 end
 $$;
 comment on function dp.remember_dropped() is 'internal: keeps the last name of a dropped relation';

@@ -55,7 +55,7 @@ static const int told[] = {
  * and all sessions would look at the catalogue again at once.
  */
 static const char *const busy_tables[] = {
-	"answer", "answer_text", "failure", "role_total", "root_total", "spend",
+	"answer", "answer_text", "covered", "failure", "role_total", "root_total", "spend",
 };
 #define MOST_BUSY 64			/* with indexes and TOAST tables */
 static Oid	busy[MOST_BUSY];

@@ -109,7 +109,32 @@ create index failure_principal on dp.failure (principal);
 alter table dp.failure owner to dp_ledger;
 select pg_catalog.pg_extension_config_dump('dp.failure', '');
 
+create table dp.covered (
+    -- NULL once it was dropped: then its last name stands for it
+    relation regclass,
+    schema_name name not null,
+    relation_name name not null,
+    root integer not null,
+    -- how its rows belong to what the account is of: 'row', or the ways to the privacy units, by numbers and by names
+    ways text not null,
+    shown text not null
+);
+comment on table dp.covered is 'which accounts show losses of the rows of which relations, and by which ways';
+create index covered_relation on dp.covered (relation);
+create index covered_name on dp.covered (relation_name) where relation is null;
+alter table dp.covered owner to dp_ledger;
+select pg_catalog.pg_extension_config_dump(
+    'dp.covered', 'where relation is null or relation::oid in (select c.oid from pg_catalog.pg_class as c)');
+
 drop function dp.shown_columns(oid);
 drop function dp.show_synthesis_tables(bigint);
 drop function dp.synthesis_moved(bigint,text,integer,text[]);
 #!code
+-- What was spent before is taken for losses of the relations that the accounts cover now.
+select dp.ledger_cover((
+    select coalesce(jsonb_agg(to_jsonb(c)), '[]')
+      from dp.coverage(array(
+               select p.relation::oid from dp.policy as p
+                union select d.oid from dp.policy as p, unnest(dp.unit_dependants(p.relation)) as d(oid))) as c
+     where exists (select from dp.spend as s where c.root = any (s.roots))
+        or exists (select from dp.loss as l where l.root = c.root)));

@@ -224,7 +224,7 @@ def test_care_for_the_tables_of_the_ledger_is_no_change(shop: Any) -> None:
             return int(session.execute("select dp.catalogue_state()").fetchone()[0])
 
         before = state()
-        for table in ("answer", "answer_text", "role_total", "root_total", "spend"):
+        for table in ("answer", "answer_text", "covered", "role_total", "root_total", "spend"):
             shop.sql(f"vacuum (analyze, index_cleanup on) dp.{table}")
         assert state() == before
         shop.sql("vacuum (analyze) dp.policy")

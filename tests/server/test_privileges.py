@@ -70,6 +70,7 @@ def test_only_the_ledgers_role_owns_its_tables_and_owns_nothing_else(database: A
     assert [row[0] for row in rows] == [
         "answer",
         "answer_text",
+        "covered",
         "failure",
         "role_total",
         "root_total",
