@@ -102,6 +102,18 @@ end
 $$;
 comment on function dp.uncovered(jsonb) is 'internal: an account that would not show all that rows lose';
 
+-- Internal: whether a charge is the first of an account for some relation's rows.
+create or replace function dp.covers_more(covers jsonb)
+returns boolean
+language sql stable parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (select from jsonb_to_recordset(covers) as n(relation oid, root integer, ways text)
+                    where not exists (select from dp.covered as c
+                                       where c.relation = n.relation::regclass and c.root = n.root and c.ways = n.ways))
+$$;
+comment on function dp.covers_more(jsonb) is 'internal: whether an account is charged for rows for the first time';
+
 -- Internal: writes down which accounts a charge is to.  Only dp_ledger may call it.
 create or replace function dp.ledger_cover(covers jsonb)
 returns void

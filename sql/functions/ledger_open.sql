@@ -198,6 +198,15 @@ begin
         root := dp.ledger_exceeded_root(charged_roots, cost_epsilon, cost_delta, cost_rho, cost_rho_delta);
         status := case when root is not null then 'exceeded_root' end;
     end if;
+    -- Again, because another account may have been charged for the same rows meanwhile.  Who writes down what is new
+    -- does so alone; the lock is the last one and waits for no transaction of an owner's.
+    if status is null and not stored and dp.covers_more(coalesce(ledger_open.covers, '[]')) then
+        lock table dp.covered in share update exclusive mode;
+        select u.root, concat_ws(chr(10), u.told, u.mend) into root, payload
+          from dp.uncovered(ledger_open.covers) as u;
+        status := case when root is not null then 'other_notion' end;
+        payload := case when root is not null then payload end;
+    end if;
     -- A stored answer reads nothing, so nothing can fail.
     if status is null and not stored then
         select s.status, s.root into status, root from dp.ledger_stopped(me, charged_roots) as s;
