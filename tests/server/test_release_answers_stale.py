@@ -172,7 +172,11 @@ def test_units_that_become_others(exact: Any) -> None:
     assert told(exact, question) == (found, said)
     exact.execute("select dp.unlink('visit', 'person', array['other'])")
     exact.execute("select dp.link('visit', 'person', array['id'], follow => false)")
+    # the account of other units would not let them be asked about
+    assert asking.state(exact, question) == "PD012"
+    exact.execute("delete from dp.covered")
     assert told(exact, question)[1] is None
+    exact.execute("delete from dp.covered")
     exact.execute("select dp.unprotect('person')")
     exact.execute("select dp.protect('visit')")
     assert told(exact, question) == ([("x", 50), ("y", 450)], None)
