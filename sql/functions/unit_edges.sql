@@ -154,6 +154,9 @@ begin
                        case when b.atttypid < 16384 then b.atttypid else dp.plain_oid(b.atttypid) end
                 ) as t(mine, theirs)
             ) as j(names, parent_names, same, wrong, filled)
+    ), cut as (
+        select j.child, j.top, j.above_mine, j.above_theirs
+          from judged as j where not j.declared and not j.follow and j.stale is null
     ), united as (
         select j.names, j.parent_names, j.top, j.above_mine, j.above_theirs, j.same, j.declared, min(j.wrong) as wrong,
                bool_or(j.excluded) as excluded, bool_and(coalesce(j.filled, false)) as filled,
@@ -191,9 +194,14 @@ begin
                             where k.declared and k.top = d.top
                               and k.above_mine = d.above_mine and k.above_theirs = d.above_theirs))
        -- what an owner cut, unless one cannot tell any more which column that was
-       and not exists (select from judged as c
-                        where not c.declared and not c.follow and c.stale is null and c.top = d.top
-                          and c.above_mine = d.above_mine and c.above_theirs = d.above_theirs);
+       -- of all its parts: what is said of one part, before it is attached, says nothing of the others
+       and not (exists (select from cut as c where (c.top, c.above_mine, c.above_theirs) = (d.top, d.above_mine, d.above_theirs))
+                and not exists (
+                    select from leaf as l
+                     where not exists (
+                         select from cut as c
+                          where (c.top, c.above_mine, c.above_theirs) = (d.top, d.above_mine, d.above_theirs)
+                            and c.child = any (l.above))));
 end
 $$;
 comment on function dp.unit_edges(oid) is 'internal: keys of a relation that lead to privacy units';

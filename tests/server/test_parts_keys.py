@@ -158,3 +158,33 @@ def test_keys_of_any_nodes_against_their_leaves(bare: Any) -> None:
         assert len(found) == bool(chosen), (seed, chosen, invalid, found)
         if chosen:
             assert (found[0][1] is None) == covered, (seed, chosen, invalid, found)
+
+
+CUT = "select dp.link({}, 'person', array['person_id'::name], follow => false)"
+
+
+def cut_apart(database: Any, *parts: str) -> None:
+    """Cut the way of parts while they stand alone, and attach them again."""
+    bounds = {"p1": "for values in (1)", "p0": "default", "p2": "for values in (2)"}
+    for part in parts:
+        database.sql(f"alter table payment detach partition {part}")
+        database.sql(CUT.format(f"'{part}'"))
+        database.sql(f"alter table payment attach partition {part} {bounds[part]}")
+
+
+def test_a_cut_of_one_part_frees_no_row_of_the_others(bare: Any) -> None:
+    bare.sql("".join(f"{key(leaf)};" for leaf in LEAVES))
+    bare.sql("select dp.protect('person', privacy_unit => 'id')")
+    cut_apart(bare, "p1")
+    assert edges(bare) == [("{person_id}", None)]
+    with bare.connect() as owner:
+        refused(owner, "select dp.declare_public('payment')")
+    cut_apart(bare, "p0", "p2")
+    assert edges(bare) == []
+
+
+def test_a_cut_of_the_whole_is_one_of_all_parts(bare: Any) -> None:
+    bare.sql("".join(f"{key(leaf)};" for leaf in LEAVES))
+    bare.sql("select dp.protect('person', privacy_unit => 'id')")
+    bare.sql(CUT.format("'payment'"))
+    assert edges(bare) == []
