@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.engine.bounding import HEURISTIC
 from dpsql.engine.compute import compute, over_units, read_by
-from dpsql.engine.finish import finish
+from dpsql.engine.finish import finish, rehearse
 from dpsql.engine.groups import confirmed_groups, listed_groups
 from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, confirm_read, meet, prepare, prepared_before
@@ -187,6 +187,7 @@ def _debit_and_run(
         payload = compute(quote, services)
         services.catalog.confirm(prepared.relations, prepared.fingerprint)
         return payload
+    rehearse(quote.question, services.database, settings.confidence)
     # before the charge: whoever hears it can still be refused, or cancel
     if quote.groups is None:
         services.warn(*warning(quote))

@@ -29,6 +29,8 @@ _OF_MEANS = re.compile(r"\b[pq]\d+\b")
 _COLUMN = re.compile(r"\b[alhpq]\d+\b")
 #: Columns that a relation of the server can have are 1,664.
 MAX_COLUMNS = 1600
+#: Of these, columns that are read: a few more are the statement's own.
+MAX_READ = 1650
 
 
 def require_few_columns(question: Question) -> None:
@@ -48,6 +50,55 @@ def require_few_columns(question: Question) -> None:
             f" at most {MAX_COLUMNS} are computed at once.",
             hint="Ask for them in several statements, or GROUP BY what tells them apart.",
         )
+    _require_few_read(question)
+
+
+def _require_few_read(question: Question) -> None:
+    """Refuse sums beside so many conditions that they cannot be read together."""
+    most = max((len(query.attributes) for query in question.aggregates), default=0)
+    if most + len(question.aggregates) <= MAX_READ:
+        return
+    weights: dict[object, set[object]] = {}
+    for query in question.aggregates:
+        shared = query.attributes, query.occurrences, query.predicates
+        weights.setdefault(shared, set()).update(query.weights)
+    if most + max(map(len, weights.values())) > MAX_READ:
+        raise NotAnswerable(
+            "the query has too many aggregates",
+            detail=f"Its sums, and what joins, groups and conditions compare, are more than"
+            f" {MAX_READ}.",
+            hint="Ask for them in several statements, or GROUP BY what tells them apart.",
+        )
+
+
+def rehearse(question: Question, database: Database, confidence: Fraction) -> None:
+    """Refuse a statement whose text alone is beyond limits of the server, before it is paid.
+
+    All values are NULL: an error of another class may be theirs.
+
+    Raises
+    ------
+    NotAnswerable
+        When the server refuses the statement for what it is.
+    """
+    values: list[list[int | None]] = [
+        [None] * (query.cells if query.cells and query.rank is None else 1)
+        for query in question.aggregates
+    ]
+    keys = tuple(None for _ in question.group_keys)
+    payload = Payload([keys], values, [None] * len(values), "", "", "")
+    try:
+        finish(question, payload, database, confidence)
+    except AnswerOutOfRange:
+        return
+    except Exception as error:
+        if not str(getattr(error, "sqlstate", "")).startswith(("42", "54")):
+            raise
+        raise NotAnswerable(
+            "the server cannot compute this select list",
+            detail=f"{error}.",
+            hint="Write it with fewer columns and levels.",
+        ) from None
 
 
 def finish(

@@ -20,6 +20,11 @@ from dpsql.query.values import fitted
 
 #: Bytes of computed texts that joins, groups and predicates may take of one row of a relation.
 MAX_EXPORTED = 64 << 20
+#: Expressions that joins, groups and conditions over several relations may take, and group keys
+#: over privacy units: a statement of the server has 1,664 columns at most.  Counting needs one for
+#: each, and over units three for each key (`contribution_sql`) and five more.
+MAX_ATTRIBUTES = 1650
+MAX_KEYS_OF_UNITS = (1664 - 5) // 3
 
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 #: Functions of numeric that do not tell how an equal number is written.
@@ -357,6 +362,17 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
                 tuple(emitter.uses[old]),
                 tuple(filters),
             )
+        )
+    if len(emitter.attributes) > MAX_ATTRIBUTES:
+        raise UnsupportedConstruct(
+            f"more than {MAX_ATTRIBUTES} expressions in joins, groups and conditions over several"
+            " relations are not supported",
+            hint="Group, join and compare by fewer.",
+        )
+    if len(groups) > MAX_KEYS_OF_UNITS and (unit is not None or units):
+        raise UnsupportedConstruct(
+            f"more than {MAX_KEYS_OF_UNITS} group keys over privacy units are not supported",
+            hint="Group by fewer.",
         )
     query = JoinQuery(
         tuple(occurrences),

@@ -17,6 +17,11 @@ SET_UP = """
 create table customer (c_custkey int primary key, c_acctbal numeric(15, 2));
 insert into customer select i, i from generate_series(1, 50) as i;
 select dp.protect('customer'), dp.expose('customer', readers => array['alice']);
+create table person (id int primary key);
+insert into person select generate_series(1, 5);
+create table sold (id int primary key, person int not null references person, amount numeric(15, 2));
+insert into sold select i, i, i from generate_series(1, 5) as i;
+select dp.protect('person', privacy_unit => 'id'), dp.expose('sold', readers => array['alice']);
 select dp.grant_budget('alice', 1000, 1e-3);
 """
 PLANTED = "insert into customer values (7000, 469.82)"
@@ -161,3 +166,83 @@ def test_patterns_need_as_little_as_is_said(pair: Any) -> None:
             assert found == (True,)
         with pytest.raises(psycopg.errors.StatementTooComplex):
             admin.execute("select %s like %s", [text * 20, pattern * 20])
+
+
+DEEP = {
+    "sums": "{left}c_custkey{middle} > 0|(|+ c_acctbal)",
+    "quotients": "{left}c_custkey{middle} > 0|(|/ c_acctbal)",
+    "floats": "{left}c_acctbal::float{middle} > 0|(|/ c_acctbal::float)",
+    "integers": "{left}c_custkey{middle} > 0|(|/ c_custkey)",
+    "texts": "{left}c_custkey::text{middle} = 'a'|replace(|, 'a', 'b')",
+    "conditions": "{left}c_custkey{middle} > 0|case when c_acctbal > 1 then c_custkey else | end",
+    "choices": "{left}c_custkey{middle} > 0|coalesce(nullif(|, 1), 2)",
+}
+
+
+@pytest.mark.parametrize("form", DEEP.values(), ids=DEEP)
+def test_no_expression_is_too_deep_for_the_least_stack(pair: Any, form: str) -> None:
+    """The analyser refuses what is deeper than it is itself; the rest is read."""
+    text, left, right = form.split("|")
+    (before,) = pair[0].sql("select count(*) from dp.spend")
+    with pair[0].connect() as admin:
+        admin.execute("select dp.grant_budget('postgres', 1000, 1e-3)")
+        admin.commit()
+        admin.autocommit = True
+        admin.execute("set max_stack_depth = '1280kB'; set dp.fresh = on")
+        found = {}
+        least, most = 0, 640
+        while most - least > 20:
+            deep = (least + most) // 2
+            condition = text.format(left=left * deep, middle=right * deep)
+            found[deep] = state(admin, f"select dp_count(*) from customer where {condition}")
+            least, most = (least, deep) if found[deep] else (deep, most)
+    assert set(found.values()) <= {None, "PD011"}
+    (after,) = pair[0].sql("select count(*) from dp.spend")
+    assert after[0] - before[0] == list(found.values()).count(None)
+
+
+def over(number: int, column: str) -> str:
+    return ", ".join(f"{column} + {i}" for i in range(number))
+
+
+def compared(number: int) -> str:
+    return " and ".join(f"x.c_acctbal + {i} < y.c_acctbal" for i in range(number))
+
+
+def summed(number: int) -> str:
+    return ", ".join(f"dp_sum(x.c_acctbal, 0, {i + 1})" for i in range(number))
+
+
+PAIRS = "from customer x, customer y where"
+#: The texts that are just answered, and those that are just refused.
+LAST = {
+    "arrays": "select array[array[array[array[array[array[dp_count(*)]]]]]] from customer",
+    "conditions over several relations": f"select dp_count(*) {PAIRS} {compared(1649)}",
+    "group keys": f"select dp_count(*) from customer group by {over(1598, 'c_acctbal')}",
+    "group keys over units": f"select dp_count(*) from sold group by {over(553, 'amount')}",
+}
+BEYOND = {
+    "arrays": LAST["arrays"].replace("dp_count(*)", "array[dp_count(*)]"),
+    "conditions over several relations": f"select dp_count(*) {PAIRS} {compared(1650)}",
+    "conditions and sums": f"select {summed(26)} {PAIRS} {compared(1640)}",
+    "group keys": f"select dp_count(*) from customer group by {over(1600, 'c_acctbal')}",
+    "group keys over units": f"select dp_count(*) from sold group by {over(554, 'amount')}",
+}
+
+
+@pytest.mark.parametrize("text", LAST.values(), ids=LAST)
+def test_what_the_server_can_do_is_answered(pair: Any, text: str) -> None:
+    with pair[0].connect(user="alice") as analyst:
+        analyst.execute("set dp.epsilon = 0.01; set dp.delta = 1e-9")
+        assert state(analyst, text) is None
+
+
+@pytest.mark.parametrize("text", BEYOND.values(), ids=BEYOND)
+def test_what_the_text_alone_decides_is_refused_for_nothing(pair: Any, text: str) -> None:
+    before = pair[0].sql("select count(*) from dp.spend")
+    with pair[0].connect(user="alice") as analyst:
+        analyst.execute("set dp.epsilon = 0.01; set dp.delta = 1e-9")
+        error = refused(analyst, text)
+    assert str(error.sqlstate) in ("PD010", "PD011"), error
+    assert error.diag.message_hint
+    assert pair[0].sql("select count(*) from dp.spend") == before

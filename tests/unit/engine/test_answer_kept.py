@@ -65,6 +65,7 @@ def run(
     said: list[str] = []
     ledger = LEDGERS[0] = Ledger()
     monkeypatch.setattr(answer, "compute", compute)
+    monkeypatch.setattr(answer, "rehearse", lambda *_: None)
     database: Any = SimpleNamespace(meet=lambda relations, confirm, by_steps: None)
     noise: Any = None
     services = Services(
