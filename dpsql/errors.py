@@ -169,7 +169,7 @@ class ReleaseFailed(DpsqlError):
 
 
 class ChangedWhileRead(ReleaseFailed):
-    """What was read is declared otherwise by now: public facts alone decide it."""
+    """A relation's declarations changed while it was read; this depends on public facts alone."""
 
 
 class ShardFailed(ReleaseFailed):

@@ -357,7 +357,7 @@ class GroupDomain:
 class OutputColumn:
     """A result column as PostgreSQL's analysis typed it.
 
-    Where its type is a domain, ``type_name`` is what that is over, and ``domain`` names it;
+    If its type is a domain, ``type_name`` is the base type and ``domain`` the domain's name;
     ``source`` is the column that it shows, if it shows one.
     """
 
@@ -379,8 +379,8 @@ class Question:
     columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (counts bigint, sums numeric) and
     ``l0, h0, ...`` (ends of an interval around ``a0, ...``; ``p0, q0, ...``: surer ones), and
     carries HAVING, ORDER BY, DISTINCT and LIMIT; it reads nothing else.  ``wants_interval`` says
-    that it uses ends; ``divided`` has its divisions, inner ones first, and how each is written
-    where a divisor of 0 gives NULL.
+    that it uses ends; ``divided`` has its divisions, inner ones first, each
+    with the expression in which a divisor of 0 gives NULL.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person; ``loose``

@@ -28,7 +28,7 @@ class Database(Protocol):
         ...
 
     def file(self) -> BinaryIO:
-        """Open a file without a name, for what memory need not hold; it goes when it is closed."""
+        """Open a temporary file without a name; it disappears when it is closed."""
         ...
 
     def before_reading(self, relations: Sequence[int]) -> None:

@@ -16,9 +16,9 @@ class Column:
     type_oid: int
     type_name: str  # format_type() under search_path = pg_catalog, with typmod
     not_null: bool
-    #: why no question may read it, as `dpsql.query.refusals` lists it; empty: any may
+    #: key in `dpsql.query.refusals` of why questions must not read it; empty if they may
     withheld: str = ""
-    domain: bool = False  # the column's own type is a domain over that
+    domain: bool = False  # the column's type is a domain; ``type_name`` is its base type
 
 
 @dataclass(frozen=True, slots=True)

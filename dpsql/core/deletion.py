@@ -25,11 +25,11 @@ from dpsql.core.programs import Bounds, Solver
 
 __all__ = ["Excess", "Lower", "solve"]
 
-#: Rounds of cuts; degenerate programs that need more are solved in passes.
+#: Most rounds of cuts; degenerate programs that need more are solved by passes.
 ROUNDS = 400
 #: A unit that loses so nearly enough gets no further cut.
 _ENOUGH = 1e-7
-#: Units of sets of which cuts are made; of more none are: HiGHS would not notice a cancel in time.
+#: Most members of sets for which cuts are made; with more, HiGHS would notice a cancel too late.
 IN_MEMORY = 1_000_000
 
 
@@ -95,7 +95,7 @@ def _by_cuts(
     tick: Callable[[], None],
     hopeless: Callable[[Lower], bool],
 ) -> Bounds | None:
-    """Find bounds with HiGHS; ``None`` when it was hopeless."""
+    """Find bounds with HiGHS and cuts; return ``None`` if it was hopeless."""
     master: _Master | None = None
     deleted = np.zeros(excess.units)
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Solve the program of `dpsql.core.deletion` in passes (`dpsql.core.streamed`)."""
+"""Solve the program of `dpsql.core.deletion` by passes over its sets (`dpsql.core.streamed`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from dpsql.core.streamed import gathered, spread, weighed
 
 
 class Deleting:
-    """``f`` in passes: what share of each unit goes, and of each set; prices of what ties them.
+    """Solve ``f``: the primal variables are the deleted shares of units and of sets.
 
-    A set goes by at most what its units do together.  What a unit must lose is in parts of what it
-    has, and what ties a set to its units is weighed by ``grades``: what its prices can be.
+    ``deleted`` and ``gone`` are these shares.  A set's share is at most the sum of its units'
+    shares; ``ties`` are the dual variables of these constraints, divided by ``grades``, their
+    largest values.  ``prices`` are the dual variables of what each unit must lose, as a share of
+    its load.
     """
 
     def __init__(self, excess: Excess, best: Bounds) -> None:
@@ -38,7 +40,7 @@ class Deleting:
         self.weight = 1.0
 
     def step(self, inertia: float) -> None:
-        """Go a step: one pass."""
+        """Take one step, in one pass over the sets."""
         excess, keep = self.excess, 1 - inertia
         move = (self.tied - 1) / (np.maximum(self.totals, 1e-300) * self.weight)
         deleted = np.where(self.totals > 0, np.clip(self.deleted + move, 0, 1), 0)
@@ -48,7 +50,7 @@ class Deleting:
         for part in excess.blocks():
             members, weights, grades = excess.members[part], excess.weights[part], self.grades[part]
             width = (members < excess.units).sum(axis=1)
-            # of a set that counts nothing as of others: its weight would be above and below
+            # the weight of a set cancels out; dividing by it would fail where it is 0
             pull = gathered(members, priced) / gathered(members, self.each) - self.ties[part]
             gone = 2 * np.clip(self.gone[part] + pull / (2 * self.weight), 0, 1) - self.gone[part]
             lost += spread(members, weights * gone, excess.units)
@@ -65,7 +67,7 @@ class Deleting:
         self.tied = tied
 
     def look(self) -> float:
-        """Compute bounds of ``f``."""
+        """Compute bounds of ``f``; return their gap."""
         excess, margin = self.excess, self.excess.margin
         prices = np.clip(np.nan_to_num(self.prices), 0, DEAREST)
         priced = np.append(prices, 0.0) * self.each
@@ -85,7 +87,7 @@ class Deleting:
         return float(upper - self.lower.value)
 
     def restart(self) -> None:
-        """Put the anchor here."""
+        """Move the anchor to the current point."""
         excess, primal, dual = self.excess, 0.0, 0.0
         for part in excess.blocks():
             grades = self.grades[part]

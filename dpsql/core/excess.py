@@ -1,7 +1,7 @@
-"""What units have above a bound, and certified bounds of how many must go (docs/proofs/linear.md).
+"""Certified bounds of how many units must be deleted (docs/proofs/linear.md).
 
-The program is that of `dpsql.core.deletion`; solvers propose, and what is computed here holds
-whatever they did (PRIVACY.md section 5).
+The program is that of `dpsql.core.deletion`.  Solvers propose solutions; the bounds computed here
+hold for any proposal (PRIVACY.md section 5).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dpsql.core.space import MEMORY, Space
 from dpsql.core.streamed import gathered, spread
 from dpsql.model import GRID
 
-#: Cells of a table of sums for pairs of units; more pairs are sorted.
+#: Largest table of sums for pairs of units; if there are more pairs, they are sorted.
 _TABLE = 1 << 23
-#: Prices of a simple lower bound are lowered so many times.
+#: How often the prices of a simple lower bound are lowered.
 _LOWERED = 4
-#: Binary digits of what a lower bound rises by from one bound to the next.
+#: Fractional binary digits of ``Lower.rise``.
 _FINE = 40
-#: Prices of cuts, which are about 1, above this are read as this.
+#: Upper limit of the prices of cuts, which are about 1.
 DEAREST = 1e9
 #: Sums of a unit below this are exact.
 _WHOLE = 2**62
-#: A set of units has at most so many times ``tau`` results that count.
+#: Results of a set are capped at this multiple of ``tau``.
 _HUGE = 32
-#: What makes up for what is short is more by this part, for sums that are off.
+#: Relative excess when a shortfall is made up, for rounding errors of sums.
 _AGAIN = 1e-9
-#: What the solver deletes is certified as it is and so many times as much, and the best counts.
+#: The solver's deletions are certified with each of these factors, and the best bound is used.
 _MORE = (1.0, 1 + 1e-7, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4)
 
 
@@ -40,9 +40,10 @@ _MORE = (1.0, 1 + 1e-7, 1 + 1e-6, 1 + 1e-5, 1 + 1e-4)
 class Lower:
     """A lower bound of ``f`` at ``tau``, times ``GRID``, and at all smaller bounds.
 
-    There what must be lost is more, at the same prices: by ``rise/2**_FINE`` for each result, down
-    to ``free``, the least bound at which no set of units is capped; below that no less.  All of
-    these are in steps of ``step``; of bounds with other steps nothing is known.
+    At a smaller bound units must lose more, so with the same prices the lower bound rises by
+    ``rise/2**_FINE`` for each result, down to the bound ``free``, the least one at which no set of
+    units is capped; below ``free`` it stays.  All values are in steps of ``step``; for bounds with
+    other steps it gives nothing.
     """
 
     tau: int
@@ -53,14 +54,14 @@ class Lower:
 
     @classmethod
     def of(cls, excess: Excess, value: float, prices: float) -> Lower:
-        """Round down; ``prices`` is the sum of the prices."""
+        """Round the value down; ``prices`` is the sum of the prices."""
         if value <= 0:
             return cls(excess.tau, excess.free, 0, 0, excess.step)
         rise = math.floor(prices * GRID * 2**_FINE)
         return cls(excess.tau, excess.free, math.floor(value * GRID), rise, excess.step)
 
     def at(self, tau: int) -> int:
-        """Return the lower bound at a bound that is not larger."""
+        """Return the lower bound of ``f`` at a ``tau`` that is not larger than this one's."""
         if step_of(tau) != self.step:
             return 0
         least = min(self.tau, max(tau // self.step, self.free))
@@ -69,11 +70,11 @@ class Lower:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """The units with more than ``tau`` results and the results that have any of them.
+    """The units with more than ``tau`` results, and the sets that contain one of them.
 
-    ``members`` and ``weights`` are of these results; ``heavy`` holds numbers of units, ``loads``
-    and ``needs`` how many results they have, and how many above ``tau``.  No set of units is capped
-    from the bound ``free`` on.  Results and bounds are in steps of ``step``.
+    ``members`` and ``weights`` describe these sets.  ``heavy`` holds the numbers of these units,
+    ``loads`` how many results each has, ``needs`` how many of them are above ``tau``.  From the
+    bound ``free`` on no set is capped.  Results and bounds are in steps of ``step``.
     """
 
     members: Ints
@@ -89,12 +90,12 @@ class Excess:
 
     @classmethod
     def of(cls, memberships: Memberships, tau: int) -> Excess:
-        """Leave out everything else."""
+        """Select the heavy units and their sets."""
         step, memberships = step_of(tau), memberships.in_steps(tau)
         tau //= step
         free = -(-memberships.most // _HUGE)
-        # a cap depends on the set and ``tau`` alone, so a unit moves ``f`` by at most 1 as before;
-        # nearly as many must go, and no weight hides ``tau`` below a solver's tolerance
+        # a cap depends on the set and ``tau`` alone, so a unit still moves ``f`` by at most 1;
+        # ``f`` changes little, and ``tau`` stays above a solver's tolerance relative to the weights
         memberships = memberships.capped(_HUGE * tau)
         whole = memberships.contributions
         loads = np.where(whole < _WHOLE, whole, memberships.nearly)
@@ -126,28 +127,28 @@ class Excess:
 
     @property
     def margin(self) -> float:
-        """Four times the part of them by which sums of non-negative numbers can be off.
+        """Four times the relative rounding error of sums of non-negative numbers.
 
-        No sum here has more terms than there are members of results, and units.
+        No sum here has more terms than there are members of sets and units together.
         """
         return (self.members.size + self.units + 64) * 2.0**-51
 
     @property
     def alone(self) -> Floats:
-        """Every unit gives up what it has above ``tau`` without the others: feasible."""
+        """Each unit alone deletes its share above ``tau``: a feasible solution."""
         deleted = np.zeros(self.units)
         deleted[self.heavy] = self.needs / self.loads
         return deleted
 
     def nearby(self, deleted: Floats) -> int:
-        """Return the least upper bound of ``f`` from what a solver deletes, or a little more."""
+        """Return the least upper bound of ``f`` from a solver's deletions, slightly enlarged."""
         return min(self.above(deleted * more) for more in _MORE)
 
     def above(self, deleted: Floats) -> int:
-        """Return an upper bound of ``f``, times ``GRID``, from any numbers of the units.
+        """Return an upper bound of ``f``, times ``GRID``, from any deleted shares of the units.
 
-        What is short of a unit is made up by a part of what is left of it: what is lost is concave,
-        and all of the unit would leave ``tau`` to spare.
+        A unit that loses too little deletes a further part of what is left of it.  That suffices,
+        because its loss is concave in its share and deleting all of it loses more than is needed.
         """
         y = np.clip(np.nan_to_num(deleted), 0, 1)
         lost = self.lost(y)
@@ -159,12 +160,12 @@ class Excess:
         return len(self.heavy) * GRID
 
     def lost(self, y: Floats) -> Floats:
-        """Return what the units above ``tau`` lose."""
+        """Return how many results the heavy units lose."""
         padded = np.append(y, 0.0)
         return self._sums(lambda some: np.minimum(gathered(some, padded), 1))[self.heavy]
 
     def _sums(self, value: Callable[[Ints], Floats]) -> Floats:
-        """Add up of each unit the weights of its sets times a value that they have."""
+        """Sum, for each unit, the weights of its sets times a value of the sets."""
         total = np.zeros(self.units)
         for part in self.blocks():
             members = self.members[part]
@@ -176,10 +177,10 @@ class Excess:
         return self.space.blocks(len(self.weights), self.units)
 
     def below(self, prices: Floats) -> Lower:
-        """Return a lower bound of ``f`` from any prices of what must be lost.
+        """Return a lower bound of ``f`` from any prices of the heavy units' needs.
 
         ``f >= sum_u p_u (c_u - tau) - sum_v max(0, sum_{k with v} w_k (sum of p in k) - 1)``.
-        Prices that are too high for the units themselves are lowered a few times.
+        Prices are lowered a few times where the sum over v is positive.
         """
         best = Lower.of(self, 0, 0)
         prices = np.clip(np.nan_to_num(prices), 0, 1)
@@ -196,10 +197,12 @@ class Excess:
         return best
 
     def cuts(self, heavy: Ints, deleted: Floats) -> tuple[Floats, Ints, Ints, Floats]:
-        """Return what the units of numbers ``heavy`` lose at most, linear in ``y``.
+        """Return linear upper bounds, in ``y``, of what some heavy units lose.
 
-        That is ``constants[i] + sum of values * y[columns]`` over the entries of ``rows == i``: a
-        result whose units sum to 1 or more in ``deleted`` is lost, of others each unit takes ``y``.
+        ``heavy`` holds positions in ``self.heavy``.  The bound of the i-th is ``constants[i]`` plus
+        the sum of ``values * y[columns]`` over the entries with ``rows == i``.  A set whose units
+        sum to 1 or more in ``deleted`` counts as lost; in other sets each unit counts
+        with its ``y``.
         """
         numbers = np.full(self.units + 1, len(heavy), np.int64)
         numbers[self.heavy[heavy]] = np.arange(len(heavy))
@@ -223,7 +226,7 @@ class Excess:
 
 
 class _Sums:
-    """Sums by key, kept in a table if that is small, else in ascending runs."""
+    """Sums by key, in a table if it is small, else in ascending runs."""
 
     def __init__(self, size: int, space: Space) -> None:
         self.table = np.zeros(size) if size <= _TABLE else None
@@ -249,7 +252,7 @@ class _Sums:
         return self.runs[0] if self.runs else (np.zeros(0, np.int64), np.zeros(0))
 
     def _join(self) -> None:
-        """Put the last two runs together, piece by piece."""
+        """Merge the last two runs, piece by piece."""
         (left, some), (right, more) = self.runs[-2:]
         parts = []
         for a, b in pieces(left, right):

@@ -1,7 +1,7 @@
-"""Sort rows of units and add up equal ones, block by block, in memory or on disk.
+"""Sort sets of units and add up the counts of equal sets, block by block, in memory or on disk.
 
-A bucket sort by the first column, then by the next where a bucket is one value.  The result does
-not depend on the sizes of blocks and buckets.
+This is a bucket sort by the first column; a bucket with one value is sorted by the next column.
+The result does not depend on the sizes of blocks and buckets.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dpsql.core.space import MEMORY, Space
 
 Ints = NDArray[Any]
 
-#: What a set of units adds or takes away at most; more is read as this.
+#: Largest magnitude of the count of a set; larger ones are clamped to it.
 HIGHEST = 2**61
 HALF = 26
 MASK = (1 << HALF) - 1
 
 
 def saturated(codes: Ints, weights: Ints, size: int) -> Ints:
-    """Sum weights up to ``HIGHEST`` in magnitude by code; sums beyond it are read as it.
+    """Sum weights by code and clamp the sums to ``HIGHEST`` in magnitude.
 
-    A function of the weights of each code alone, whatever their order.  Exact up to there for at
-    most ``2**17`` weights of a code, and for any number of them below ``2**52``.
+    The result does not depend on the order of the weights.  Sums below ``HIGHEST`` are exact for up
+    to ``2**17`` weights of a code, and for any number of weights below ``2**52``.
     """
     low = np.bincount(codes, weights=weights & MASK, minlength=size).astype(np.int64)
     high = np.bincount(codes, weights=weights >> HALF, minlength=size) + (low >> HALF)
@@ -40,23 +40,23 @@ def saturated(codes: Ints, weights: Ints, size: int) -> Ints:
 
 
 def exact_sum(weights: Ints) -> int:
-    """Add up ``2**26`` numbers below ``2**52``, exactly."""
+    """Sum up to ``2**26`` numbers below ``2**52`` exactly."""
     return int((weights & MASK).sum()) + (int((weights >> HALF).sum()) << HALF)
 
 
 def merged(members: Ints, counts: Ints, units: int, space: Space = MEMORY) -> tuple[Ints, Ints]:
-    """Add up the rows with the same units; sorts each row of ``members`` in place.
+    """Add up the counts of rows with the same units; each row of ``members`` is sorted in place.
 
     Parameters
     ----------
     members : array of int, rows x width
-        Units of a row, each once; ``units`` fills the rest.
+        The units of each row, each once; the rest of a row holds ``units``.
     counts : array of int64
-        Numbers of results, or what they add up to.
+        The number of results of each row, or their sum.
     units : int
         Number of units.
     space : Space
-        Where the result is kept.
+        Where the result is allocated.
     """
     for part in space.blocks(len(members)):
         members[part].sort(axis=1)
@@ -68,7 +68,7 @@ def merged(members: Ints, counts: Ints, units: int, space: Space = MEMORY) -> tu
 
 
 class _Sets:
-    """Sets in ascending order, one after the other."""
+    """Output arrays, filled with sets in ascending order."""
 
     def __init__(self, members: Ints, counts: Ints) -> None:
         self.members = members
@@ -82,7 +82,7 @@ class _Sets:
 
 
 def _sorted(members: Ints, counts: Ints, units: int) -> tuple[Ints, Ints]:
-    """Merge all at once."""
+    """Merge all rows in one step."""
     key, bound = members[:, 0].astype(np.int64), units + 1
     for column in members[:, 1:].T:
         if bound > 2**62 // (units + 1):
@@ -95,7 +95,7 @@ def _sorted(members: Ints, counts: Ints, units: int) -> tuple[Ints, Ints]:
 
 
 def _merge(members: Ints, counts: Ints, column: int, units: int, space: Space, out: _Sets) -> None:
-    """Merge rows that are equal before ``column``."""
+    """Merge rows whose columns before ``column`` are equal."""
     space.tick()
     if len(members) <= 2 * sizes.BLOCK:
         if len(members):
@@ -115,7 +115,10 @@ def _merge(members: Ints, counts: Ints, column: int, units: int, space: Space, o
 
 
 def _buckets(values: Ints, units: int, space: Space) -> tuple[Ints, Ints]:
-    """Return the bucket of each value and where buckets begin: small ones, or of one value."""
+    """Return the bucket of each value and the start of each bucket.
+
+    A bucket is small or has one value.
+    """
     most = sizes.BLOCK
     number = np.zeros(units + 1, np.int64)
     for part in space.blocks(len(values), units):
@@ -131,7 +134,7 @@ def _buckets(values: Ints, units: int, space: Space) -> tuple[Ints, Ints]:
 def _moved(
     members: Ints, counts: Ints, column: int, of_value: Ints, starts: Ints, space: Space
 ) -> tuple[Ints, Ints]:
-    """Bring the rows of each bucket together, in a copy."""
+    """Copy the rows so that those of a bucket are consecutive."""
     moved = space.empty(members.shape, np.int32), space.empty(len(counts), np.int64)
     following = starts.copy()
     for part in space.blocks(len(members)):
@@ -145,7 +148,7 @@ def _moved(
 
 
 def distinct(columns: Iterable[Ints], space: Space) -> Ints:
-    """Return the values of some columns, ascending."""
+    """Return the distinct values of all columns, ascending."""
     runs: list[Ints] = []
     for column in columns:
         for part in space.blocks(len(column)):
@@ -158,7 +161,7 @@ def distinct(columns: Iterable[Ints], space: Space) -> Ints:
 
 
 def _union(left: Ints, right: Ints, space: Space) -> Ints:
-    """Unite ascending values."""
+    """Return the union of two ascending arrays."""
     parts = []
     for a, b in pieces(left, right):
         space.tick()
@@ -167,7 +170,7 @@ def _union(left: Ints, right: Ints, space: Space) -> Ints:
 
 
 def pieces(left: Ints, right: Ints) -> Iterator[tuple[slice, slice]]:
-    """Cut ascending values at the same places into pieces of one or two blocks."""
+    """Cut two ascending arrays at the same values, into pieces of at most two blocks."""
     places = np.sort(np.concatenate((left[:: sizes.BLOCK], right[:: sizes.BLOCK])))
     cuts = ([0, *np.searchsorted(some, places).tolist(), len(some)] for some in (left, right))
     for (a, b), (c, d) in zip(*map(pairwise, cuts), strict=True):

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 _COARSE = 2**31
 #: What a set of units counts at most in the steps of a bound.
 _MOST = 2**38
-#: Sums of a unit are read as this from it on; sums of a block stay below a quarter of it.
+#: Sums of a unit are clamped to this; sums of a block stay below a quarter of it.
 _FULL = 2**62
 
 
@@ -79,7 +79,7 @@ class Memberships:
         counts : array of int64
             Number of results of each row, or what they add up to.
         space : Space
-            Where arrays with a row for each set of units are kept.
+            Where arrays with one row per set of units are allocated.
         """
         members = space.empty((len(counts), len(columns)), np.int32)
         units = 0
@@ -129,7 +129,7 @@ class Memberships:
         return self._counting(lambda counts: np.minimum(counts // step, _MOST - 1))
 
     def capped(self, most: int) -> Memberships:
-        """Count of each set at most so many results."""
+        """Cap the count of each set."""
         if self.most <= most:
             return self
         return self._counting(lambda counts: np.minimum(counts, most))
@@ -150,7 +150,7 @@ class Memberships:
 
     @property
     def nearly(self) -> Floats:
-        """The number of results of each unit, in double precision."""
+        """The number of results of each unit, rounded to double precision."""
         loads = np.zeros(self.units)
         for part in self._blocks(self.units):
             loads += _float_loads(
@@ -179,11 +179,11 @@ class Memberships:
 
     @cached_property
     def contributions(self) -> Ints:
-        """The number of results of each unit; ``2**62`` stands for more."""
+        """The number of results of each unit, clamped to ``2**62``."""
         return self._loads(_MOST)
 
     def _loads(self, most: int) -> Ints:
-        """Sum the results of each unit, of each set at most so many."""
+        """Sum the results of each unit, with the count of each set capped."""
         loads = np.zeros(self.units, np.int64)
         for part in self._blocks(self.units):
             counts = np.minimum(self.counts[part], most)
@@ -275,7 +275,7 @@ class Program:
         return self.free * GRID * self.step
 
     def _whole(self, values: Floats, ratio: Floats, shrink: float) -> tuple[int, int]:
-        """Return the sum of scaled values in whole numbers, and the largest one of a unit."""
+        """Return the sum of the scaled values, as integers, and the largest sum of a unit."""
         total, loads = 0, np.zeros(self.units, np.int64)
         for part in self._blocks(self.units):
             members, caps = self.members[part], self.caps[part]

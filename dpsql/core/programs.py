@@ -1,12 +1,12 @@
-"""Solve a packing program, as far as a certificate asks for.
+"""Solve a packing program up to the gap that is asked for.
 
 Small programs go to HiGHS's dual simplex method, which is exact up to its tolerance and may be
-interrupted between two iterations.  Others, and those that it leaves open, are solved in passes
-(`dpsql.core.streamed`), which may be interrupted between two blocks.
+interrupted between two iterations.  Larger programs, and those whose gap it does not close, are
+solved by passes over the sets (`dpsql.core.streamed`), which may be interrupted between two blocks.
 
-Nothing of what is returned depends on the clock: one thread works, and every program starts anew.
-So the result is a function of the program alone, and its certificate does not trust the solver at
-all (docs/proofs/linear.md).
+The result does not depend on the clock: one thread works, and every program starts anew.  So it is
+a function of the program alone, and its certificate holds whatever the solver did
+(docs/proofs/linear.md).
 """
 
 from __future__ import annotations
@@ -118,14 +118,14 @@ class _Best:
         return Bounds(self.upper, self.lower)
 
     def improve(self, values: Floats, prices: Floats) -> float:
-        """Take in what a solver found; return how far its own bounds are apart."""
+        """Improve the bounds by a solver's solution; return the gap of that solution alone."""
         upper, lower = self.program.above(prices), self.program.below(values)
         self.upper, self.lower = min(self.upper, upper), max(self.lower, lower)
         return float(upper - lower)
 
 
 class Solver:
-    """HiGHS's simplex method on one thread: how it is set up, run and interrupted."""
+    """Set up, run and interrupt HiGHS's simplex method on one thread."""
 
     def __init__(self, tick: Callable[[], None]) -> None:
         import highspy

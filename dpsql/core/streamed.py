@@ -1,13 +1,13 @@
-"""Solve the programs of sets of units that are too many for a solver that holds them in memory.
+"""Solve linear programs over sets of units that are too large for a solver in memory.
 
-The primal-dual method (Chambolle and Pock 2011, with their diagonal preconditioning), reflected and
-drawn to an anchor (Halpern), restarted: Lu and Yang (2024) prove that its iterates converge for
-every linear program.  A step is one pass over sets of units that may be on disk; besides them it
-keeps numbers of units alone.  So there is no number of sets for which a question fails, and it may
-be cancelled between two blocks.
+The solver is the primal-dual method (Chambolle and Pock 2011, with diagonal preconditioning) with
+reflection, Halpern anchoring and restarts.  Its iterates converge for every linear program (Lu and
+Yang 2024).  A step is one pass over the sets, which may be on disk; in memory it keeps one number
+or a few for each unit.  So no number of sets makes a question fail, and a cancel takes effect
+between two blocks.
 
-What is returned are certified bounds as everywhere (docs/proofs/linear.md): nothing rests on the
-method, and what it does depends on the program alone.
+The bounds that are returned are certified (docs/proofs/linear.md): they hold even if the method is
+wrong.  The method is deterministic in the program.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ import numpy as np
 
 from dpsql.core.packing import Floats, Ints, Program
 
-#: Steps to the first look at the bounds; from one look to the next there are an eighth more.
+#: Steps before the bounds are computed first; later intervals are an eighth of all steps so far.
 _FIRST_LOOK = 16
-#: A restart follows when the gap has fallen to this part of what it was at the last one ...
+#: Restart when the gap has fallen to this fraction of the gap at the last restart ...
 _FALLEN = 0.2
-#: ... or after this part of all steps.
+#: ... or when this fraction of all steps came after the last restart.
 _LONG = 0.36
 
 
 class Steps(Protocol):
-    """A program that is solved step by step."""
+    """An iterative solver of one program."""
 
     def step(self, inertia: float) -> None:
-        """Go a reflected step, then back to the anchor but for this part."""
+        """Take a reflected step of which ``inertia`` is kept; the rest comes from the anchor."""
 
     def look(self) -> float:
-        """Compute bounds where it is; return how far they are apart."""
+        """Compute bounds at the current point; return their gap."""
 
     def restart(self) -> None:
-        """Put the anchor here; weigh primal and dual steps by what both have moved."""
+        """Move the anchor to the current point and rebalance primal and dual step sizes."""
 
 
 def looks(steps: Steps) -> Iterator[None]:
-    """Go on for ever, and stop after each look at the bounds."""
+    """Iterate without end; yield each time the bounds were computed."""
     done, since, following = 0, 0, _FIRST_LOOK
     before = steps.look()
     while True:
@@ -57,9 +57,10 @@ def looks(steps: Steps) -> Iterator[None]:
 
 
 class Packing:
-    """``Q``: what share of its cap each set keeps, and a price of each unit, both from 0 to 1.
+    """Solve ``Q``: primal variables are shares of the caps of sets, dual ones are prices of units.
 
-    The row of a unit has the caps of its sets, which add up to ``loads``.
+    Both are between 0 and 1.  The constraint of a unit has the caps of its sets as coefficients;
+    ``loads`` are their sums.
     """
 
     def __init__(self, program: Program, improve: Callable[[Floats, Floats], float]) -> None:
@@ -77,7 +78,7 @@ class Packing:
             self.loads += spread(program.members[part], program.caps[part], program.units)
 
     def step(self, inertia: float) -> None:
-        """Go a step: one pass."""
+        """Take one step, in one pass over the sets."""
         program, taken = self.program, np.zeros(self.program.units)
         padded = np.append(self.prices, 0.0)
         for part in self._blocks():
@@ -92,13 +93,13 @@ class Packing:
         self.prices = inertia * ahead + (1 - inertia) * self.price_anchor
 
     def look(self) -> float:
-        """Compute bounds of ``Q``."""
+        """Compute bounds of ``Q``; return their gap."""
         for part in self._blocks():
             self.values[part] = self.shares[part] * self.program.caps[part]
         return self.improve(self.values, self.prices)
 
     def restart(self) -> None:
-        """Put the anchor here."""
+        """Move the anchor to the current point."""
         moved = 0.0
         for part in self._blocks():
             width = (self.program.members[part] < self.program.units).sum(axis=1)
@@ -114,14 +115,14 @@ class Packing:
 
 
 def weighed(weight: float, primal: float, dual: float) -> float:
-    """Return a weight half way to that at which primal and dual have moved alike."""
+    """Move the weight half way (in logarithms) to equal primal and dual movement."""
     if not (primal > 0 and dual > 0):
         return weight
     return float(np.clip(np.sqrt(weight * np.sqrt(dual / primal)), 1e-6, 1e6))
 
 
 def gathered(members: Ints, padded: Floats) -> Floats:
-    """Add up the values of the units of each set; ``padded`` ends with 0 for no unit."""
+    """Sum the values of the units of each set; ``padded`` ends with 0 for missing units."""
     total = padded[members[:, 0]]
     for column in members[:, 1:].T:
         total += padded[column]
@@ -129,7 +130,7 @@ def gathered(members: Ints, padded: Floats) -> Floats:
 
 
 def spread(members: Ints, weights: Floats | Ints, units: int) -> Floats:
-    """Add up the weights of the sets of each unit."""
+    """Sum the weights of the sets of each unit."""
     total = np.zeros(units + 1)
     for column in members.T:
         total += np.bincount(column, weights, minlength=units + 1)

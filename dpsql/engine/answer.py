@@ -287,7 +287,7 @@ def cache_key(quote: Quote, fingerprint: str) -> bytes:
         str(quote.guarantee.epsilon),
         str(quote.guarantee.delta),
         repr(quote.question.roots),
-        # Only where it hides groups: keys without it are those of earlier versions.
+        # Only if it hides groups, so that other keys stay those of earlier versions.
         *(f"least {n}" for a in quote.aggregates if (n := getattr(a.plan, "least", 0))),
     )
     return hashlib.sha256("\x1f".join(parts).encode()).digest()

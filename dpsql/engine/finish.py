@@ -110,8 +110,8 @@ def finish(
 ) -> list[tuple[object, ...]]:
     """Return the result rows ``(c1, ..., cn)``.
 
-    Division by a noised 0 gives NULL and a notice: noise alone makes it 0, in an empty group of a
-    declared domain above all, which PostgreSQL's own GROUP BY would not have.
+    Division by a noised 0 gives NULL and a notice instead of PostgreSQL's error: noise alone can
+    make a divisor 0, above all in an empty group of a declared domain.
     """
     arrays: list[tuple[str, object]] = []
     selects = []
@@ -168,7 +168,7 @@ def finish(
 
 
 def _divided_by_zero(question: Question) -> tuple[str, str, str]:
-    """Tell which columns may hold the NULL of a division by 0."""
+    """Return the notice that names the columns in which a division by 0 may have given NULL."""
     texts = [text for text, _ in question.divided]
     shown = column_texts(question.post_sql)
     names = [
@@ -179,8 +179,8 @@ def _divided_by_zero(question: Question) -> tuple[str, str, str]:
     where = f" for column {', '.join(names)}" if names else " for HAVING or ORDER BY"
     return (
         f"a division by 0{where} gave NULL",
-        "Numbers that are divided by hold noise, and a group of a declared domain may be empty.",
-        "Divide by NULLIF(divisor, 0) to have the same without this notice;"
+        "Divisors contain noise, and a group of a declared domain may be empty.",
+        "Divide by NULLIF(divisor, 0) to get the same without this notice;"
         " the same counts are free.",
     )
 

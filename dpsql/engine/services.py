@@ -22,7 +22,7 @@ class Services:
     fingerprint of relations; ``refusals`` is what `dpsql.engine.refused` keeps between calls,
     ``meanings`` what `dpsql.engine.release_meaning` does.  ``warn`` shows the caller a message, a
     detail and a hint, ``note`` a message, and these where there are any: public facts.
-    ``ended`` tells of an error whether the asker or time ended the call.
+    ``ended`` tells whether an error means that the asker or a timeout ended the call.
     ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls.
     """
 
@@ -39,9 +39,9 @@ class Services:
     ended: Callable[[BaseException], bool] = lambda _: False
 
     def give_up(self, charged: Charged, error: BaseException) -> None:
-        """Note that a charge has no answer: a failure, unless no row can have decided it.
+        """Record that a charge has no answer; it counts as a failure if rows may have caused it.
 
-        The asker's cancel and timeouts are time, and a change of declarations is public.
+        Cancels and timeouts depend on time only, and a change of declarations is public.
         """
         counts = not (isinstance(error, ChangedWhileRead) or self.ended(error))
         self.ledger.fail(charged, counts=counts)

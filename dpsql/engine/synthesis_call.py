@@ -115,12 +115,12 @@ class Call:
                 raise InvalidParameter(
                     f"relation {planned.table.shown} cannot have {number} rows: its key has {most}"
                     " declared values",
-                    detail="They are declared of the columns that lead to it.",
+                    detail="The values are declared for the foreign keys that refer to it.",
                     hint=f"Give at most {most} in row_counts, or let the owner declare more.",
                 )
 
     def _beyond_values(self) -> Iterator[Note]:
-        """Tell where links can lead to rows of public tables that no declared value means."""
+        """Yield a note for each link to public rows beyond the declared values."""
         from dpsql.synthesis.notes import Note
 
         for planned in self.plan.tables:
@@ -132,8 +132,8 @@ class Call:
                     continue
                 if set(self.public[reference.parent].keys.get(there[0], ())) - set(values):
                     yield Note(
-                        f"{own[0]} of {planned.table.shown} can be any row of {parent.table.shown},"
-                        " beyond its declared values"
+                        f"{own[0]} of {planned.table.shown} can refer to any row of"
+                        f" {parent.table.shown}, not only its declared values"
                     )
 
     def _too_small(self) -> InvalidParameter:

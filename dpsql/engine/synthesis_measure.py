@@ -171,7 +171,7 @@ class Measuring(Readings):
         return most if told else None
 
     def _within(self, place: int, most: int | None, drawn: int | None) -> int | None:
-        """Keep the rows of a table within the values that are declared of its key, if there are."""
+        """Limit the rows of a table to the number of its key's declared values, if it has any."""
         number = round(self.counted[place]) if drawn is None else drawn
         return most if most is not None and number > most else drawn
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Relations of one copy, public ones included.
 MAX_RELATIONS = 200
 MIN_BINS, MAX_BINS = 2, 1000
-#: Declared values of a column that leads to parents: of more the copy knows nothing.
+#: Most declared values of a foreign key's column; longer lists are ignored.
 _MOST_VALUES = 10_000
 _INTEGERS = ("int2", "int4", "int8")
 #: As ``pg_get_constraintdef`` writes it.

@@ -88,9 +88,9 @@ class Charged:
     spend : int
         Its number.
     kept : bool
-        Whether the answer is stored, for others too: not one of rows that may never be committed.
+        Whether the answer is stored; False if its rows may never be committed.
     as_of : datetime or None
-        When the rows were as they are read; ``None``: now, when the answer is finished.
+        The time of the rows that are read; ``None``: the time at which the answer is finished.
     """
 
     spend: int
@@ -120,7 +120,7 @@ class Account:
 class Cap:
     """A relation whose cap refuses a question, and whether it would refuse any other as well.
 
-    ``failures``: it refuses for so many questions that failed, which are as many as may.
+    ``failures`` is the limit on failed questions, if the relation refuses because of them.
     """
 
     relation: str
@@ -160,8 +160,8 @@ class Ledger(Protocol):
     def open(self, charge: Charge) -> Hit | Charged:
         """Return the stored answer of the question, or charge it durably.
 
-        Waits while another session computes the answer, and, after a failure of the role over one
-        of the roots, while questions are open whose failures would stop it.
+        Waits while another session computes the answer.  After a failure of the role over one of
+        the roots, also waits while its failures and open questions together reach the limit.
 
         Raises
         ------
@@ -189,9 +189,9 @@ class Ledger(Protocol):
         ...
 
     def fail(self, charged: Charged, *, counts: bool = True) -> None:
-        """Note that the computation failed; the charge is kept.  Never raises.
+        """Record that the computation has no answer; the charge is kept.  Never raises.
 
-        It counts among the failures of its role unless the asker or time ended it.
+        With ``counts`` it is a failure of its role; without, the asker or a timeout ended it.
         """
         ...
 

@@ -161,7 +161,7 @@ def _exceeded(charge: Charge, cap: Cap | None) -> BudgetExceeded:
 
 
 def _stopped(status: str, charge: Charge, cap: Cap | None) -> TooManyFailures:
-    """Name the relation, and what its owner runs: no other way leads on."""
+    """Refuse because of failures; name the relation and the statement that its owner runs."""
     name, failed, relation = "a protected relation", "Too many", "relation"
     if cap is not None:
         name, failed = f"relation {cap.relation}", str(cap.failures)
@@ -174,8 +174,8 @@ def _stopped(status: str, charge: Charge, cap: Cap | None) -> TooManyFailures:
         whose, resume = "all roles", f"dp.resume(relation => {relation})"
     return TooManyFailures(
         f"too many questions of {whose} about {name} failed",
-        detail=f"{failed} ended without an answer after they were charged, as many as may.",
-        hint=f"The owner of the data sees the causes in the server log, and lets more be asked by"
+        detail=f"{failed} ended without an answer after they were charged; that is the limit.",
+        hint=f"The owner of the data finds the causes in the server log and then runs"
         f" SELECT {resume}; {_words(charge).free}.",
     )
 

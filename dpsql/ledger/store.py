@@ -47,8 +47,8 @@ _PURGE = "select dp.ledger_purge()"
 _IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
 _WAITED = {
     "pending": "Another session has been computing this answer for too long.",
-    "crowded": "Other sessions of the role have been computing answers for too long, and a"
-    " question of it failed before.",
+    "crowded": "Other sessions of the role have been computing answers for too long; after a"
+    " failure, its questions wait for each other.",
 }
 #: Spends are kept for ever, and a small epsilon pays for a million of them.
 _KEPT_CHARACTERS = 10_000

@@ -277,7 +277,7 @@ def _labelled(e: Expr) -> Expr:
 
 
 def _fields(e: Expr) -> range | None:
-    """Return what a field of a date or time can be, as extract or date_part gives it."""
+    """Return the values that extract or date_part can give for a field of a date or time."""
     if e.kind == "extract":
         name, source = str(e.data), e.args[0]
     elif e.kind == "fn" and e.data == "date_part":

@@ -408,7 +408,7 @@ def _named(columns: Columns, name: str, position: int) -> Expr:
 
 
 def _readable(e: Expr, position: int | None) -> Expr:
-    """Refuse a column that no question may read, by whatever name it is used."""
+    """Refuse a column that questions must not read, whatever name it is used by."""
     if e.kind == "withheld":
         relation, name, why = cast("tuple[str, str, str]", e.data)
         refusals.refuse(why, position, f"The column {name} of relation {relation}.")

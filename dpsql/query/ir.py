@@ -81,7 +81,7 @@ def column(occurrence: int, name: str, type_: str, full_type: str, not_null: boo
 
 
 def column_of(occurrence: int, found: Column, not_null: bool) -> Expr:
-    """Make a reference to a column of a relation, typed as what its domain is over."""
+    """Make a reference to a column of a relation; a domain is replaced by its base type."""
     made = column(occurrence, found.name, base(found.type_name), found.type_name, not_null)
     return Expr("col", made.type, data=(*made.data, True)) if found.domain else made  # type: ignore[misc]
 

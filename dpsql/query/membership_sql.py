@@ -44,7 +44,7 @@ def membership_sql(
     room : int
         Bytes of values that may be packed, above which PostgreSQL raises 54000.
     piece : int
-        Rows that are packed together, of each piece in a row of its own; 0: all.
+        Rows in each packed value; 0: all rows in one.
     numeric : bool
         Count in ``numeric`` rather than in ``bigint`` that fails with 22003.
 
@@ -82,7 +82,7 @@ def membership_sql(
         return f"{writer.head(*ctes)}{packed}{''.join(joins)}"
     named = ", ".join(f"{column} AS v{k}" for k, column in enumerate(columns))
     values = ", ".join(f"p.v{k}" for k in range(len(columns)))
-    # the order within a piece forbids a hash table, which would hold all of them
+    # ORDER BY prevents a hash aggregate, which would hold all pieces in memory
     return (
         f"{writer.head(*ctes)}SELECT dp.pack({room}::bigint, {values} ORDER BY p.piece) AS packed "
         f"FROM (SELECT {named}, (row_number() OVER () - 1) / {piece} AS piece "

@@ -39,7 +39,8 @@ class Output:
 
     ``measures[j]`` is the j-th distinct vector of counts or sums that its aggregates need;
     ``loose`` names those that would be surer with bounds which nobody declared; ``divided`` has
-    each division of ``post_sql``, inner ones first, as it is where a divisor of 0 gives NULL.
+    each division of ``post_sql``, inner ones first, with its form in which a divisor of 0 gives
+    NULL.
     """
 
     keys: list[Expr] = field(default_factory=list)
@@ -360,7 +361,7 @@ class _Separator:
 
 
 def over_zero(sql: str, divided: Iterable[tuple[str, str]]) -> str:
-    """Write a text of ``post_sql`` so that division by 0 gives NULL."""
+    """Rewrite a text of ``post_sql`` so that division by 0 gives NULL."""
     for written, over in reversed([*divided]):
         sql = sql.replace(written, over)
     return sql

@@ -128,11 +128,11 @@ CONSTRUCTS: dict[str, tuple[str, str]] = {
     ),
     "derived_column": (
         "columns that number rows are not supported",
-        "Leave it out: its value in one row depends on other rows. Where * or NATURAL brought it,"
+        "Leave it out: its value in one row depends on other rows. If * or NATURAL included it,"
         " name the columns that the question needs.",
     ),
     "virtual_column": (
-        "columns that are generated when they are read are not supported",
+        "virtual generated columns are not supported",
         "Write the expression in the question, or let the owner make the column STORED.",
     ),
     "aggregate_distinct": (

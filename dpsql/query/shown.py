@@ -64,7 +64,7 @@ def shown_columns(post_sql: str) -> list[Shown]:
 
 
 def column_texts(post_sql: str) -> list[str]:
-    """Return the output columns of a post-processing statement as they are written."""
+    """Return the texts of the output columns of a post-processing statement."""
     return [post_sql[target[0].start : target[-1].end] for target in _targets(post_sql)[0]]
 
 

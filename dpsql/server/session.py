@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from dpsql.ledger.store import LedgerStore
 
 
-# query_canceled (statement_timeout too), lock_not_available, admin_shutdown.  Not among them are
-# serialization failures and deadlocks: which rows were read can decide these.
+# query_canceled (also by statement_timeout), lock_not_available, admin_shutdown.  Serialization
+# failures and deadlocks are left out: they can depend on which rows were read.
 _ENDED = frozenset({"57014", "55P03", "57P01"})
 
 
 def _ended(error: BaseException) -> bool:
-    """Tell whether the asker, an administrator or time ended what ran."""
+    """Tell whether the asker, an administrator or a timeout ended the computation."""
     return sqlstate(error) in _ENDED
 
 
@@ -126,10 +126,10 @@ class Session:
 
 
 def _apart(charge: Charge) -> Charge:
-    """Return the charge of an answer that nobody may be shown but who asks, and only now.
+    """Return the charge of an answer that is not shared or stored, under a key of its own.
 
-    Its rows may never be committed: another role would pay for an answer on rows that nobody has,
-    and the same role would read it later as one on the rows that there are.
+    Its rows may never be committed.  Another role would pay for an answer over rows that never
+    existed, and the same role would later take it for an answer over the committed rows.
     """
     return replace(charge, key=uuid.uuid4().bytes, text_key=None)
 

@@ -20,10 +20,10 @@ from dpsql.server.shards import Shards, Wait
 T = TypeVar("T")
 
 _TICK = "select 1"
-#: Where PostgreSQL keeps temporary files, and looks for forgotten ones when it starts.
+#: PostgreSQL's directory of temporary files, from which it removes leftovers when it starts.
 _TEMPORARY = "base/pgsql_tmp"
-# Domains may be rows of other relations, which are named by the question's columns.  A child
-# that is dropped, or inherits no more, takes its rows along and leaves no lock on its parent.
+# Domains of the question's columns may list rows of other relations.  A child that is dropped, or
+# no longer inherits, takes its rows along and leaves no lock on its parent.
 _WRITTEN = """
 with named(oid) as (
   select unnest($1)
@@ -88,7 +88,7 @@ class SpiDatabase:
             cursor.close()
 
     def file(self) -> BinaryIO:
-        """Open a file beside the server's own temporary ones: without a name, so nobody sees it."""
+        """Open a file without a name in the server's directory of temporary files."""
         os.makedirs(_TEMPORARY, mode=0o700, exist_ok=True)
         return tempfile.TemporaryFile(dir=_TEMPORARY, prefix="pgsql_tmp")
 
@@ -126,10 +126,10 @@ class SpiDatabase:
         return self.shards.read(relations, work)
 
     def written(self, objects: Sequence[int]) -> tuple[bool, datetime | None]:
-        """Tell whether this transaction may have changed rows of these objects, and their age.
+        """Tell whether this transaction may have changed rows of these objects, and their time.
 
-        The time is the start of a transaction whose snapshot may show less than is committed by
-        now, or whose snapshots on other servers do; ``None``: rows are read as they are now.
+        The time is the start of the transaction if its snapshot, or one on another server, may be
+        older than the latest commit; ``None``: the snapshot is new.
         """
         written, as_of = self.execute(_WRITTEN, [("oid[]", list(objects))])[0]
         return bool(written), None if as_of is None else datetime.fromisoformat(str(as_of))

@@ -1,8 +1,8 @@
 """Which results of a join belong to which units, from one snapshot.
 
 PostgreSQL counts or sums by elimination per combination of units and packs the rows; they are
-merged in arrays.  Nothing that names a unit leaves (PRIVACY.md section 2).  How many combinations
-there are is secret, so that any number is read: more than fit in memory go to disk.
+merged in arrays.  Nothing that names a unit leaves (PRIVACY.md section 2).  The number of
+combinations is secret, so any number is read; if they do not fit into memory, they go to disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpsql.statistics.reading import fetch, unpack
 from dpsql.statistics.running import by_steps, in_either
 from dpsql.statistics.sizes import read_facts
 
-#: What reading at once may hold at any moment, in bytes: some 10 million combinations of three.
+#: Most bytes that `_Reading.at_once` holds: some 10 million combinations of three units.
 MEMORY_LIMIT = 1 << 30
 #: A count above this is read as this: no unit is ever counted with as many results.
 _MOST = 2**32 - 1
@@ -39,7 +39,7 @@ def memberships(
     database : Database
         Reads one snapshot.
     memory_limit : int
-        Bytes that reading at once may hold.  What does not fit is read again, in pieces.
+        Most bytes of the rows in memory.  If they do not fit, they are read again, in pieces.
     """
     grouped = per_units(query)
     facts = read_facts(grouped, database)
@@ -62,7 +62,7 @@ def memberships(
 
 
 class _Reading:
-    """The columns that one question has: what is counted, and the number of each unit."""
+    """Reads the columns of one question: the counts, and the numbers of the units."""
 
     def __init__(self, query: JoinQuery, plan: Plan, database: Database, space: Space) -> None:
         self.query = query
@@ -72,14 +72,14 @@ class _Reading:
         self.most = HIGHEST if query.weights else _MOST
 
     def at_once(self, memory_limit: int, numeric: bool) -> list[Ints] | None:
-        """Read all rows with one statement; `NotInArrays` when they take too much memory."""
+        """Read all rows in one value; raise `NotInArrays` if they take too much memory."""
         room = memory_limit // limits.COPIES
         packed = fetch(self.database, self._sql(room, numeric=numeric))
         self.database.tick()
         return None if packed is None else unpack(packed)
 
     def in_pieces(self, numeric: bool) -> list[Ints]:
-        """Write the rows to a file, piece by piece."""
+        """Read the rows piece by piece into a temporary file."""
         number = 1 + len(self.query.units)
         rows = limits.BUDGET
         sql = self._sql(8 * number * rows, rows, numeric=numeric)

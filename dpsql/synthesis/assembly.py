@@ -43,7 +43,7 @@ class CodeAxis:
     columns : tuple of (path, column)
         From the child's row; columns of its table or of what it refers to.
     codes : array of int64
-        The combinations of codes that have a level, one a row.
+        The combinations of codes that have a level, one in each row.
     levels : array of int64
         The level of each.
     size : int
@@ -56,10 +56,10 @@ class CodeAxis:
     size: int
 
     def level_of(self, rows: Sequence[Integers]) -> Integers:
-        """Return the level of each row, -1 of combinations that have none.
+        """Return the level of each row, -1 for combinations without one.
 
-        Combinations are looked up column by column: their number bounds the memory, which a table
-        over the product of the columns' codes would need far more of.
+        Combinations are looked up column by column, so memory is bounded by their number.  A table
+        over the product of the columns' codes would be far larger.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
-"""Keys whose values are declared, by the columns that lead to them.
+"""Give copied parents the keys that owners declared as values of the foreign keys to them.
 
-An owner who declares the values of a foreign key's column says which parents there are to refer to.
-The copy has these and no others, if no further key leads to the parents.
+The copy has parents with these keys and no others, provided that every foreign key to the parents
+has declared values.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dpsql.synthesis.schema import Planned, Reference, Table, Use
 
 _INTEGERS = ("int2", "int4", "int8")
 _TEXTS = ("text", "varchar", "bpchar")
-#: The sequences of keys go on behind the largest value, and begin with 1.
+#: Sequences of keys start with 1 and continue after the largest value.
 _POSITIVE = re.compile(r"[1-9]\d{0,17}")
 
 
 def with_values(tables: Sequence[Planned]) -> tuple[list[Planned], list[Note]]:
-    """Give keys of copied parents the values that all columns which lead to them have declared.
+    """Use the declared values of foreign keys as the keys of the copied parents.
 
     Returns
     -------
     list of Planned
     list of Note
-        What the copy has for that reason, and declared values that it cannot have.
+        The numbers of parents that follow, and declared values that cannot become keys.
     """
     result, notes = [_without(planned) for planned in tables], []
     for place, parent in enumerate(tables):
@@ -76,26 +76,26 @@ def _problem(
     declared: Sequence[tuple[Planned, Reference]],
     tables: Sequence[Planned],
 ) -> str | None:
-    """Say why a parent's keys cannot be the declared values; None: they can."""
+    """Return why a parent's keys cannot be the declared values, or None."""
     others = [r.key.name for c, r in leading if (c, r) not in declared]
     if others:
-        return f"{', '.join(others)} may lead to others"
+        return f"{', '.join(others)} may refer to other rows"
     if any(c is tables[place] for c, _ in declared):
-        return "they say which of its rows others of it refer to, and not which there are"
+        return "the foreign key refers to its own table"
     names = {r.key.parent_columns for _, r in declared}
     if len(names) > 1:
-        return "they are of several keys"
+        return "they are values of several keys"
     ((name,),) = names
     column = parent.table.column(name)
     if parent.use(name) is not Use.KEY:
-        return f"{name} is no key of its own"
+        return f"{name} is not a key by itself"
     bases = {column.base, *(c.table.column(r.key.columns[0]).base for c, r in declared)}
     values = [v for c, r in declared for v in _values(c.table, r)]
     if bases <= set(_INTEGERS):
         first, last = column.span or (1, 2**62)
         if not all(_POSITIVE.fullmatch(v) and first <= int(v) <= last for v in values):
-            return "keys are made up from positive numbers that its CHECK allows"
+            return "made-up keys are positive numbers that its CHECK allows"
         return None
     if len(bases) == 1 and bases <= set(_TEXTS):
         return None
-    return "their types have no values that both have"
+    return "their types differ"

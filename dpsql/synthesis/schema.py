@@ -56,8 +56,8 @@ class Column:
     ``base`` is its type, or what a domain is over, as ``pg_type`` has it: ``int4``, ``varchar``.
     ``span`` is the first and the last value of an integer whose CHECK constraint is a range; the
     last one is 2^62 where there is none.
-    ``values`` are those that its owner declared, where it leads to parents; in a plan also those of
-    a key that only such columns lead to (`dpsql.synthesis.plan_values`).
+    ``values`` are the declared values of a foreign key's column; in a plan also those of a key that
+    only such foreign keys refer to (`dpsql.synthesis.plan_values`).
     """
 
     name: str
@@ -182,7 +182,7 @@ class Planned:
 
     @property
     def most(self) -> int | None:
-        """How many rows there can be: values of a key that are declared; None: any number."""
+        """The largest number of rows: that of a key's declared values; None: any number."""
         keys = [c for c in self.table.columns if c.values and self.use(c.name) is Use.KEY]
         return min((len(c.values) for c in keys), default=None)
 

@@ -1,11 +1,11 @@
--- Internal: the columns of a relation whose values in one row depend on other rows, by attnum.  Where a unit is missing,
--- rows of other units have other values there, so that no question may read them (PRIVACY.md section 10).  They are
+-- Internal: returns the attnums of the columns whose values in one row depend on other rows.  If a unit were missing,
+-- rows of other units would have other values there, so questions must not read them (PRIVACY.md section 10).  They are
 --
--- - columns that dp.set_degree_bound numbers rows by, as long as they exist, and columns with its names: copies of a
---   table, and foreign tables, have these without a record;
--- - what PostgreSQL fills from one: generated columns, and columns of a foreign key that refers to one;
--- - the same column of parts and of what the relation is a part of;
--- - all columns of a materialized view whose definition reads one.
+-- - columns in which dp.set_degree_bound numbers rows, until they are dropped, and columns with its names, which copies
+--   of a table and foreign tables have without a record;
+-- - generated columns computed from one, and columns of a foreign key that refers to one;
+-- - the same column of partitions, children and parents;
+-- - all columns of a view or materialized view whose definition reads one.
 -- Security definer on purpose: reads the catalogue.
 create or replace function dp.derived_columns(relation oid)
 returns int2[]
@@ -66,8 +66,8 @@ end
 $$;
 comment on function dp.derived_columns(oid) is 'internal: columns whose values depend on other rows';
 
--- Internal: records a column that numbers rows.  The record outlives the bound: where an owner drops the key, or the
--- trigger, the numbers stay.
+-- Internal: records a column that numbers rows.  The record outlives the bound, because the numbers stay in the column
+-- when an owner drops the key or the trigger.
 -- Security definer on purpose: writes the catalogue.
 create or replace function dp.remember_numbered(relation regclass, column_name name)
 returns void

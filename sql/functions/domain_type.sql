@@ -1,5 +1,5 @@
--- Internal: what the values of a type are: of a domain those of the type that it is over, with its modifier.
--- A value is read as that runs no check, and equality and order of a domain are those of that type.
+-- Internal: returns the base type of a domain, with its modifier; other types as they are.  Reading a value as the base
+-- type runs no check of the domain, and equality and order of a domain are those of its base type.
 create or replace function dp.plain_type(type oid, modifier integer, out type oid, out modifier integer)
 language sql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
@@ -11,19 +11,19 @@ as $$
           from base as b join pg_type as t on t.oid = b.type where t.typtype = 'd')
     select b.type, b.modifier from base as b order by b.step desc limit 1
 $$;
-comment on function dp.plain_type(oid, integer) is 'internal: the type that a domain is over, with its modifier';
+comment on function dp.plain_type(oid, integer) is 'internal: the base type of a domain, with its modifier';
 
 create or replace function dp.plain_oid(type oid)
 returns oid
 language sql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$ select case when $1 < 16384 then $1 else (select b.type from dp.plain_type($1, -1) as b) end $$;
-comment on function dp.plain_oid(oid) is 'internal: the type that a domain is over';
+comment on function dp.plain_oid(oid) is 'internal: the base type of a domain';
 
--- Internal: the type of a column whose domain may be declared, as SQL; refuses others.  Values are
--- cast to it with the rights of the extension's owner, where a column's type is a domain to the type that this is over: types
--- whose input runs code that others wrote (enums with casts from or to PostgreSQL's own types) or whose equality is not that of their texts are left out.
--- Floats have ranges only (ranged).
+-- Internal: returns the type, as SQL, of a column for which values may be declared; refuses other columns.  For a domain
+-- it is the base type.  Values are cast to the type with the rights of the extension's owner.  Types are therefore refused
+-- if their input may run user-defined code (enums with casts from or to PostgreSQL's own types), or if their equality
+-- differs from that of their texts.  Floats take ranges only (ranged).
 create or replace function dp.domain_type(relation regclass, column_name name, ranged boolean default false)
 returns text
 language plpgsql stable parallel safe security invoker
@@ -65,7 +65,7 @@ begin
         raise exception using
             errcode = 'PD040',
             message = format('column %I of relation %s numbers rows and cannot have a domain', column_name, relation),
-            detail = 'What it holds in one row depends on other rows, so that no question reads it.',
+            detail = 'Its value in one row depends on other rows, so questions cannot read it.',
             hint = 'Declare domains of other columns.';
     end if;
     if not allowed then
@@ -81,7 +81,7 @@ end
 $$;
 comment on function dp.domain_type(regclass, name, boolean) is 'internal: type of a column that may have a domain';
 
--- Internal: the same type by OID: a name can come to mean another type.
+-- Internal: returns the same type by OID, since a name may later mean another type.
 create or replace function dp.domain_type_oid(relation regclass, column_name name)
 returns oid
 language sql stable parallel safe security invoker

@@ -207,8 +207,8 @@ begin
             message = format('relation %s is not protected', relation),
             detail = 'Only protected relations are exposed; privileges let others read the rest.',
             hint = case (select c.relkind from pg_class as c where c.oid = relation)
-                   when 'v' then 'Expose the tables that the view reads, SELECT dp.expose(table), and CREATE VIEW over their'
-                                 ' views of the schema dpv: ordinary SQL over that is answered privately.'
+                   when 'v' then 'Expose the tables that the view reads with SELECT dp.expose(table), and create the view over'
+                                 ' their views in the schema dpv.'
                    else format('SELECT dp.protect(%L);', relation) end;
     end if;
     perform dp.show_refusing(array[relation::oid]);
@@ -238,7 +238,7 @@ begin
         raise exception using
             errcode = 'PD040',
             message = format('questions cannot use %s of %s', wrong, relation),
-            detail = 'What it holds in one row depends on other rows: dp.set_degree_bound numbers rows by it.',
+            detail = 'Its value in one row depends on other rows: dp.set_degree_bound numbers rows in it.',
             hint = 'Leave it out of "columns".';
     end if;
     select string_agg(format('%I (%s)', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' order by a.attnum) into wrong

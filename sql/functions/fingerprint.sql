@@ -66,9 +66,9 @@ comment on function dp.guards_others(pg_trigger, oid[]) is
 -- parts and files, which the executor finds as of now, servers of parts and who reads them, whether the parts' triggers keep what foreign
 -- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of
 -- one state; answers outlive it, as they outlive other changes of rows.  What stands before the first '|'
--- is dp.declared_text; releases tell those levels that they read, and go without it.  The second c.oid is
--- the number that a table's file has until VACUUM FULL, TRUNCATE or a rewrite gives it another one: keys of
--- answers that earlier versions stored hold that number.
+-- is dp.declared_text; releases tell those levels that they read, and go without it.  The second c.oid
+-- stands where earlier versions had relfilenode, which equals it until VACUUM FULL, TRUNCATE or a rewrite: so
+-- keys of most answers that they stored remain valid.
 --
 -- Nothing in it may be changed by a role that neither owns nor declares anything of the question: it
 -- would stop the questions of others, after the charge, and end their stored answers.  So rows of

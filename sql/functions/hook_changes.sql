@@ -34,8 +34,8 @@ as 'MODULE_PATHNAME', 'dpsql_changed_here';
 comment on function dp.changed_here(oid[]) is
     'internal: whether this transaction itself changed any of the relations';
 
--- Whether rows of these relations may not be committed: this transaction holds the lock of those that write
--- rows, or a stronger one.  Not pinned on purpose: it looks at locks by OID and looks up no name.
+-- Whether these relations may have uncommitted rows: this transaction holds ROW EXCLUSIVE or a stronger lock
+-- on one of them.  Not pinned on purpose: it looks at locks by OID and looks up no name.
 create or replace function dp.written_here(relations oid[])
 returns boolean
 language c volatile strict parallel unsafe security invoker

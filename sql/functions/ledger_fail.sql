@@ -1,6 +1,6 @@
 -- Notes that a charged question will not be answered.  The charge stays: private rows may have
--- been read (PRIVACY.md section 7).  Without "counts" it was ended by its asker, or by time, which is no
--- failure.  Only dp_ledger may call it.
+-- been read (PRIVACY.md section 7).  If "counts" is false, the
+-- asker or a timeout ended it, which is not a failure.  Only dp_ledger may call it.
 create or replace function dp.ledger_fail(spend_id bigint, counts boolean)
 returns void
 language plpgsql volatile parallel unsafe security invoker
@@ -23,4 +23,4 @@ begin
     end if;
 end
 $$;
-comment on function dp.ledger_fail(bigint, boolean) is 'internal: notes that a charged question has no answer';
+comment on function dp.ledger_fail(bigint, boolean) is 'internal: records that a charged question has no answer';

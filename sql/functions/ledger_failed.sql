@@ -1,7 +1,8 @@
--- Internal: whether a charge without an answer will have none: it failed, or its ledger connection is gone, whose
--- process ends with the backend that asked.  This very connection asks again, so it gave up what it left open.  A
--- standby sees no backends of its primary.
--- Security definer on purpose: when a backend began is shown to its own role only.
+-- Internal: whether a charge without an answer counts as a failure.  It does if it was recorded as failed, or if its
+-- ledger connection has ended; that connection's process ends with the backend that asked.  It also does if the current
+-- connection made it, since a connection that opens the next charge has abandoned the previous one.  A standby sees no
+-- backends of its primary.
+-- Security definer on purpose: only its own role sees when a backend started.
 create or replace function dp.ledger_failed(failure dp.failure)
 returns boolean
 language plpgsql volatile parallel unsafe security definer
@@ -15,4 +16,4 @@ begin
                             where a.backend_start = failure.holder_start);
 end
 $$;
-comment on function dp.ledger_failed(dp.failure) is 'internal: whether a charge will have no answer';
+comment on function dp.ledger_failed(dp.failure) is 'internal: whether a charge counts as a failure';

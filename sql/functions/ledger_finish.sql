@@ -1,5 +1,5 @@
--- Stores a computed (perturbed) answer; returns when it was taken: "as_of", or now.  A NULL payload is an answer that
--- is not to be stored: its rows may never be committed (PRIVACY.md section 7).  With "durable" false the
+-- Stores a computed (perturbed) answer; returns when it was taken: "as_of", or now.  If the payload is
+-- NULL, the answer is not stored, because its rows may never be committed (PRIVACY.md section 7).  With "durable" false the
 -- commit may be lost in a crash of the server: the charge stays and asking again is charged again,
 -- which the ledger shows as "charged" but never answered.  Only dp_ledger may call it.
 create or replace function dp.ledger_finish(

@@ -6,7 +6,7 @@
 --   shown          the stored answer; the role paid for it now
 --   charged        the caller must compute, then call ledger_finish or ledger_fail
 --   pending        somebody else computes this answer; ask again
---   crowded        questions of the role failed, and others are open that may fail; ask again
+--   crowded        the role has failures, and its open questions could reach the limit; ask again
 --   restored, no_budget, unknown_root, other_notion, exceeded_role, exceeded_root, stopped, stopped_all
 --                  refused, nothing spent
 --
@@ -198,8 +198,8 @@ begin
         root := dp.ledger_exceeded_root(charged_roots, cost_epsilon, cost_delta, cost_rho, cost_rho_delta);
         status := case when root is not null then 'exceeded_root' end;
     end if;
-    -- Again, because another account may have been charged for the same rows meanwhile.  Who writes down what is new
-    -- does so alone; the lock is the last one and waits for no transaction of an owner's.
+    -- Checked again, because another account may have been charged for the same rows meanwhile.  The lock admits one
+    -- writer of new records at a time; it is taken last and waits for no transaction of an owner.
     if status is null and not stored and dp.covers_more(coalesce(ledger_open.covers, '[]')) then
         lock table dp.covered in share update exclusive mode;
         select u.root, concat_ws(chr(10), u.told, u.mend) into root, payload
@@ -207,7 +207,7 @@ begin
         status := case when root is not null then 'other_notion' end;
         payload := case when root is not null then payload end;
     end if;
-    -- A stored answer reads nothing, so nothing can fail.
+    -- Returning a stored answer reads no rows, so it cannot fail.
     if status is null and not stored then
         select s.status, s.root into status, root from dp.ledger_stopped(me, charged_roots) as s;
     end if;
@@ -253,7 +253,7 @@ begin
         return;
     end if;
 
-    -- A failure, until it is known to be none: whatever ends the server or its backends leaves it so.
+    -- The charge counts as a failure until it is answered, so that the end of a backend or server needs no write.
     insert into dp.failure (spend, principal, roots, holder_pid, holder_start)
     values (spend_id, me, charged_roots, pg_backend_pid(), ledger_open.holder_start);
 

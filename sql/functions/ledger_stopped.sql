@@ -1,11 +1,12 @@
--- What failures say to one more charge of a role (PRIVACY.md section 7), and over which root; null: nothing.
+-- Returns whether failures refuse or delay the next charge of a role, and over which root (PRIVACY.md section 7).
 --
---   stopped      as many questions of the role over the root failed as its owner allows
---   stopped_all  as many questions of all roles failed as its owner allows
---   crowded      some failed, and were all that are computed now to fail it would be stopped: wait for these
+--   stopped      the role's failures over the root have reached the owner's limit
+--   stopped_all  the failures of all roles over the root have reached the owner's limit
+--   crowded      there are failures, and together with the open questions they reach the limit: wait
+--   null         neither
 --
--- So there are never more failures than the limit, or than questions were open when the first one failed.  The caller
--- holds the locks of ledger_open, under which alone charges are made.  Only dp_ledger may call it.
+-- So the number of failures never exceeds the larger of the limit and the number of questions that were open at the
+-- first failure.  The caller holds the locks of ledger_open, without which no charge is made.  Only dp_ledger may call it.
 create or replace function dp.ledger_stopped(
     principal integer,
     roots integer[],
@@ -49,4 +50,4 @@ begin
      limit 1;
 end
 $$;
-comment on function dp.ledger_stopped(integer, integer[]) is 'internal: what failures say to one more charge';
+comment on function dp.ledger_stopped(integer, integer[]) is 'internal: whether failures refuse or delay a charge';

@@ -30,7 +30,7 @@ as $$
       left join (values
            ('PD001', 'the budget does not suffice', 'grant more, or a larger cap; what was asked before stays free'),
            ('PD002', 'the role has no budget', 'dp.grant_budget'),
-           ('PD003', 'too many questions of the role failed', 'dp.resume, once the server log told why; docs/owner.md'),
+           ('PD003', 'too many questions of the role failed', 'dp.resume, after finding the cause in the server log; docs/owner.md'),
            ('PD010', 'the question cannot be answered privately', 'the message names the part; docs/analyst.md says how to ask'),
            ('PD011', 'a construct, or an argument without bounds, that cannot be answered privately', 'declare bounds with dp.set_domain'),
            ('PD012', 'a relation is not declared, or cannot be read now', 'dp.protect or dp.declare_public; problem in dp.relations'),

@@ -1,6 +1,6 @@
--- Lets a role be answered again after failures: all that it has had until now over a relation count no more.  NULL role:
--- those of all roles; NULL relation: over all protected relations of the caller.  The ledger keeps the failures.  What
--- is computed now and fails later counts.  Returns how many failures no longer count.
+-- Resets the failures of a role over a relation, so that its questions are answered again.  If "role" is NULL, it resets
+-- those of all roles; if "relation" is NULL, those over all protected relations of the caller.  The ledger keeps the
+-- failures.  A question that is open now and fails later counts.  Returns how many failures no longer count.
 -- Callers: the relation's owner, if a member of dp_owner.
 -- Security definer on purpose: writes the catalogue and reads the ledger.
 create or replace function dp.resume(role regrole default null, relation regclass default null)

@@ -134,7 +134,7 @@ end
 $$;
 comment on function dp.set_domain(regclass, name, numeric, numeric, numeric, boolean) is 'declare a range of numbers as public';
 
--- Of timestamps too, which PostgreSQL reads in the caller's time zone.
+-- For dates and timestamps; PostgreSQL reads their texts in the caller's time zone.
 create or replace function dp.set_domain(
     relation regclass,
     column_name name,

@@ -1,6 +1,6 @@
--- Sets how many questions of one role over a protected relation, releases and syntheses too, may fail after their charge
--- before the role is refused; each failure may tell one bit of its rows exactly (docs/not-protected.md).  "in_all" limits
--- the failures of all roles together; NULL: any number.
+-- Sets how many questions, releases and syntheses of one role over a protected relation may fail after their charge
+-- before the role is refused.  Each failure may tell one bit about rows without noise (docs/not-protected.md).  "in_all"
+-- limits the failures of all roles together; NULL sets no such limit.
 -- Callers: the relation's owner, if a member of dp_owner.
 -- Security definer on purpose: writes the catalogue.
 create or replace function dp.set_failure_limit(relation regclass, failures integer, in_all integer default null)

@@ -1,6 +1,6 @@
 -- Internal: the column sets that no two rows share, for good: valid, immediate unique indexes without predicate,
--- expression or NULL, of tables without children.  Not those with numbers that depend on other rows: a plan that orders or
--- picks rows by such a key would follow them.
+-- expression or NULL, of tables without children.  Keys with a derived column are left out: a plan that
+-- orders or selects rows by such a key would depend on other rows.
 create or replace function dp.trusted_keys(relation oid)
 returns json
 language plpgsql stable parallel safe security invoker

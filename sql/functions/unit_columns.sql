@@ -1,5 +1,4 @@
--- Internal: finds the columns that units and links mean, and that number rows, by the names that they had when the dump
--- was made.
+-- Internal: finds the columns of units and links, and the columns that number rows, by the names that they had in the dump.
 create or replace function dp.find_unit_columns()
 returns void
 language plpgsql volatile parallel unsafe security invoker

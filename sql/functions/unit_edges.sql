@@ -55,7 +55,7 @@ begin
     return (
         select case
                    when a.attnum = any (dp.derived_columns(a.attrelid))
-                       then format('%s.%I numbers rows: what it holds in one row depends on others', a.attrelid::regclass, a.attname)
+                       then format('%s.%I numbers rows: its value in one row depends on other rows', a.attrelid::regclass, a.attname)
                    when case when a.atttypid < 16384 then a.atttypid else dp.plain_oid(a.atttypid) end
                             not in ('bool'::regtype, 'int2'::regtype, 'int4'::regtype, 'int8'::regtype,
                                            'numeric'::regtype, 'text'::regtype, 'varchar'::regtype,
@@ -75,7 +75,7 @@ comment on function dp.unit_column_problem(oid, int2) is 'internal: why a column
 
 -- Internal: the keys of a relation that may lead its rows to privacy units: foreign keys and what
 -- owners linked, those of its parts included; not those of which they said that they lead to none.
--- Foreign keys of the same columns to the same columns are one, of the whole if each part has it.
+-- Foreign keys of the same columns to the same columns count as one; as one of the parent if each partition or child has it.
 -- What was said of columns holds for these columns, by whatever name.  "loose" says why rows may have no
 -- parent by this key, NULL where the database forbids it; "excluded" that the owner has such rows never
 -- counted; "alike" that both sides have one type.
@@ -166,13 +166,13 @@ begin
          where j.follow
          group by j.names, j.parent_names, j.top, j.above_mine, j.above_theirs, j.same, j.declared
     ), told as (
-        -- a row has a parent where a key of its part, or of what that is part of, says so
+        -- a row has a parent if its table, or one that this is a partition or child of, has the key
         select u.*,
                case when not u.declared then u.why
                     when exists (select from leaf as l where not l.above && u.enforced)
                     then concat_ws(', ', u.why,
                              case when not u.filled then format('%s can be NULL', array_to_string(u.names, ', ')) end,
-                             (select format('no foreign key is of its part %s', min(l.oid::regclass::text))
+                             (select format('its partition or child %s has no foreign key', min(l.oid::regclass::text))
                                 from leaf as l where not l.above && u.children having count(*) > 0)) end as reason
           from united as u
     )

@@ -376,7 +376,7 @@ dpsql_count_changes(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* Whether this transaction holds a lock of these modes on one of the relations. */
+/* Return whether this transaction holds a lock of these modes on one of the relations. */
 static bool
 holds_any(Datum relations, LOCKMODE weakest, LOCKMODE strongest)
 {
@@ -414,8 +414,8 @@ dpsql_changed_here(PG_FUNCTION_ARGS)
 
 /*
  * dp.written_here(relations oid[]): TRUNCATE, ALTER TABLE, ATTACH PARTITION and
- * the like take stronger locks than writers of rows, and hold them as long.  A
- * subtransaction that is rolled back gives back its locks with its changes.
+ * others take stronger locks than writers of rows and hold them to the end of
+ * the transaction.  Rolling a subtransaction back releases its locks.
  */
 Datum
 dpsql_written_here(PG_FUNCTION_ARGS)

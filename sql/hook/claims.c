@@ -1,11 +1,12 @@
 /*
  * claims.c
- *		NOT NULL of rows that nobody checked is no fact for a plan.
+ *		Hide NOT NULL of foreign and partitioned tables from the planner.
  *
- * From 17 on the planner leaves out IS NOT NULL, and takes IS NULL for false,
- * where a column is NOT NULL.  For a foreign table, and a partitioned table
- * that may have foreign partitions, NOT NULL is only a claim.  A row without a
- * privacy unit would be counted, and a row that a condition names would not.
+ * From PostgreSQL 17 on the planner removes IS NOT NULL, and folds IS NULL to
+ * false, for columns that are declared NOT NULL.  Nobody enforces NOT NULL for
+ * foreign tables, nor for partitioned tables with foreign partitions.  There
+ * rows without a privacy unit would be counted, and a condition IS NULL would
+ * not find its rows.
  */
 #include "postgres.h"
 

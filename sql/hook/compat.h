@@ -2,8 +2,8 @@
  * compat.h
  *		Every difference between the supported majors (15 to 18) is here.
  *
- * The project's own tests run 15, 17 and 18; what is written for 16 follows
- * its headers.
+ * The project's tests run on 15, 17 and 18; the code for 16 is only
+ * compiled against its headers.
  */
 #ifndef DPSQL_COMPAT_H
 #define DPSQL_COMPAT_H
@@ -284,7 +284,7 @@ holds_lock(const LOCKTAG *tag, LOCKMODE mode)
 #endif
 }
 
-/* Let the planner take no column of a relation for NOT NULL; 15 and 16 do not ask. */
+/* Hide NOT NULL of all columns from the planner; 15 and 16 do not use it. */
 static inline void
 compat_forget_not_null(RelOptInfo *relation)
 {

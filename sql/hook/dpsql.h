@@ -91,7 +91,7 @@ extern void shards_init(void);
 /* sent.c: what other servers can count is counted there */
 extern void sent_init(void);
 
-/* claims.c: NOT NULL that nobody checked is no fact for a plan */
+/* claims.c: hide NOT NULL that nobody enforces from the planner */
 extern void claims_init(void);
 
 /* mask.c: what a role may not know reads as unknown */
@@ -131,10 +131,10 @@ extern bool below_door(void);
 extern Caller *forget_caller(void);
 extern void remember_caller(Caller *caller);
 
-/* stack.c: little of the stack is in use */
+/* stack.c: refuse questions when much of the stack is in use */
 extern void require_stack(void);
 
-/* resources.c: memory and disk, while an answer is computed */
+/* resources.c: limits of memory and disk while an answer is computed */
 extern void resources_init(void);
 extern void pin_resources(void);
 

@@ -103,9 +103,9 @@ is_plain_type(Oid type)
 }
 
 /*
- * What a column of a domain holds was checked when it was stored.  To read it
- * runs nothing of the domain's owner, and its operators and output function
- * are those of the type that the domain is over; likewise of an array of a domain.
+ * Values in a column of a domain type were checked when they were stored.
+ * Reading them runs no code of the domain's owner: operators and output function
+ * are those of the base type.  The same holds for arrays of a domain.
  */
 static bool
 is_plain_column(Oid type)

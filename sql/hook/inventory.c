@@ -24,7 +24,7 @@ add_oid(List **list, Oid oid)
 		*list = list_append_unique_oid(*list, oid);
 }
 
-/* A value of this type is computed, read from text or declared: input functions and checks could run. */
+/* Add the type of a value that is no stored column: its input function and checks may run. */
 static void
 add_made(Inventory *inventory, Oid type)
 {

@@ -18,7 +18,7 @@ typedef struct Inventory
 	List	   *relations;		/* OIDs, each once, as the lists below */
 	List	   *functions;
 	List	   *types;
-	List	   *made;			/* those of them that something else than a column has */
+	List	   *made;			/* types of values other than columns */
 	List	   *collations;
 	List	   *domains;
 	List	   *operators;		/* OIDs, collation beside it in the next list */

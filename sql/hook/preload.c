@@ -68,7 +68,7 @@ load_language(void)
 	return loaded;
 }
 
-/* Python's own function of the name, below ours. */
+/* Call Python's own PyImport_AppendInittab, which the one below replaces. */
 static int
 append_module(const char *name, void *(*init) (void))
 {
@@ -83,10 +83,11 @@ append_module(const char *name, void *(*init) (void))
 }
 
 /*
- * What PL/Python calls at its first use in a session.  The interpreter that has
- * plpy already is told that it woke up in another process: it makes its locks
- * anew and, above all, reseeds the generators that other PL/Python code of the
- * server may use.  Sessions and workers that use no Python pay nothing.
+ * PL/Python calls this at its first use in a session.  Since plpy is registered
+ * already, it only tells the interpreter that it now runs in a forked process:
+ * the interpreter makes its locks anew and reseeds its random generators, which
+ * other PL/Python code of the server may use.  Sessions and workers without
+ * Python do no work.
  */
 int
 PyImport_AppendInittab(const char *name, void *(*init) (void))
@@ -95,7 +96,7 @@ PyImport_AppendInittab(const char *name, void *(*init) (void))
 		return append_module(name, init);
 	if (IsUnderPostmaster)
 	{
-		before_fork();			/* takes the locks that the other makes anew; nobody holds one */
+		before_fork();			/* takes the locks that after_fork makes anew; none is held */
 		after_fork();
 	}
 	return 0;
@@ -131,7 +132,7 @@ import_package(void)
 	if (!find_libpython())
 		return "libpython is out of sight";
 	if (!start_interpreter())
-		return "something else has started Python";
+		return "Python was started before the library was loaded";
 	if (run_string(DPSQL_PYTHON_IMPORTS, NULL) != 0)
 		return "the import at server start failed";
 	return NULL;

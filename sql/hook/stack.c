@@ -1,18 +1,20 @@
 /*
  * stack.c
- *		A question starts on a stack that is nearly empty.
+ *		Refuse questions when much of the stack is already in use.
  *
- * Functions that call themselves, and every check_stack_depth() of the server,
- * fail once max_stack_depth is reached.  An asker chooses how much of it is in
- * use when a question starts: a DO block that executes itself, a view of views.
- * If little were left, whether LIKE fails would depend on how many wildcards
- * the text of a row matches.  So a question is refused, at no cost, unless
- * STACK_LEFT is left of max_stack_depth and no more than STACK_USED is in use.
+ * Every check_stack_depth() of the server raises an error once max_stack_depth
+ * is reached.  An asker can choose how much of the stack is in use when a
+ * question starts, by a DO block that executes itself or by nested views.  If
+ * little were left, a row could decide whether LIKE raises the error, since
+ * LIKE recurses for each wildcard that the row's text matches.  A question is
+ * therefore refused, before any charge, unless max_stack_depth is at least
+ * STACK_USED + STACK_LEFT and at most STACK_USED of the stack is in use.
  *
- * Needed between a door and the deepest call that rows can decide about, at
- * most (x86-64, PostgreSQL 15 to 18; constants.py and emit.py have the caps):
+ * Upper bounds of the stack between an entry point and the deepest call that
+ * depends on rows (x86-64, PostgreSQL 15 to 18; constants.py and emit.py limit
+ * patterns and expressions):
  *
- * the way to the reading statement	64 kB, dp.read_together below two doors
+ * calls to the reading statement	64 kB, dp.read_together and two PL/Python calls
  * planner and executor				96 kB, a plan over twelve relations
  * LIKE								64 kB, 256 wildcards of 256 bytes
  * comparisons, conversions			32 kB, buffers of the C library's locales
@@ -31,7 +33,7 @@
 #define STACK_LEFT (1024 * 1024L)
 #define STACK_USED (256 * 1024L)
 
-/* How much is in use, as check_stack_depth() computes it. */
+/* Return the bytes in use, computed as check_stack_depth() does. */
 static long
 stack_in_use(void)
 {
@@ -53,13 +55,13 @@ require_stack(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
 				 errmsg("max_stack_depth is too small for questions"),
-				 errdetail("It is %d kB.  Rows must not decide whether it suffices.", max_stack_depth),
+				 errdetail("It is %d kB.  At least %ld kB are needed.", max_stack_depth, (STACK_LEFT + STACK_USED) / 1024),
 				 errhint("Ask a superuser for ALTER SYSTEM SET max_stack_depth = '2MB' and SELECT pg_reload_conf().")));
 	if (used > STACK_USED)
 		ereport(ERROR,
 				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
-				 errmsg("a question cannot be asked below so many calls of functions"),
-				 errdetail("%ld kB of the stack are in use, at most %ld kB may be.",
+				 errmsg("questions cannot be asked from so deeply nested calls"),
+				 errdetail("%ld kB of the stack are in use; at most %ld kB are allowed.",
 						   used / 1024, STACK_USED / 1024),
-				 errhint("Take the question out of the functions and blocks that call each other.")));
+				 errhint("Ask the question outside of the nested functions and blocks.")));
 }

@@ -52,7 +52,7 @@ create table dp.root (
     rho_limit numeric,
     delta_reserved numeric not null default 0,
     heuristic boolean not null default false,
-    -- how many questions of one role, and of all, may fail after their charge (null: any number)
+    -- limits on failures after the charge, of one role and of all roles together (null: no limit)
     failure_limit integer not null default 3 check (failure_limit between 1 and 1000),
     failure_limit_in_all integer check (failure_limit_in_all between 1 and 1000),
     check ((neighbours = 'unit') = (unit_column is not null)),
@@ -117,11 +117,11 @@ comment on table dp.column_domain is 'public domains of columns';
 create table dp.numbered_column (
     relation regclass not null,
     attnum int2 not null,
-    -- by which a restore finds it again
+    -- a restore finds the column by its name
     column_name name not null,
     primary key (relation, attnum)
 );
-comment on table dp.numbered_column is 'columns that dp.set_degree_bound numbers rows by: no question reads them';
+comment on table dp.numbered_column is 'columns in which dp.set_degree_bound numbers rows; questions cannot read them';
 
 create table dp.shards (
     relation regclass primary key,
@@ -153,7 +153,7 @@ create table dp.resumption (
     resumed_at timestamptz not null default pg_catalog.clock_timestamp(),
     primary key (spend, root)
 );
-comment on table dp.resumption is 'failures that an owner looked at, which count no more for that relation';
+comment on table dp.resumption is 'failures that dp.resume reset for a relation';
 
 create table dp.ledger_incarnation (
     singleton boolean primary key default true check (singleton),

@@ -90,7 +90,7 @@ create table dp.failure (
     failed_at timestamptz
 );
 comment on table dp.failure is
-    'charges without an answer: written with the charge, deleted by an answer or a cancel; who dies leaves it';
+    'charges without an answer: written with the charge, deleted by an answer or a cancel';
 create index failure_principal on dp.failure (principal);
 
 alter table dp.spend owner to dp_ledger;

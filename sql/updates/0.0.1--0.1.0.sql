@@ -74,7 +74,7 @@ create table dp.numbered_column (
     column_name name not null,
     primary key (relation, attnum)
 );
-comment on table dp.numbered_column is 'columns that dp.set_degree_bound numbers rows by: no question reads them';
+comment on table dp.numbered_column is 'columns in which dp.set_degree_bound numbers rows; questions cannot read them';
 
 select pg_catalog.pg_extension_config_dump(
     'dp.numbered_column',
@@ -91,7 +91,7 @@ create table dp.resumption (
     resumed_at timestamptz not null default pg_catalog.clock_timestamp(),
     primary key (spend, root)
 );
-comment on table dp.resumption is 'failures that an owner looked at, which count no more for that relation';
+comment on table dp.resumption is 'failures that dp.resume reset for a relation';
 select pg_catalog.pg_extension_config_dump('dp.resumption', '');
 
 create table dp.failure (
@@ -104,7 +104,7 @@ create table dp.failure (
     failed_at timestamptz
 );
 comment on table dp.failure is
-    'charges without an answer: written with the charge, deleted by an answer or a cancel; who dies leaves it';
+    'charges without an answer: written with the charge, deleted by an answer or a cancel';
 create index failure_principal on dp.failure (principal);
 alter table dp.failure owner to dp_ledger;
 select pg_catalog.pg_extension_config_dump('dp.failure', '');

@@ -1,8 +1,9 @@
--- How many charged questions ended without an answer, for another reason than a cancel or a timeout, and were not resumed.
--- A role sees its own; members of dp_owner see those of all roles, and each protected relation's sum (role is null).
+-- Numbers of charged questions that ended without an answer, by role and relation; not those that a cancel or a timeout
+-- ended, nor those that dp.resume reset.  A role sees its own; members of dp_owner see those of all roles, and the sum for
+-- each protected relation (role is null).
 --
--- failure_limit  from so many on questions of that role, or of all, over the relation are refused (null: never)
--- stopped        whether they are
+-- failure_limit  the number of failures at which questions over the relation are refused (null: never)
+-- stopped        whether they are refused
 create or replace view dp.failures with (security_barrier) as
 select entry.role,
        entry.relation,

@@ -2,8 +2,8 @@
 -- by hand.  A spend without relations paid for an answer that was computed before.  (rho, rho_delta)
 -- is its price under zCDP composition, rho to twelve significant digits.  taken_at tells when the stored answer was computed,
 -- expires_at until when it is repeated for nothing (null: for ever); both are null once the answer is
--- no longer stored.  failure is 'counted' where a charged question had no answer for another reason than a cancel or a
--- timeout, and 'resumed' once dp.resume was called for all of its relations.
+-- no longer stored.  failure is 'counted' if a charged question ended without an answer, and not by a cancel or a
+-- timeout; it is 'resumed' after dp.resume was called for all of its relations.
 -- The union is wrapped because a barrier around a bare union does not keep a reader's own cheap
 -- functions from seeing rows before they are filtered.
 create or replace view dp.ledger with (security_barrier) as

@@ -1,7 +1,7 @@
-"""Sessions made hostile, on twin databases of which one has a heavy row: what is told is the same.
+"""Hostile sessions show the same on twin databases of which only one has an expensive row.
 
-Whether the stack is nearly full, locks, files, buffers or connections nearly gone, whether there are thousands of
-cursors: each question ends as on the twin, with the same SQLSTATE, words, notices and charges.  `make test`
+If the stack, locks, files, buffers or connections are nearly used up, or if there are thousands of
+cursors, each question ends on both twins with the same SQLSTATE, texts, notices and charges.  `make test`
 tries a fixed selection; ``HOSTILE_SECONDS=3600`` tries random combinations for an hour, as ``make
 hunt`` does, and ``HOSTILE_SEED=n`` repeats a run.
 """
@@ -86,11 +86,11 @@ def test_without_connections_nothing_is_charged(pair: Pair) -> None:
     assert seen.charged == []
 
 
-# --- what they are told -------------------------------------------------------------------------
+# --- twins show the same ------------------------------------------------------------------------
 
 
 def test_every_question_is_answered_where_nothing_is_hostile(pair: Pair) -> None:
-    """Else all that follows would compare refusals."""
+    """Otherwise the tests below would compare refusals only."""
     trial = Trial((), (*ALL, SYNTHESIS))
     first, second = pair.run(trial)
     assert [each.state for each in (*first.asked, *second.asked)] == [""] * (2 * len(ALL) + 2)
@@ -153,9 +153,9 @@ def test_random_sessions_tell_nothing(small: Any) -> None:
         assert hunter.answered > hunter.tried / 4
 
 
-# --- mutants: a layer less, and the harness notices ---------------------------------------------
+# --- mutants are caught ------------------------------------------------------------------------
 
-#: A limit on bytes that rows fill: what a server that bounds its memory by what it read would have.
+#: A mutant: a limit on the bytes of the rows that were read.
 ROWS_DECIDE = """
 import sys
 import dpsql.statistics.reading as reading
@@ -173,7 +173,7 @@ for module in list(sys.modules.values()):
 
 @pytest.fixture
 def unlimited(small: Any) -> Iterator[Pair]:
-    """Twins whose owners allow a thousand failures: what a mutant tells is told again and again."""
+    """Twins whose owners allow a thousand failures, so that a mutant can be run repeatedly."""
     with world.twins(small) as twins:
         for database in twins:
             database.sql(UNLIMITED, user="owner1")
@@ -193,7 +193,7 @@ def test_a_limit_that_rows_decide_is_noticed(unlimited: Pair) -> None:
 
 
 UNLIMITED = "select dp.set_failure_limit(r, 1000) from unnest('{person,shop}'::regclass[]) as r"
-#: The first instruction of `require_stack` of that backend returns; patterns have as many wildcards as they like.
+#: A mutant: `require_stack` returns at its first instruction, and patterns have no limit on wildcards.
 NO_STACK_TEST = """
 import ctypes, dpsql.query.constants as constants
 constants.MAX_WILDCARDS = 10**6
@@ -209,7 +209,7 @@ RETURN = {"x86_64": "c3", "aarch64": "c0035fd6"}
 
 
 def without_stack_test(server: Any) -> str:
-    """Return what takes the test of the stack away from a backend."""
+    """Return the patch that removes the check of the stack from a backend."""
     (library,) = Database(server.cluster, "postgres").sql("select setting from pg_config where name = 'PKGLIBDIR'")[0]  # fmt: skip
     symbols = run(["nm", f"{library}/dpsql.so"]).splitlines()
     (offset,) = (int(line.split()[0], 16) for line in symbols if line.endswith(" require_stack"))
@@ -217,7 +217,7 @@ def without_stack_test(server: Any) -> str:
 
 
 def exhausting(pair: Pair, small: Any) -> Iterator[Trial]:
-    """Yield sessions of the mutant that have less and less of the stack in use."""
+    """Yield trials of the mutant, with less and less of the stack in use."""
     (shape, *_) = STACKS
     most, patch = deepest(pair, shape), without_stack_test(small)
     for step in range(STEPS - 1, 0, -1):
@@ -230,7 +230,7 @@ def test_a_stack_that_rows_exhaust_is_noticed(unlimited: Pair, small: Any) -> No
 
 
 def test_failures_that_nothing_ends_are_noticed(unlimited: Pair, small: Any) -> None:
-    """Where a limit can be reached after all, it tells three times; without that end, each time."""
+    """If rows can reach a limit, three failures show it; without the limit on failures, each one does."""
     trials = exhausting(unlimited, small)
     telling = next(trial for trial in trials if difference(unlimited, trial))
     states = [unlimited.run(telling)[1].states() for _ in range(6)]

@@ -1,4 +1,4 @@
-"""How much of the stack is in use when a question starts decides nothing about rows."""
+"""The stack in use at the start of a question does not make its failure depend on rows."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ create trigger fire before insert on changed for each row execute function pg_te
 
 @pytest.fixture(scope="module")
 def pair(server: Any) -> Iterator[Any]:
-    """Twins, of which the second has one row more."""
+    """Return twin databases; the second has one more row."""
     yield from neighbours(server, SET_UP, PLANTED)
 
 
 def fill(session: Any, deep: int, statement: str) -> None:
-    """Have the block executed with the statement so deep in it."""
+    """Set up `BLOCK` to run the statement at a depth of ``deep`` calls."""
     settings = {"try.block": BLOCK, "try.statement": statement, "try.deep": str(deep)}
     for name, value in settings.items():
         session.execute("select set_config(%s, %s, false)", [name, value])
@@ -115,7 +115,7 @@ def test_no_way_of_asking_starts_on_a_full_stack(pair: Any, form: str) -> None:
         fill(spy, 200, form)
         error = refused(spy, BLOCK)
     assert error.sqlstate == "PD011"
-    assert "below so many calls" in str(error.diag.message_primary)
+    assert "deeply nested calls" in str(error.diag.message_primary)
     assert "at most 256 kB" in str(error.diag.message_detail)
     assert error.diag.message_hint
     assert pair[0].sql("select count(*) from dp.spend") == [before]

@@ -134,5 +134,5 @@ def test_rows_of_public_parents_beyond_the_declared_values_are_told(places: Any)
     with places.connect(user="alice") as alice:
         notices = told(alice)
         alice.execute(CALL)
-    text = "u_place of public.person can be any row of public.place, beyond its declared values"
+    text = "u_place of public.person can refer to any row of public.place, not only its declared values"
     assert text in notices

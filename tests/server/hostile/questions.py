@@ -1,4 +1,4 @@
-"""What is asked in a hostile session: each kind of question, and questions that make one row heavy."""
+"""Questions for hostile sessions: one of each kind, and some that make one row expensive."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ KINDS = [
     _ask("dp.suggest_bounds", "select count(*) from dp.suggest_bounds('reading', 'r_value', 0.01)"),
     _ask("a stored answer", "set dp.fresh = off", "select dp_count(*) from reading", reads=False),
 ]  # fmt: skip
-#: Takes longer: it is asked less often.
+#: Asked less often, because it takes longer.
 SYNTHESIS = _ask(
     "dp.synthesize",
     "call dp.synthesize('lab', array['reading']::regclass[], 0.1, 1e-12, placeholders => true)",
@@ -68,12 +68,12 @@ SYNTHESIS = _ask(
 #: A quarter of the kinds, one of each way through the engine.
 FEW = [q for q in KINDS if q.name in ("rows by declared groups", "a self-join", "rows of units", "several units", "a view", "a stored answer")]  # fmt: skip
 
-#: What makes the planted row heavy, in a condition of which other rows make nothing.
+#: An expression that is long for the planted row and short for all others.
 _LONG = f"case when id = {HEAVY} then note else 'b' end"
 _MATCHES = "%a" * 250
 
 
-#: More than is allowed; nearly all of the stack, where it is.
+#: Refused; without the limit on wildcards it would use nearly all of the stack.
 EXCESSIVE = _ask(
     "a pattern of thousands of matches",
     f"select dp_count(*) from person where {_LONG} like '{'%a' * 4999}'",

@@ -1,4 +1,4 @@
-"""Random sessions: some shapes, a way, some questions and a difference between the twins, drawn by a seed."""
+"""Random sessions: shapes, a way, questions and a difference between the twins are drawn from a seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.server.hostile.ways import PLAIN, WAYS
 
 
 class Hunter:
-    """Tries random sessions on twins of each kind and keeps what tells them apart."""
+    """Try random sessions on twins of each kind, and keep the differences."""
 
     def __init__(self, server: Any, seed: int) -> None:
         self.server = server
@@ -36,7 +36,7 @@ class Hunter:
         self.opened.close()
 
     def trial(self) -> Trial:
-        """Draw what is tried next."""
+        """Draw the next trial."""
         draw = self.draw
         hostile = [(shape, self.step()) for shape in draw.sample(SHAPES, draw.choice((0, 1, 1, 2)))]
         if not hostile or draw.random() < 0.5:
@@ -49,7 +49,7 @@ class Hunter:
         return Trial(tuple(hostile), tuple(questions), way)
 
     def step(self) -> float:
-        """Draw a step; near the last of them more happens."""
+        """Draw a step, more often near the last one, where limits are."""
         draw = self.draw
         return draw.choice((STEPS, draw.uniform(0.9 * STEPS, STEPS), draw.uniform(0, STEPS)))
 

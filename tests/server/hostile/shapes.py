@@ -1,7 +1,7 @@
-"""Ways to make a session hostile, without any privilege, in twenty steps.
+"""Shapes: twenty-step ways to use up resources of a session, without any privilege.
 
-A shape is statements that are sent before, and what the question is wrapped into.  Each says how one
-sees that the session is as hostile as it claims: what it holds, or what no longer fits into it.
+A shape has statements to send before the question, and a statement to wrap it into.  Each also has a
+check that the last step was reached: a count of what the session holds, or a statement that fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dpsql.client.layout import run, server_user
 from tests.server.waiting import wait_until, worked
 
 STEPS = 20
-#: Bytes of memory that are left for each step before the last.
+#: Bytes of memory that each step before the last leaves free.
 ROOM = 1 << 20
 
 
@@ -29,25 +29,25 @@ def _bare(text: str, step: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One way; a step runs from 0 to `STEPS`, and most is taken at the end.
+    """A way to use up one resource; its step runs from 0 to `STEPS`, where most is used up.
 
     Attributes
     ----------
     before : callable
-        Statements that make the session so.
+        Statements that use up the resource.
     wrap : callable
-        What is sent in place of a statement; its step is a number of levels.
+        Returns the statement to send in place of another; its step is a number of levels.
     outside : callable or None
-        What others do to the backend of that process: ``outside(database, pid, step)`` returns
-        what takes it back.
+        Acts on the backend from outside: ``outside(database, pid, step)`` returns a function that
+        undoes it.
     holds, least : str, int
-        A query of the spy that counts what the session holds, and how many at the last step.
+        A query of the spy that counts what the session holds, and the least count at the last step.
     beyond, fails : str
-        A statement that fails at the last step, and as what; at the first it is done.
+        A statement that succeeds at the first step and fails at the last, and its SQLSTATE.
     transaction : bool
-        Whether it lasts as long as a transaction that it opens: each question is asked in a savepoint.
+        Whether it opens a transaction and ends with it: each question is asked in a savepoint.
     shared : bool
-        Whether it takes what all sessions of the server share, so that the twins must take turns.
+        Whether all sessions of the server share the resource, so that the twins must take turns.
     """
 
     name: str
@@ -68,7 +68,7 @@ def quoted(text: str) -> str:
 
 # --- the stack ----------------------------------------------------------------------------------
 
-#: What runs at the bottom: rows are told as notices, since a DO block returns none.
+#: The innermost statement.  It raises rows as notices, since a DO block returns none.
 _BOTTOM = """if question not like 'select%' then execute question; else
   for found in execute question loop raise notice 'row %', row_to_json(found); end loop; end if;"""
 _DECLARE = (
@@ -139,7 +139,7 @@ def _kept(cursor: str, blocks: int) -> list[str]:
     return ["begin", f"declare {cursor} cursor with hold for {rows}", "commit"]
 
 
-#: The limit is 8 MB, of which PostgreSQL writes the last of these.
+#: Blocks of 8 kB that fill the limit of 8 MB.
 FILE_BLOCKS = 1000
 FILES = Shape(
     "temporary files near their limit",
@@ -153,7 +153,7 @@ FILES = Shape(
 
 
 def _pin(number: int) -> str:
-    """Keep a page of a temporary table in a local buffer by a cursor that stands in it."""
+    """Pin a page of a temporary table in a local buffer by a cursor on it."""
     rows = f"select i from pinned where i > {number * 226} and ctid is not null"
     return f"declare pin{number} cursor for {rows}; fetch 1 from pin{number}"
 
@@ -173,11 +173,11 @@ PINNED = Shape(
     transaction=True,
 )
 
-# --- what a session can have many of ------------------------------------------------------------
+# --- objects of a session -----------------------------------------------------------------------
 
 
 def _many(most: int, each: str) -> Callable[[float], list[str]]:
-    """Run a statement so often, with a number in it."""
+    """Run a statement up to ``most`` times, with a number in it."""
 
     def before(step: float) -> list[str]:
         loop = f"for i in 1 .. {round(step * most / STEPS)} loop execute format({quoted(each)}, i); end loop"
@@ -231,7 +231,7 @@ SAVEPOINTS = Shape(
     transaction=True,
 )
 
-# --- what all sessions share --------------------------------------------------------------------
+# --- shared by all sessions ---------------------------------------------------------------------
 
 LOCKS = Shape(
     "locks near exhaustion",
@@ -248,12 +248,12 @@ LOCKS = Shape(
 
 
 def gone(pid: int) -> None:
-    """Wait until a backend has given back what it held."""
+    """Wait until a backend has released its resources."""
     wait_until(lambda: worked(pid) is None)
 
 
 def _connect(database: Any, pid: int, step: float) -> Callable[[], None]:
-    """Take connections until so few are left as the step leaves."""
+    """Open connections until only those are free that the step leaves."""
     import psycopg
 
     held = []
@@ -278,7 +278,7 @@ CONNECTIONS = Shape("connections near exhaustion", outside=_connect, shared=True
 
 
 def _address_space(database: Any, pid: int, step: float) -> Callable[[], None]:
-    """Leave the backend so much more address space, as a machine short of memory does."""
+    """Limit the backend's further address space, as a machine short of memory would."""
     status = Path(f"/proc/{pid}/status").read_text()
     (size,) = (int(line.split()[1]) << 10 for line in status.splitlines() if line[:6] == "VmSize")
     user = server_user()
@@ -288,7 +288,7 @@ def _address_space(database: Any, pid: int, step: float) -> Callable[[], None]:
 
 MEMORY = Shape("memory near exhaustion", outside=_address_space)
 
-#: Shapes whose steps are steps, and which every question is asked in.
+#: All shapes but those of the stack, whose steps are levels.
 SHAPES = (
     LEAST_MEMORY,
     FILES,

@@ -1,4 +1,4 @@
-"""One trial: a session made hostile, questions asked in it, on both twins at once; all that is told must be the same."""
+"""Run a trial (a hostile session and its questions) on both twins and compare all that it shows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.server.hostile.ways import PLAIN, Way
 from tests.server.hostile.world import SPY
 from tests.server.spying import NUMBER
 
-#: Of every session: each question is paid and reads, and groups of one row are not shown by chance.
+#: Settings of every session: each question is paid and reads rows, and no group of one row is shown.
 FIRST = ("set dp.epsilon = 0.001", "set dp.fresh = on", "set dp.delta = 1e-12")
-#: A session's own schema has the number of its place.
+#: The name of a session's temporary schema contains a number.
 TEMP = re.compile(r"\bpg_temp_\d+")
-#: What one question set does not last to the next.
+#: Resets the settings of one question before the next.
 AFTER = "set dp.fresh = on; reset dp.method; reset role"
 SPENT = """
 select id, epsilon::text, delta::text, mechanism, method, label, state, role_name from dp.spend where id > %s order by id
@@ -68,7 +68,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """All that the spy is told by one statement, numbers of answers masked."""
+    """All that one statement shows to the spy, with the numbers of answers masked."""
 
     statement: str
     state: str
@@ -106,14 +106,14 @@ class Told:
 
 @dataclass(slots=True)
 class Seen:
-    """What one twin told and charged."""
+    """All that one twin showed, charged and refused."""
 
     told: list[Told] = field(default_factory=list)
     asked: list[Told] = field(default_factory=list)
     charged: list[Any] = field(default_factory=list)
     refused: list[Any] = field(default_factory=list)
 
-    #: The number that the last statement returned: of what a session holds, not of rows.
+    #: The number that the last statement returned; used for `Shape.holds`.
     number: int = 0
 
     def states(self) -> list[str]:
@@ -122,7 +122,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Difference:
-    """What tells the twins apart."""
+    """A difference between the twins."""
 
     trial: Trial
     what: str
@@ -134,7 +134,7 @@ class Difference:
 
 
 class Pair:
-    """The twins and who looks at their ledgers."""
+    """The twins, with a connection to each that reads its ledger."""
 
     def __init__(self, twins: tuple[Any, Any]) -> None:
         self.twins = twins
@@ -149,7 +149,7 @@ class Pair:
             admin.close()
 
     def run(self, trial: Trial) -> tuple[Seen, Seen]:
-        """Run a trial on both twins, at once unless it takes what they share."""
+        """Run a trial on both twins, concurrently unless it uses up what they share."""
         self.runs += 1
         if trial.shared:
             first, second = (self._one(place, trial) for place in (0, 1))
@@ -158,7 +158,7 @@ class Pair:
         return first, second
 
     def alone(self, trial: Trial) -> Seen:
-        """Run a trial on the twin without the row only."""
+        """Run a trial on the twin without the planted rows."""
         self.runs += 1
         return self._one(0, trial)
 
@@ -220,7 +220,7 @@ class Pair:
 
 
 def opened(database: Any, patch: str) -> Session:
-    """Open the spy's session; with a patch its backend runs a mutation of the package."""
+    """Open the spy's session; ``patch`` is Python code that its backend runs first."""
     if not patch:
         return Session(database, SPY)
     session = Session(database, "postgres")
@@ -232,7 +232,7 @@ def opened(database: Any, patch: str) -> Session:
 
 
 def compare(trial: Trial, first: Seen, second: Seen) -> Difference | None:
-    """Return what tells the twins apart, if anything does."""
+    """Return the first difference between the twins, or None."""
     sent = [each.statement for each in first.told]
     for here, there in zip(first.told, second.told, strict=False):
         if here != there:
@@ -247,7 +247,7 @@ def compare(trial: Trial, first: Seen, second: Seen) -> Difference | None:
 
 
 def _unlike(here: Told, there: Told) -> str:
-    """Return both, and what of them differs where their beginnings do not show it."""
+    """Show both outcomes; if their short forms are equal, the field that differs."""
     if here.short() != there.short():
         return f"{here.short()}  WITH THE ROW  {there.short()}"
     names = ("statement", "words", "columns", "said", "notices")
@@ -256,10 +256,10 @@ def _unlike(here: Told, there: Told) -> str:
 
 
 def difference(pair: Pair, trial: Trial, repeats: int = 2) -> Difference | None:
-    """Return what tells the twins apart each time it is tried.
+    """Return a difference between the twins that appears in each of several runs.
 
-    A session of the same statements is in the same state each time: what differs once only was caused
-    by something else that the machine did.
+    The same statements bring a session to the same state each time.  A difference that appears only
+    once was therefore caused by other activity of the machine.
     """
     found = compare(trial, *pair.run(trial))
     for _ in range(repeats):
@@ -270,7 +270,7 @@ def difference(pair: Pair, trial: Trial, repeats: int = 2) -> Difference | None:
 
 
 def deepest(pair: Pair, shape: Shape) -> int:
-    """Return how many levels the stack bears above a statement that does nothing."""
+    """Return the largest level at which a statement that does nothing succeeds."""
     if shape.name in pair.levels:
         return pair.levels[shape.name]
     least, most = 0, 1 << 11
@@ -286,7 +286,7 @@ def deepest(pair: Pair, shape: Shape) -> int:
 def boundary(
     pair: Pair, at: Callable[[int], Trial], least: int, most: int
 ) -> tuple[int, Difference | None]:
-    """Find the first step at which the base twin's outcome is another one, and compare the twins around it."""
+    """Bisect the first step at which the outcome changes, and compare the twins before and at it."""
     first = pair.alone(at(least)).states()
     if pair.alone(at(most)).states() == first:
         return most, difference(pair, at(most))

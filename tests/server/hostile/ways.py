@@ -1,4 +1,4 @@
-"""Ways to ask one thing: in a transaction, a function, a cursor, as another role."""
+"""Ways to ask a question: in a transaction, a function, a cursor, as another role."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.server.hostile.world import OTHER
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Statements before, and the asking one: ``{q}`` is the question, ``{s}`` the same as a string, ``{n}`` its number."""
+    """Preparing statements and the asking one; ``{q}`` is the question, ``{s}`` its literal, ``{n}`` its number."""
 
     name: str
     ask: str = "{q}"
     before: tuple[str, ...] = ()
-    #: Whether any statement can be asked so, not a SELECT alone.
+    #: Whether it works for any statement, not only SELECT.
     any: bool = False
     transaction: bool = False
 

@@ -1,7 +1,7 @@
-"""Twin databases on a small server: the second has what one person, or one row, brings.
+"""Twin databases on a server with small limits; only the second has a planted person or row.
 
-Whatever the person's texts, numbers and links can reach (a limit, a recursion, a file) is reached there
-only.  The server's limits are small, so that a session comes near to them in moments.
+Limits that the planted texts, numbers and links can reach are reached there only.  The server's
+limits are small, so that a session comes near to them quickly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 SPY = "alice"
 #: A role that the spy may become.
 OTHER = "bob"
-#: Limits of the server.  The lock table has room for about so many locks for each connection.
+#: Limits of the server.
 LIMITS = {
     "max_connections": "24",
     "max_pred_locks_per_transaction": "10",
@@ -55,7 +55,7 @@ select dp.expose('reading', array['r_id', 'r_kind', 'r_value', 'r_note']), dp.ex
 select dp.grant_budget('{SPY}', 1e6, 1e-3), dp.grant_budget('{OTHER}', 1e6, 1e-3);
 select dp.allow_heuristic('reading'), dp.allow_heuristic('edge');
 """
-#: One person, with what is linked to the person.
+#: One person and the rows linked to that person.
 UNIT = f"""
 insert into person values ({HEAVY}, 33, 'a', repeat('a', 10000), ('1' || repeat('0', 3000))::numeric, 1e308, 'infinity');
 insert into visit select 10000 + i, {HEAVY}, 1 + i % 20, 7, 'a', repeat('a', 10000) from generate_series(1, 60) as i;
@@ -66,19 +66,19 @@ ROW = f"""
 insert into reading values ({HEAVY}, 'a', repeat('a', 10000), ('0.' || repeat('1', 3000))::numeric, 33, '2024-01-01');
 insert into edge values (7, 7);
 """
-#: The same rows, of which one has other values.
+#: The same rows; one has other values.
 VALUES = """
 update reading set r_note = repeat('a', 10000), r_amount = ('1' || repeat('0', 10000))::numeric where r_id = 1;
 update person set note = repeat('a', 10000), amount = ('0.' || repeat('1', 10000))::numeric, weight = 'NaN' where id = 1;
 """
 PLANTED = UNIT + ROW
 DIFFERENCES = (PLANTED, UNIT, ROW, VALUES)
-#: What is asked first, so that all later sessions find what a first one leaves to others.
+#: Asked first, because the first session leaves caches that later ones use.
 WARM = "select dp_count(*) from reading"
 
 
 def make(server: Any, *more: str) -> Any:
-    """Make one of the two; ``more`` comes in the end."""
+    """Make one twin; ``more`` are its last statements."""
     database = server.create_database()
     database.sql(SET_UP)
     database.sql(DECLARE, user="owner1")
@@ -90,7 +90,7 @@ def make(server: Any, *more: str) -> Any:
 
 @contextmanager
 def twins(server: Any, planted: str = PLANTED) -> Iterator[tuple[Any, Any]]:
-    """The two databases, without and with the planted rows."""
+    """Yield the two databases, without and with the planted rows."""
     # one after the other: both make the same roles members of others
     pair = make(server), make(server, planted)
     try:
