@@ -1,12 +1,12 @@
 #!/bin/sh
-# Try dpsql on the PostgreSQL majors of other Debian releases, each in a root of its own below .dpsql/majors/.
+# Test dpsql on the PostgreSQL majors of other Debian releases, each in its own root directory below .dpsql/majors/.
 #
 #   scripts/majors.sh          run the stages on the majors, print a table, fail if anything failed
 #   scripts/majors.sh unmount  undo the mounts of a run that was killed
 #
-# MAJORS="17 18"             which: 15 is Debian bookworm, 17 trixie, 18 sid; no Debian release has 16
-# STAGES="demo tests core"   which of: make demo, server tests, make core-suite
-# TESTS=tests                which tests; "quarter" stands for those that tests/server/majors.txt lists
+# MAJORS="17 18"             majors: 15 is Debian bookworm, 17 trixie, 18 sid; no Debian release has 16
+# STAGES="demo tests core"   stages: make demo, server tests, make core-suite
+# TESTS=tests                server tests; "quarter" selects those that tests/server/majors.txt lists
 #
 # A root is made once, by debootstrap from the mirror that this machine's apt is configured with, and
 # reused; remove .dpsql/majors/<major> to make it anew.  Output of the stages is in .dpsql/majors/<major>-<stage>.log.
@@ -47,13 +47,13 @@ check_request() {
     command -v apt-get >/dev/null || fail "this machine has no apt-get" "run it on Debian or Ubuntu"
 }
 
-# The mirror of Debian's own archive, of the sources that apt is configured with.
+# Print the mirror of Debian's archive that apt is configured with.
 mirror() {
     apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
         sed -n 's/^Debian Debian //p' | head -n 1
 }
 
-# Servers that a killed stage left, which keep the mounts busy.
+# Stop the servers that a killed stage left, since they keep the mounts busy.
 stop_processes() {
     for process in /proc/[0-9]*; do
         [ "$(readlink "$process/root" 2>/dev/null)" != "$1" ] || kill -9 "${process#/proc/}" 2>/dev/null || :
@@ -70,8 +70,8 @@ unmount() {
     done
 }
 
-# What debootstrap left in /dev serves; PostgreSQL asks for shared memory, tests for terminals and processes.
-# None of the machine's own folders is mounted, so that removing a root cannot remove anything else.
+# PostgreSQL needs shared memory, and tests need terminals and /proc; the rest of /dev is as debootstrap made it.
+# No directory of the machine is mounted, so that removing a root removes nothing else.
 mount_all() {
     mount -t proc proc "$1/proc" || fail "cannot mount /proc in $1" "allow this container to mount (capability SYS_ADMIN)"
     mkdir -p "$1/dev/shm" "$1/dev/pts"
@@ -101,7 +101,7 @@ make_root() {
     touch "$root/.complete"
 }
 
-# How this machine reaches networks and registries: the root is told the same.
+# Copy the configuration of networks and registries of this machine into the root.
 hand_on() {
     root=$1
     for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/xdg/pip "${HOME:-/root}/.config/pip" "${HOME:-/root}/.pip" \
@@ -115,7 +115,7 @@ hand_on() {
     apt-config dump Acquire::http Acquire::https >"$root/etc/apt/apt.conf.d/90machine" 2>/dev/null || :
 }
 
-# The sources, without what this machine or an earlier run built of them; .dpsql in the root stays.
+# Copy the sources without build products; the .dpsql of the root stays.
 copy_sources() {
     mkdir -p "$1/srv/dpsql"
     find "$1/srv/dpsql" -mindepth 1 -maxdepth 1 ! -name .dpsql -exec rm -rf {} +
@@ -123,7 +123,7 @@ copy_sources() {
         tar -xf - --no-same-owner -C "$1/srv/dpsql"
 }
 
-# inside <root> <command>: with nothing of this machine's environment but how it reaches registries.
+# inside <root> <command>: run a command in the root, with only those environment variables that name proxies and registries.
 inside() {
     root=$1
     shift
@@ -136,7 +136,7 @@ inside() {
         LANG=C.UTF-8 LC_ALL=C.UTF-8 TERM=dumb "$@" </dev/null
 }
 
-# run_stage <major> <stage>: "make" in the root; its output goes to a file, which is shown if it fails.
+# run_stage <major> <stage>: run "make" in the root; the output goes to a file, whose end is shown on failure.
 run_stage() {
     case $2/$tests in
     demo/*) set -- "$1" "$2" demo ;;

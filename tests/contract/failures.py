@@ -1,4 +1,4 @@
-"""The contract of a ledger about charges that have no answer; run on both ledgers."""
+"""Contract tests for charges without an answer; they run on both ledgers."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class FailureContract:
     def test_sessions_at_once_have_no_more_failures_than_may_be(
         self, harness: LedgerHarness
     ) -> None:
-        """Once one failed: whoever could bring the role above the limit waits for the others."""
+        """After the first failure, a charge waits if open questions and failures reach the limit."""
         fail_often(harness, 1)
         sessions = [harness.session() for _ in range(LIMIT - 1)]
         opened = [s.open(ask(harness, b"%d" % i)) for i, s in enumerate(sessions)]

@@ -1,4 +1,4 @@
-"""Sets of units on disk, in small blocks and buckets: the same as in memory, and solved in passes."""
+"""Sets of units on disk, in small blocks and buckets, give the same results as in memory."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_it_is_as_in_memory(
     mine_excess = Excess.of(found.sizes, tau)
     for name in ("members", "weights", "heavy", "loads", "needs"):
         assert np.array_equal(getattr(mine_excess, name), getattr(excess, name)), name
-    # the names of units were on disk as well
+    # the numbers of units were on disk as well
     assert set(found.members.ravel().tolist()) <= set(range(found.units + 1))
 
 
@@ -147,7 +147,7 @@ def test_a_set_that_fills_buckets_is_one(small: None) -> None:
 def test_a_full_disk_is_an_error_before_anything_is_written(
     small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writing to a mapped file without room would end the server process."""
+    """Writing to a mapped file on a full disk would kill the server process."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
@@ -159,12 +159,12 @@ def test_a_full_disk_is_an_error_before_anything_is_written(
 
 
 class Stop(Exception):
-    """What the server raises when it is cancelled."""
+    """Stands for the error that the server raises at a cancel."""
 
 
 @pytest.mark.parametrize("work", ["merge", "program", "packing", "deleting", "cuts"])
 def test_it_can_be_cancelled_between_blocks(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
-    """No block, and nothing between two, takes longer than so many rows allow."""
+    """No step between two ticks works on more than a fixed number of rows."""
     left = [10**9]
 
     def tick() -> None:

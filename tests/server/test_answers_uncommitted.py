@@ -1,4 +1,4 @@
-"""An answer on rows that may never be committed is shown to who asked, and to nobody later."""
+"""An answer over uncommitted rows is returned to the asker and not stored."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_release_of_uncommitted_rows_is_measured_anew(world: Any) -> None:
 
 
 def test_an_answer_of_an_old_snapshot_says_so(world: Any) -> None:
-    """It is told when rows were as they were read, and not when that was."""
+    """``taken_at`` is the time of the snapshot, not the time of reading."""
     before = len(payments(world))
     with world.connect(user="owner1") as old, world.connect(user="bob") as bob:
         heard: list[str] = []
@@ -244,7 +244,7 @@ def test_an_answer_of_an_old_snapshot_says_so(world: Any) -> None:
 
 
 def test_groups_are_the_public_rows_of_now(world: Any) -> None:
-    """A session that listed them keeps no list, whether its own transaction changed them or another."""
+    """A session lists them anew for each question, whichever transaction changed them."""
     with world.connect(user="owner1") as owner:
         owner.execute("set dp.fresh = on")
         assert len(owner.execute(BY_DOMAIN).fetchall()) == 4

@@ -1,4 +1,4 @@
-"""What later majors let a catalogue claim is trusted nowhere; earlier ones know no such claim."""
+"""Declarations that later majors do not enforce are trusted nowhere; earlier majors reject them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ select dp.grant_budget('alice', 1000, 1e-3)
 
 
 def claim(database: Any, since: int, statement: str) -> bool:
-    """Make a claim; where PostgreSQL knows no such claim, it must be a syntax error or the like."""
+    """Run a declaration; a major before ``since`` must reject it."""
     if major(database) >= since:
         database.sql(statement)
         return True

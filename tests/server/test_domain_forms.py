@@ -1,4 +1,4 @@
-"""Each form of dp.set_domain with each type of value: it declares, or says in class PD why not."""
+"""Each form of dp.set_domain, for each type of value, succeeds or raises an error of class PD."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TYPES = {
     "feeling": ("sad", "well"),
     "moment": ("2020-01-01 00:00", "2020-01-05 12:00"),
 }
-#: Those that take a list of values, and those that take a range.
+#: Types that take a list of values, and types that take a range.
 LISTED = set(TYPES) - {"real", "double precision", "time", "interval", "bytea"}
 RANGED = {
     *("smallint", "integer", "bigint", "numeric(6,2)", "real", "double precision", "date"),

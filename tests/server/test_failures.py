@@ -1,4 +1,4 @@
-"""Charged questions that have no answer are counted, and too many stop their role (docs/ledger.md)."""
+"""Charged questions without an answer are counted, and too many block their role (docs/ledger.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.server.waiting import wait_until
 CLIENTS = "select dp_count(*) from client where c_id > {}"
 JOIN = "select dp_count(*) from client join purchase on p_client = c_id where c_id > {}"
 LIMIT = 3
-#: Stands for what reads rows: ends in an error of that SQLSTATE, or computes until it is cancelled.
+#: Replaces the reading of rows: raises an error of a given SQLSTATE, or runs until it is cancelled.
 READING = """
 do language plpython3u $body$
 import time
@@ -44,7 +44,7 @@ $body$"""
 
 @pytest.fixture
 def shop(shop: Any) -> Any:
-    """The shop with a second analyst, who answers need not wait for."""
+    """The shop with a second analyst."""
     with shop.connect(user="owner1") as owner:
         owner.execute("select dp.grant_budget('bob', epsilon => 100, delta => 1e-5)")
     return shop
@@ -52,7 +52,7 @@ def shop(shop: Any) -> Any:
 
 @contextmanager
 def failing(shop: Any, state: str = "53100", role: str = "alice") -> Iterator[Any]:
-    """Open a session whose every charged question ends so."""
+    """Open a session in which every charged question ends in this way."""
     with shop.connect() as session:
         session.execute("select * from dp.explain('select dp_count(*) from client')")  # imports
         session.execute(READING.format(state=state))
@@ -90,7 +90,7 @@ def test_after_three_failures_a_role_is_refused_until_the_owner_resumes(shop: An
             == 'too many questions of role "alice" about relation public.client failed'
         )
         assert spends(shop) == before
-        # what is stored, for this role or another, reads nothing
+        # stored answers, of this role or another, read no rows
         assert alice.execute(CLIENTS.format(100)).fetchone() == paid
         with shop.connect(user="bob") as bob:
             there = bob.execute(CLIENTS.format(70)).fetchone()
@@ -108,7 +108,7 @@ def test_after_three_failures_a_role_is_refused_until_the_owner_resumes(shop: An
         assert owner.execute(statement[0]).fetchone() == (LIMIT,)
         assert alice.execute(CLIENTS.format(50)).fetchone()
         assert owner.execute(statement[0]).fetchone() == (0,)
-    # one more counts from one
+    # counting starts again at one
     fail(shop, 1)
     assert counted(shop)["alice", "public.client"] == (1, False)
 
@@ -118,7 +118,7 @@ def test_failures_are_shown(shop: Any) -> None:
     fail(shop, 1)
     with shop.connect(user="alice") as alice:
         assert refused(alice, CLIENTS.format(9)).sqlstate == "PD003"
-        # of the relation that failed less there may be one more
+        # the relation with fewer failures may have one more
         assert alice.execute("select dp_count(*) from purchase").fetchone()
         own = alice.execute(
             "select role::text, relation, failures, failure_limit, stopped from dp.failures order by 2"
@@ -199,7 +199,7 @@ def _cancel(shop: Any, pid: int) -> None:
 
 
 def _left_behind(shop: Any, end: Callable[[int], object]) -> None:
-    """Have a question computed, and end its process."""
+    """Start a question and end its process."""
 
     def ask() -> None:
         with pytest.raises(psycopg.OperationalError), failing(shop, "waits") as session:
@@ -221,7 +221,7 @@ def test_a_terminated_backend_has_failed(shop: Any) -> None:
 
 
 def test_an_error_that_ends_the_session_has_failed(shop: Any) -> None:
-    """An asker may want that of any error."""
+    """An asker may choose this for any error."""
     shop.sql("revoke execute on function dp.lock_reads(oid[]) from dp_executor")
     alice = shop.connect(user="alice")
     alice.execute("set exit_on_error = on")
@@ -232,7 +232,7 @@ def test_an_error_that_ends_the_session_has_failed(shop: Any) -> None:
 
 
 def test_a_killed_backend_has_failed(make_server: Callable[..., Any]) -> None:
-    """The server starts again meanwhile, and forgets all that was not committed."""
+    """The server restarts and loses all uncommitted changes."""
     server = make_server()
     shop = declare(server.create_database())
 

@@ -1,4 +1,4 @@
-"""Fields of dates and times are public groups, by extract and by date_part and in each type alike."""
+"""Fields of dates and times are public groups by extract and date_part, and in each type."""
 
 from __future__ import annotations
 

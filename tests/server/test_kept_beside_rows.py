@@ -1,8 +1,7 @@
-"""What the library writes beside base data: is it a function of rows, and who can see it (PRIVACY.md section 11)?
+"""Everything that the library stores is listed, with its kind and who can see it (PRIVACY.md section 11).
 
-``kept.txt`` says of every column of every table of the extension what it holds.  A new column fails here until somebody
-has thought about it; so does a statement in the sources that makes an object, and an object that a database has after
-all of the library was used.
+``kept.txt`` names the kind of every column of the extension's tables.  These tests fail for a new column, for a new
+statement in the sources that makes an object, and for an unlisted object in a database in which the library was used.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ HIDDEN = """
 select r.name, has_column_privilege(r.name, %s::regclass, %s, 'select')
   from unnest(array['stranger', 'dp_analyst', 'dp_owner', 'dp_ledger']) as r(name)
 """
-#: Statements that make objects, outside of the schema's files: by file, what they make.
+#: The kinds of objects that statements outside of the schema's files make, by file.
 MADE = {
     "sql/functions/expose.sql": {"view"},
     "sql/functions/interval.sql": {"function"},

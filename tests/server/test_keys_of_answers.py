@@ -1,4 +1,4 @@
-"""The key of a stored answer: all that the law of the answer depends on, and nothing about rows."""
+"""The key of a stored answer has all that its distribution depends on, and nothing about rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dpsql.engine.request import Settings
 OF_ROWS = "select p_shop, dp_count(*) from purchase group by p_shop"
 JOINED = "select dp_count(*) from client join purchase on c_id = p_client where c_kind = 'a'"
 OF_UNITS = "select o_total, dp_count(*) from orders group by o_total"
-#: A setting, two of its values, and the questions whose law differs between the two.  The others
-#: do not read the setting, so that one answer serves both.
+#: A setting, two of its values, and the questions whose distribution differs between the two.  Other
+#: questions do not read the setting, so both values share one answer.
 CHANGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "epsilon": ("1", "0.5", (OF_ROWS, JOINED, OF_UNITS)),
     "delta": ("1e-8", "1e-7", (OF_ROWS, JOINED, OF_UNITS)),

@@ -1,4 +1,4 @@
-"""Arithmetic on noised values that fails: what was paid for is free to the statement that is mended.
+"""Failing arithmetic on noised values: the corrected statement reuses the paid counts.
 
 Each statement fails, or divides by 0, for some noised values; nobody can foresee it.  The budget
 is enough for one question, so that the mended one is served from what is stored or not at all.
@@ -24,7 +24,7 @@ select dp.set_domain('sale', 'kind', array['a', 'none']);
 select dp.set_domain('sale', 'price', 0, 100);
 grant select on sale to alice;
 """
-#: What fails, and the same aggregates in a statement that cannot.
+#: Statements that fail, each with one that has the same aggregates and cannot fail.
 FAILING = {
     "ln": ("ln(dp_count(*) - 1000000)", "ln(greatest(dp_count(*) - 1000000, 1))"),
     "sqrt": ("sqrt(dp_count(*) - 1000000)", "sqrt(greatest(dp_count(*) - 1000000, 0))"),

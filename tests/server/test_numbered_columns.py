@@ -1,7 +1,7 @@
-"""Columns that number rows: what they hold in one row depends on rows of others.
+"""Columns that number rows: their value in one row depends on rows of other units.
 
-Twin databases differ in one unit, whose ratings were there first: without it every other rating has another number.
-Whatever reads the numbers tells the two apart by hundreds, where noise hides one unit's own rows.
+Twin databases differ in one unit, whose ratings were inserted first: without it every other rating has another number.
+A question that read the numbers would differ by hundreds, while noise hides the rows of one unit only.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def numbered(server: Any) -> Iterator[Any]:
 
 
 def test_numbers_move_by_hundreds_where_one_unit_is_missing(twins: tuple[Any, Any]) -> None:
-    """What the attack is after: true of the rows, and told to nobody."""
+    """The difference that an attacker would look for: it exists in the rows."""
     count = "select count(*) from rating where id = dp_slot_movie"
     assert [database.sql(count) for database in twins] == [[(500,)], [(0,)]]
     told = []
@@ -121,7 +121,7 @@ OWNERS = {
     " select dp.link('child', 'rating', array['a', 'b'], array['movie', 'dp_slot_movie'])",
     "dp.protect": "select dp.protect('rating', privacy_unit => 'dp_slot_movie')",
 }
-#: No question has these, over whatever columns.
+#: Refused over any column.
 ELSEWHERE = ("a whole row", "a field of a row", "a count of rows", "an outer join", "WITH")
 ASKED = {
     **{name: f"select dp_count(*) {text}" for name, text in QUESTIONS.items()},
@@ -263,7 +263,7 @@ def test_keys_of_numbers_identify_no_rows_of_plans(fresh: Any) -> None:
 
 
 def test_synthesis_numbers_the_rows_of_its_copy_itself(twins: tuple[Any, Any]) -> None:
-    """Of rows that were numbered otherwise the same copy could have been made."""
+    """The copy does not depend on the numbers in the original."""
     for database in twins:
         with database.connect(user="alice") as alice:
             alice.execute(

@@ -1,4 +1,4 @@
-"""Foreign keys of partitions: the same key of every partition is one way to the units.
+"""Foreign keys of partitions: a key that every partition has is one path to the units.
 
 Where some partition has none the key is loose, and rows may belong to nobody; keys of other
 columns are other ways.
@@ -38,7 +38,7 @@ def key(relation: str, more: str = "", column: str = "person_id") -> str:
 
 
 def edges(database: Any) -> list[tuple[Any, ...]]:
-    """Return the keys that lead to persons, each with why rows may have none."""
+    """Return the foreign keys to persons, each with the reason why rows may have no person."""
     return database.sql(  # type: ignore[no-any-return]
         "select columns::text, loose from dp.unit_edges('payment'::regclass) where parent = 'person'::regclass"
         " order by 1"

@@ -1,4 +1,4 @@
-"""Copies whose rows refer to parents of which much is public: rows of many columns, or which there are."""
+"""Copies whose rows refer to public parents with many columns, or to parents with declared keys."""
 
 from __future__ import annotations
 
