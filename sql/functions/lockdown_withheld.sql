@@ -27,7 +27,9 @@ as $$
                   or p.proname = 'master_run_on_worker' then 'statistics'
                 when p.proname like any (array['%\_size', '%\_sizes', '%\_disk\_space\_stats', '%\_shard\_statistics',
                                                '%\_table\_statistics', 'get\_rebalance\_%']) then 'sizes'
-                when p.proname in ('pg_lock_status', 'citus_locks', 'dump_local_wait_edges', 'dump_global_wait_edges',
+                when p.proname in ('pg_lock_status', 'pg_blocking_pids', 'pg_safe_snapshot_blocking_pids',
+                                   'pg_isolation_test_session_is_blocked', 'pg_get_multixact_members',
+                                   'pg_get_multixact_stats', 'citus_locks', 'dump_local_wait_edges', 'dump_global_wait_edges',
                                    'citus_internal_local_blocked_processes',
                                    'citus_internal_global_blocked_processes') then 'locks'
                 when p.proname in ('pg_prepared_xact', 'pg_prepared_statement', 'pg_cursor', 'citus_stat_activity',
@@ -47,7 +49,10 @@ as $$
                 'pg_stat_get_backend_wait_event_type', 'pg_stat_get_backend_xact_start'])
          or p.proname in (
                 'pg_relation_size', 'pg_table_size', 'pg_indexes_size', 'pg_total_relation_size', 'pg_database_size',
-                'pg_tablespace_size', 'pg_lock_status', 'pg_prepared_xact', 'pg_prepared_statement', 'pg_cursor',
+                'pg_tablespace_size', 'pg_lock_status', 'pg_blocking_pids', 'pg_safe_snapshot_blocking_pids',
+                'pg_isolation_test_session_is_blocked', 'pg_get_multixact_members', 'pg_get_multixact_stats',
+                'pg_available_wal_summaries', 'pg_wal_summary_contents', 'pg_get_wal_summarizer_state',
+                'pg_prepared_xact', 'pg_prepared_statement', 'pg_cursor',
                 'pg_notification_queue_usage', 'pg_current_wal_lsn', 'pg_current_wal_insert_lsn',
                 'pg_current_wal_flush_lsn', 'pg_last_wal_receive_lsn', 'pg_last_wal_replay_lsn',
                 'pg_get_replication_slots', 'pg_control_checkpoint', 'pg_control_recovery',

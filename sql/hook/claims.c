@@ -12,6 +12,7 @@
 
 #include "catalog/pg_class.h"
 #include "nodes/pathnodes.h"
+#include "optimizer/paths.h"
 #include "optimizer/plancat.h"
 #include "utils/lsyscache.h"
 
@@ -19,6 +20,7 @@
 #include "dpsql.h"
 
 static get_relation_info_hook_type previous_relation_info = NULL;
+static set_rel_pathlist_hook_type previous_pathlist = NULL;
 
 static void
 forget_claims(PlannerInfo *root, Oid relation, bool inherited, RelOptInfo *info)
@@ -31,9 +33,27 @@ forget_claims(PlannerInfo *root, Oid relation, bool inherited, RelOptInfo *info)
 		compat_forget_not_null(info);
 }
 
+static void
+forget_shared_bitmaps(PlannerInfo *root, RelOptInfo *relation, Index index, RangeTblEntry *entry)
+{
+	ListCell   *cell;
+
+	if (previous_pathlist)
+		previous_pathlist(root, relation, index, entry);
+	if (!executor_runs())
+		return;
+	foreach(cell, relation->partial_pathlist)
+	{
+		if (IsA(lfirst(cell), BitmapHeapPath))
+			relation->partial_pathlist = foreach_delete_current(relation->partial_pathlist, cell);
+	}
+}
+
 void
 claims_init(void)
 {
 	previous_relation_info = get_relation_info_hook;
 	get_relation_info_hook = forget_claims;
+	previous_pathlist = set_rel_pathlist_hook;
+	set_rel_pathlist_hook = forget_shared_bitmaps;
 }

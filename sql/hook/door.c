@@ -248,11 +248,23 @@ hide_traces(void)
 							 GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("exit_on_error", "off", PGC_SUSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
-	/* workers do not see that a whole relation is locked already (reads.c) */
-	if (IsolationIsSerializable())
-		(void) set_config_option("max_parallel_workers_per_gather", "0", PGC_USERSET,
-								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	return nest_level;
+}
+
+/*
+ * In a SERIALIZABLE transaction the server notes for each row that is read
+ * whether another one wrote it, and fails one of them at its COMMIT, which a
+ * second session of the asker can bring about after the question was answered.
+ */
+static void
+require_no_conflicts(void)
+{
+	if (IsolationIsSerializable())
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+				 errmsg("a question cannot be asked in a SERIALIZABLE transaction"),
+				 errdetail("Which transactions fail there depends on the rows that are read."),
+				 errhint("Use BEGIN ISOLATION LEVEL REPEATABLE READ, and outside of transactions SET default_transaction_isolation = 'repeatable read'.")));
 }
 
 static Datum
@@ -275,6 +287,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 	int			nest_level;
 
 	require_stack();
+	require_no_conflicts();
 	require_not_running(python->fn_oid);
 	nest_level = hide_traces();
 	current_caller = &caller;

@@ -91,7 +91,7 @@ ATTACKS: dict[str, Attack] = {
                                             "prepare q as select * from person", "drop table spies.person", "execute q", "execute p"], "42501"),
     "parallel workers": Attack([PARALLEL, "set parallel_setup_cost = 0", "set parallel_tuple_cost = 0", "set min_parallel_table_scan_size = 0",
                                 "set max_parallel_workers_per_gather = 4", "set debug_print_plan = on", "set client_min_messages = notice", COUNT + "age = 33"], "", noisy=True),
-    "locks while reading": Attack(["begin isolation level serializable", COUNT + "id = 777",
+    "locks while reading": Attack(["begin isolation level serializable", COUNT + "id = 777", "rollback", "begin isolation level repeatable read", COUNT + "id = 777",
                                    "select count(*) from pg_locks where locktype in ('tuple', 'page')"], "", noisy=True),
     "COPY TO PROGRAM": Attack(["copy person to program 'cat > /tmp/stolen'"], "42501"),
     "COPY of a query TO PROGRAM": Attack([f"copy ({COUNT} id = 777) to program 'cat > /tmp/stolen'"], "42501"),

@@ -120,7 +120,7 @@ TRACES = [
 ]
 
 
-@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
 @pytest.mark.parametrize("parallel", [False, True])
 def test_reading_leaves_no_trace_of_rows(mine: Any, level: str, parallel: bool) -> None:
     if parallel:

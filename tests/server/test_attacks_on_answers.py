@@ -59,7 +59,7 @@ def paid(session: Any) -> float:
 WAYS = [
     "begin; {}; rollback",
     "begin read only; {}; rollback",
-    "begin isolation level serializable read only deferrable; {}; rollback",
+    "begin isolation level repeatable read read only; {}; rollback",
     "begin; savepoint s; {}; rollback to s; commit",
     "do $d$ begin perform n from ({}) as s(n); raise exception 'undo'; exception when others then null; end $d$",
     "begin; declare c cursor with hold for {}; fetch c; rollback",

@@ -141,8 +141,8 @@ def test_read_only_transactions_are_refused_before_the_charge(sales: Any, alice:
     assert spent(sales) == (1, 1)
 
 
-def test_serializable_and_repeatable_read(sales: Any, alice: Any) -> None:
-    for n, level in enumerate(("repeatable read", "serializable")):
+def test_read_committed_and_repeatable_read(sales: Any, alice: Any) -> None:
+    for n, level in enumerate(("repeatable read", "read committed")):
         alice.execute(f"begin isolation level {level}")
         release(alice, f"r{n}", ONE, epsilon=1 + n)
         alice.execute("commit")

@@ -166,25 +166,3 @@ def test_keys_without_one_text_are_not_used(
     assert shop.sql("select count(*) from dp.changed_key") == [(0,)]
     changes = "select changes::int from dp.statistics where 'public.nk' = any (relations) limit 1"
     assert shop.sql(changes) == [(len(spellings) + 1,)]
-
-
-@pytest.mark.parametrize("method", ["elastic", "sketch"])
-def test_how_much_has_changed_leaves_no_lock(shop: Any, method: str) -> None:
-    """dp.explain is free, and reads the changes to price a question."""
-    shop.sql(f"select dp.create_sketch('{question('b as other')}', 10)")
-    shop.sql("update b set k = k where id < 10; insert into b values (9000, 1)")
-    locks = (
-        "select l.relation::regclass::text, l.locktype from pg_locks l join pg_class c"
-        " on c.oid = l.relation where l.mode = 'SIReadLock' and l.pid = pg_backend_pid()"
-        " and c.relnamespace = 'dp'::regnamespace and (l.page is not null or l.tuple is not null)"
-        " and c.relname ~ '^(change|measure|statistic|sketch|kept)'"
-    )
-    with analyst(shop, f"set dp.method = {method}") as alice:
-        for asked in (
-            f"select * from dp.explain($${question('b as other')}$$)",
-            question("b as o"),
-        ):
-            alice.execute("begin isolation level serializable")
-            assert alice.execute(asked).fetchall()
-            assert alice.execute(locks).fetchall() == []
-            alice.execute("rollback")

@@ -96,7 +96,7 @@ QUESTIONS = [
     "prepare p as select dp_count(*) from purchase where p_id < $1; execute p(5)",
     "explain analyze select dp_count(*) from purchase where p_id < 3",
     "select * from dp.explain('select dp_count(*) from purchase')",
-    "set transaction isolation level serializable; select dp_count(*) from purchase where p_id < 9",
+    "set transaction isolation level repeatable read; select dp_count(*) from purchase where p_id < 9",
 ]
 
 
