@@ -236,15 +236,18 @@ def test_a_killed_backend_has_failed(make_server: Callable[..., Any]) -> None:
     server = make_server()
     shop = declare(server.create_database())
 
-    def kill(pid: int) -> None:
-        shop.close()
-        os.kill(pid, signal.SIGKILL)
-
     def lives() -> bool:
         try:
             return bool(shop.sql("select 1"))
         except psycopg.Error:
             return False
+
+    def kill(pid: int) -> None:
+        """End the process and every session with it: until then the server may seem to live."""
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(psycopg.OperationalError), psycopg.connect(shop.conninfo()) as session:
+            session.execute("select pg_sleep(120)")
+        shop.close()
 
     for _ in range(LIMIT):
         _left_behind(shop, kill)

@@ -119,6 +119,7 @@ def test_a_second_unit_of_another_role_keeps_members_closed(clinic: Any) -> None
         ["savepoint a", "create table visit (cust int not null references cust)"],
         [
             "create table whole (cust int not null) partition by range (cust)",
+            "create table rest partition of whole for values from (9) to (20)",
             "create table visit partition of whole (foreign key (cust) references cust)"
             " for values from (0) to (9)",
         ],
