@@ -58,14 +58,14 @@ Memberships.ceiling = lambda self, tau: self.total
 ONE_END = """
 from dpsql.core.packing import Memberships
 right = Memberships.of.__func__
-Memberships.of = classmethod(lambda kind, columns, roots, counts: right(
-    kind, [columns[0]] * len(columns), [roots[0]] * len(roots), counts))
+Memberships.of = classmethod(lambda kind, columns, roots, counts, *space: right(
+    kind, [columns[0]] * len(columns), [roots[0]] * len(roots), counts, *space))
 """
 OTHER_KIND = """
 from dpsql.core.packing import Memberships
 right = Memberships.of.__func__
-Memberships.of = classmethod(lambda kind, columns, roots, counts: right(
-    kind, [columns[1]] * len(columns), [roots[1]] * len(roots), counts))
+Memberships.of = classmethod(lambda kind, columns, roots, counts, *space: right(
+    kind, [columns[1]] * len(columns), [roots[1]] * len(roots), counts, *space))
 """
 UNSPLIT = """
 from fractions import Fraction
