@@ -193,8 +193,8 @@ begin
             or not exists (select from judged as k
                             where k.declared and k.top = d.top
                               and k.above_mine = d.above_mine and k.above_theirs = d.above_theirs))
-       -- what an owner cut, unless one cannot tell any more which column that was
-       -- of all its parts: what is said of one part, before it is attached, says nothing of the others
+       -- Keys that the owner cut are left out, if it is known which columns were meant.  A cut of one partition,
+       -- declared before it was attached, does not cut the others: each leaf must be cut, itself or above it.
        and not (exists (select from cut as c where (c.top, c.above_mine, c.above_theirs) = (d.top, d.above_mine, d.above_theirs))
                 and not exists (
                     select from leaf as l

@@ -1,6 +1,6 @@
 /*
  * claims.c
- *		Hide NOT NULL of foreign and partitioned tables from the planner.
+ *		Hide from the planner what plans over protected rows must not use.
  *
  * From PostgreSQL 17 on the planner removes IS NOT NULL, and folds IS NULL to
  * false, for columns that are declared NOT NULL.  Nobody enforces NOT NULL for
@@ -33,6 +33,12 @@ forget_claims(PlannerInfo *root, Oid relation, bool inherited, RelOptInfo *info)
 		compat_forget_not_null(info);
 }
 
+/*
+ * Remove parallel bitmap scans from the plans of dp_executor.  Their bitmap is
+ * in dynamic shared memory and grows with the pages of the rows that match.
+ * Other statements can fill that memory, which is small in containers, until
+ * one row decides whether the question fails.
+ */
 static void
 forget_shared_bitmaps(PlannerInfo *root, RelOptInfo *relation, Index index, RangeTblEntry *entry)
 {

@@ -91,7 +91,7 @@ extern void shards_init(void);
 /* sent.c: what other servers can count is counted there */
 extern void sent_init(void);
 
-/* claims.c: hide NOT NULL that nobody enforces from the planner */
+/* claims.c: hide unenforced NOT NULL and parallel bitmap scans from the planner */
 extern void claims_init(void);
 
 /* mask.c: what a role may not know reads as unknown */
