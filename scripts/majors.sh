@@ -113,6 +113,8 @@ hand_on() {
         cp -rL "$file" "$to"
     done
     apt-config dump Acquire::http Acquire::https >"$root/etc/apt/apt.conf.d/90machine" 2>/dev/null || :
+    # The Release file of sid expires within weeks, and the mirror may be a copy that is older.
+    echo 'Acquire::Check-Valid-Until "false";' >"$root/etc/apt/apt.conf.d/91frozen"
 }
 
 # Copy the sources without build products; the .dpsql of the root stays.
