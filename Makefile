@@ -114,6 +114,7 @@ bench: ## make bench NAME=joins runs bench/joins.py on the private cluster
 	@$(PYTHON) -m bench.$(NAME) $(BENCH_ARGUMENTS)
 
 core-suite: build ## PostgreSQL's own regression suite with the library loaded (slow)
+	@scripts/bootstrap.sh packages source
 	sql/hook/core_suite.sh
 
 cron-suite: venv ## Schedules that pg_cron runs; installs it (slow)

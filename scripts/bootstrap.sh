@@ -2,9 +2,10 @@
 # Prepare this machine and this clone; every step is skipped when its result is already there.
 #
 #   scripts/bootstrap.sh home            make .dpsql (see below), print its real path
-#   scripts/bootstrap.sh packages [cron|browser|clients]
+#   scripts/bootstrap.sh packages [cron|browser|clients|source]
 #                                        install the missing Debian packages; cron: pg_cron too;
-#                                        browser: Chromium; clients: Java and PostgreSQL's driver for it
+#                                        browser: Chromium; clients: Java and PostgreSQL's driver for it;
+#                                        source: what unpacks PostgreSQL's source package
 #   scripts/bootstrap.sh venv EXTRA...   make .dpsql/venv with the package's dependencies and extras, or add them
 #   scripts/bootstrap.sh superset        make .dpsql/superset, a virtual environment with Apache Superset
 #   scripts/bootstrap.sh dbt             make .dpsql/dbt, a virtual environment of dbt's own
@@ -85,7 +86,7 @@ major() {
     esac
 }
 
-# missing_packages <major> [cron|browser|clients]
+# missing_packages <major> [cron|browser|clients|source]
 missing_packages() {
     pg=/usr/lib/postgresql/$1
     [ -x "$pg/bin/postgres" ] || echo "postgresql-$1"
@@ -105,6 +106,8 @@ missing_packages() {
     }
     [ "${2:-}" != clients ] || command -v javac >/dev/null || echo default-jdk-headless
     [ "${2:-}" != clients ] || [ -e /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
+    [ "${2:-}" != source ] || command -v bzip2 >/dev/null || echo bzip2
+    [ "${2:-}" != source ] || command -v xz >/dev/null || echo xz-utils
 }
 
 # apt_install <sudo or nothing> <packages>
@@ -116,8 +119,8 @@ apt_install() {
 
 packages() {
     case "${1:-}" in
-    "" | cron | browser | clients) extra=${1:-} ;;
-    *) fail "unknown packages: $1" "ask for none, for cron, for browser or for clients" ;;
+    "" | cron | browser | clients | source) extra=${1:-} ;;
+    *) fail "unknown packages: $1" "ask for none, or for one of: cron browser clients source" ;;
     esac
     sudo=
     if [ "$(id -u)" != 0 ]; then
@@ -234,5 +237,5 @@ dbt() {
 case "${1:-}" in
 home | major | superset | dbt) "$1" ;;
 packages | venv) "$@" ;;
-*) fail "usage: $0 home|major|superset|dbt|packages [cron|browser|clients]|venv EXTRA..." ;;
+*) fail "usage: $0 home|major|superset|dbt|packages [cron|browser|clients|source]|venv EXTRA..." ;;
 esac
