@@ -129,7 +129,7 @@ copy_sources() {
 inside() {
     root=$1
     shift
-    handed=$(env | sed -nE 's/^((PIP_[A-Z_]*|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|[a-zA-Z]*_(proxy|PROXY)|OPENBLAS_[A-Z0-9_]*|CI))=.*/\1/p')
+    handed=$(env | sed -nE 's/^((CORE_SOURCE|PIP_[A-Z_]*|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|[a-zA-Z]*_(proxy|PROXY)|OPENBLAS_[A-Z0-9_]*|CI))=.*/\1/p')
     for name in $handed; do
         eval "value=\$$name"
         set -- "$name=$value" "$@"

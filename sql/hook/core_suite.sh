@@ -3,6 +3,8 @@
 #
 #   sql/hook/core_suite.sh [pg_config]
 #
+# CORE_SOURCE=file takes that archive of PostgreSQL's source instead of Debian's source package.
+#
 # The server is the tree that pg_config belongs to (default: the private one of
 # "make up") and has dpsql.so installed.  The tests come from Debian's source
 # package; only the test libraries are compiled, pg_regress is the one that the
@@ -43,6 +45,11 @@ as_server() {
 # The machine's own package sources, asked for source packages, in a
 # configuration of our own.  Mirrors may lack the very last minor release.
 fetch_source() {
+    if [ -n "${CORE_SOURCE:-}" ]; then
+        echo "tests of $(basename "$CORE_SOURCE"), server $("$pg_config" --version)"
+        unpack "$CORE_SOURCE"
+        return
+    fi
     mkdir -p "$work/apt/parts" "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
     : > "$work/apt/none"
     for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
@@ -59,15 +66,19 @@ fetch_source() {
     for version in $(apt-cache "$@" showsrc "postgresql-$major" | sed -n 's/^Version: //p' | sort -Vru); do
         if apt-get "$@" source --download-only "postgresql-$major=$version" 2>"$work/apt/errors"; then
             echo "tests of $version, server $("$pg_config" --version)"
-            mkdir source
-            tar -xf postgresql-*.orig.tar.* -C source --strip-components=1 \
-                --wildcards '*/src/test/regress' '*/contrib/spi'
+            unpack postgresql-*.orig.tar.*
             return
         fi
     done
-    cat "$work/apt/errors" >&2
-    echo "no source package of postgresql-$major; check that apt can reach its mirror" >&2
+    [ ! -e "$work/apt/errors" ] || cat "$work/apt/errors" >&2
+    echo "no source package of postgresql-$major; check that apt can reach its mirror," \
+        "or download the source of any minor release and set CORE_SOURCE to the archive" >&2
     exit 1
+}
+
+unpack() {
+    mkdir "$work/source"
+    tar -xf "$1" -C "$work/source" --strip-components=1 --wildcards '*/src/test/regress' '*/contrib/spi'
 }
 
 build_libraries() {

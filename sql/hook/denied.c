@@ -130,6 +130,27 @@ start(QueryDesc *query, int flags)
 		standard_ExecutorStart(query, flags);
 }
 
+/* Raise the error of the first relation that may not be read, outer queries first, as the executor does. */
+static void
+raise_denial(PlannerInfo *root)
+{
+	ListCell   *cell;
+
+	if (root->parent_root != NULL)
+		raise_denial(root->parent_root);
+	foreach(cell, root->parse->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+		void	   *asked = rte->rtekind == RTE_RELATION ? compat_permission(root->parse, rte) : NULL;
+
+		if (asked != NULL && !compat_check_permission(asked, false))
+		{
+			explain_denial(list_make1(asked));
+			(void) compat_check_permission(asked, true);
+		}
+	}
+}
+
 /* No plan over a relation that may not be read; parts of a relation are asked about as the whole. */
 static void
 before_planning(PlannerInfo *root, Oid relation, bool inherited, RelOptInfo *info)
@@ -139,10 +160,7 @@ before_planning(PlannerInfo *root, Oid relation, bool inherited, RelOptInfo *inf
 	if (previous_relation_info)
 		previous_relation_info(root, relation, inherited, info);
 	if (asked != NULL && !compat_check_permission(asked, false))
-	{
-		explain_denial(list_make1(asked));
-		(void) compat_check_permission(asked, true);
-	}
+		raise_denial(root);
 }
 
 void

@@ -24,6 +24,10 @@ create table dp.changed_key (
 comment on table dp.changed_key is 'primary keys of updated rows, as they were before';
 create index changed_key_relation on dp.changed_key (relation, transaction);
 
+-- Publications of all tables refuse updates and deletes of tables that have no identity.
+alter table dp.change replica identity full;
+alter table dp.changed_key replica identity full;
+
 -- Every refresh deletes what it adds up: vacuum by what is dead, not by what part of a table that is.
 alter table dp.change set (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
@@ -71,4 +75,5 @@ create table dp.statistic (
 );
 comment on table dp.statistic is
     'maximum frequencies of a relation and boundaries of a kept question; "identity" says of what';
+alter table dp.statistic replica identity full;
 create index statistic_identity on dp.statistic (identity);

@@ -13,6 +13,8 @@ create table dp.covered (
     shown text not null
 );
 comment on table dp.covered is 'which accounts show losses of the rows of which relations, and by which ways';
+-- no columns are a key; publications of all tables refuse updates of tables that have no identity
+alter table dp.covered replica identity full;
 create index covered_relation on dp.covered (relation);
 create index covered_name on dp.covered (relation_name) where relation is null;
 alter table dp.covered owner to dp_ledger;

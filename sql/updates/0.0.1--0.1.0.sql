@@ -109,6 +109,10 @@ create index failure_principal on dp.failure (principal);
 alter table dp.failure owner to dp_ledger;
 select pg_catalog.pg_extension_config_dump('dp.failure', '');
 
+alter table dp.change replica identity full;
+alter table dp.changed_key replica identity full;
+alter table dp.statistic replica identity full;
+
 create table dp.covered (
     -- NULL once it was dropped: then its last name stands for it
     relation regclass,
@@ -120,6 +124,7 @@ create table dp.covered (
     shown text not null
 );
 comment on table dp.covered is 'which accounts show losses of the rows of which relations, and by which ways';
+alter table dp.covered replica identity full;
 create index covered_relation on dp.covered (relation);
 create index covered_name on dp.covered (relation_name) where relation is null;
 alter table dp.covered owner to dp_ledger;

@@ -106,3 +106,19 @@ def test_the_refusal_keeps_its_hint(kept: Any) -> None:
     error, _ = heard(kept, "alice", "explain select * from ledger_of_sales")
     assert error is not None
     assert "dpv.ledger_of_sales" in str(error.diag.message_hint)
+
+
+@pytest.mark.parametrize(
+    ("statement", "first"),
+    [
+        ("select from parted where id in (select id + 1 from ledger_of_sales offset 0)", "parted"),
+        ("select (select max(id) from ledger_of_sales) from parted", "parted"),
+        ("select from ledger_of_sales where exists (select from parted offset 3)", "ledger_of_sales"),
+    ],
+)
+def test_the_relation_that_is_named_is_the_one_that_postgresql_names(
+    kept: Any, statement: str, first: str
+) -> None:
+    """PostgreSQL checks outer queries first, and the planner opens the relations of sub-queries first."""
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"for table {first}\\b"):
+        kept.connect(user="alice").execute(statement)
