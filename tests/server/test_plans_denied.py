@@ -113,7 +113,10 @@ def test_the_refusal_keeps_its_hint(kept: Any) -> None:
     [
         ("select from parted where id in (select id + 1 from ledger_of_sales offset 0)", "parted"),
         ("select (select max(id) from ledger_of_sales) from parted", "parted"),
-        ("select from ledger_of_sales where exists (select from parted offset 3)", "ledger_of_sales"),
+        (
+            "select from ledger_of_sales where exists (select from parted offset 3)",
+            "ledger_of_sales",
+        ),
     ],
 )
 def test_the_relation_that_is_named_is_the_one_that_postgresql_names(
