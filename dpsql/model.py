@@ -191,6 +191,12 @@ class JoinQuery:
         """Whether privacy units are protected, not single rows."""
         return self.unit is not None or bool(self.units)
 
+    def counted_keys(self, groups: list[Key]) -> list[Key]:
+        """Return the keys of the numbers that are released: of a histogram all cells of a group."""
+        if not self.cells or self.rank is not None:
+            return groups
+        return [key for group in groups for key in self.cells_of(group)]
+
     def cells_of(self, key: Key) -> list[Key]:
         """Return the keys of a group's cells, in order."""
         return [(*key, str(cell)) for cell in range(1, self.cells + 1)]

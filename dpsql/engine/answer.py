@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpsql.engine.bounding import HEURISTIC
-from dpsql.engine.compute import compute, over_units, read_by
+from dpsql.engine.compute import compute, read_by
 from dpsql.engine.finish import finish, rehearse
 from dpsql.engine.groups import confirmed_groups, listed_groups
+from dpsql.engine.methods.base import HEURISTIC
 from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import Prepared, confirm_read, meet, prepare, prepared_before
 from dpsql.engine.price import Quote, price
@@ -207,7 +207,7 @@ def _debit_and_run(
             prepared.relations,
             prepared.fingerprint,
             services,
-            by_steps=over_units(quote),
+            by_steps=all(a.reads_in_steps for a in quote.aggregates),
         )
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
@@ -281,14 +281,14 @@ def cache_key(quote: Quote, fingerprint: str) -> bytes:
         fingerprint.rpartition("#")[0],  # behind it: where rows are read, which answers outlive
         quote.question.canonical,
         repr(quote.groups),
-        *(a.bounding.identity for a in quote.aggregates),
+        *(a.identity for a in quote.aggregates),
         repr(quote.shares),
         quote.mechanism,
         str(quote.guarantee.epsilon),
         str(quote.guarantee.delta),
         repr(quote.question.roots),
         # Only if it hides groups, so that other keys stay those of earlier versions.
-        *(f"least {n}" for a in quote.aggregates if (n := getattr(a.plan, "least", 0))),
+        *(f"least {n}" for a in quote.aggregates if (n := a.least_groups)),
     )
     return hashlib.sha256("\x1f".join(parts).encode()).digest()
 

@@ -83,7 +83,7 @@ def estimate(text: str, role: Role, settings: Settings, services: Services) -> l
             Line(
                 column_name=_columns(question, j),
                 aggregate=kind(aggregate.query),
-                mechanism=aggregate.plan.name,
+                mechanism=aggregate.mechanism.name,
                 epsilon=guarantee.epsilon,
                 delta=guarantee.delta,
                 rho=zcdp.rho,

@@ -9,16 +9,16 @@ it has for a join whose sensitivity is 1: both are functions of the privacy para
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.core.mechanisms.interval import interval
 
 if TYPE_CHECKING:
-    from dpsql.engine.price import AggregateQuote
+    from dpsql.core.mechanisms.base import NoiseLaw
+    from dpsql.engine.methods.base import Method
     from dpsql.model import JoinQuery
 
 #: What the interval around a number covers; see `bias`.
@@ -50,36 +50,49 @@ class Expected:
     note: str = ""
 
 
-def expected(aggregate: AggregateQuote, confidence: Fraction) -> Expected:
+def expected(aggregate: Method, confidence: Fraction) -> Expected:
     """Return the error of one number of an aggregate's answer, at a level between 0 and 1."""
-    plan = aggregate.plan
-    if plan.name == "exact":
-        return Expected(True, Fraction(0), 0.0, 0, "reads no protected row: exact")
-    law = _LAWS.get(type(plan).__name__)
+    law = aggregate.mechanism.law
     if law is None:
         return Expected(False, None, None, None, "depends on protected rows")
-    noise = law(plan)
-    bounding = aggregate.bounding
-    known = noise.known
-    if known is None:
-        known = bounding.constant and not bounding.boundaries
-    note = "; ".join(filter(None, (noise.about, "" if known else noise.unless_known)))
-    if noise.scale is None:
-        query = aggregate.query
-        note = note.format(between=_between(aggregate, *noise.between))
-        settable = law is _quantile and not query.weights and query.distinct != (query.unit,)
-        return Expected(False, None, None, None, f"{note}; {_SETTABLE}" if settable else note)
+    if law.scale == 0:
+        return Expected(True, Fraction(0), 0.0, 0, "reads no protected row: exact")
+    shown = _SHOWN if law.hides else ""
+    if law.scale is None:
+        return Expected(
+            False, None, None, None, "; ".join(filter(None, (shown, _unknown(aggregate, law))))
+        )
+    known = aggregate.has_public_scale if law.known is None else law.known
+    unless_known = "" if known else _DRAWN if law.drawn else _TIMES
+    note = "; ".join(filter(None, (shown, unless_known)))
     step, times = _steps(aggregate)
-    if noise.quartic:
-        mean, within = quartic(noise.scale * times, float(confidence))
+    scale = law.scale * times
+    if law.quartic:
+        mean, within = quartic(scale, float(confidence))
         return Expected(known, None, mean * float(step), within * step, note)
-    scale = noise.scale * times
     within = interval(0, scale, float(confidence))[1]
     mean = laplace_mean(scale) * float(step)
     return Expected(known, scale * step, mean, within * step, note)
 
 
-def _steps(aggregate: AggregateQuote) -> tuple[Fraction, int]:
+def _unknown(aggregate: Method, law: NoiseLaw) -> str:
+    """Say what decides a scale that cannot be told."""
+    if law.shortfall:
+        # where results can take away, the answer is the difference of two races
+        off = "nearly never too high; with probability 0.95 too low by at most"
+        return (
+            f"{'with probability 0.9 off by at most' if law.signed else off} {law.shortfall} times"
+            " the largest contribution of a unit, which depends on protected rows, and usually by"
+            " far less"
+        )
+    note = (
+        f"{float(law.times):.3g} times the bound at which units are cut off, which is drawn,"
+        f" {_between(aggregate, *law.bounds)}; at most about three times that with probability 0.95"
+    )
+    return f"{note}; {_SETTABLE}" if aggregate.bound_is_settable else note
+
+
+def _steps(aggregate: Method) -> tuple[Fraction, int]:
     """Return in which steps a number is measured, and how many one row can add per result."""
     query = aggregate.query
     if not query.weights:
@@ -88,7 +101,7 @@ def _steps(aggregate: AggregateQuote) -> tuple[Fraction, int]:
     return Fraction(1, 10**query.digits), each
 
 
-def _between(aggregate: AggregateQuote, least: int, largest: int) -> str:
+def _between(aggregate: Method, least: int, largest: int) -> str:
     """Say between what a bound is drawn, in the units of the answer."""
     if not aggregate.query.weights:
         return f"between {least} and {largest} (dp.max_contribution)"
@@ -100,27 +113,20 @@ def _between(aggregate: AggregateQuote, least: int, largest: int) -> str:
     return f"between {low:f} and {high:f}, the most that a unit can add"
 
 
-def bias(aggregate: AggregateQuote) -> str | None:
+def bias(aggregate: Method) -> str | None:
     """Say what a number loses beside its noise, which no interval covers; ``None``: nothing."""
     query = aggregate.query
     if not query.shape().private_count:
         return None
     lost = []
-    if query.over_units and not getattr(aggregate.bounding, "whole", False):
-        drawn = "the bound that is set" if bound_is_set(aggregate) else "the bound that is drawn"
+    if aggregate.cuts_units:
+        drawn = "the bound that is set" if aggregate.bound_is_set else "the bound that is drawn"
         lost.append(f"units above {drawn} are cut off: off by what they lose")
-    reach = getattr(aggregate.bounding, "reach", 0)
-    if reach:
-        lost.append(f"of each unit {reach} groups count")
+    if aggregate.reach:
+        lost.append(f"of each unit {aggregate.reach} groups count")
     if query.weights and not (query.over_units and lost):
         lost.append("values outside their declared or written bounds count as these")
     return "; ".join(lost) or None
-
-
-def bound_is_set(aggregate: AggregateQuote) -> bool:
-    """Tell whether the bound at which units are cut off is public before anything is drawn."""
-    plan = aggregate.plan
-    return plan.name != "r2t" and len(getattr(plan, "bounds", ())) == 1
 
 
 def covers(query: JoinQuery, *, reach: bool = False) -> str:
@@ -128,7 +134,7 @@ def covers(query: JoinQuery, *, reach: bool = False) -> str:
 
     ``reach``: of units in several groups only some may count.
     """
-    from dpsql.engine.truncated import is_whole
+    from dpsql.engine.methods.units import is_whole
 
     if not query.shape().private_count:
         return ALL_ERROR
@@ -145,71 +151,6 @@ def laplace_mean(scale: Fraction) -> float:
 def shown_error(value: Fraction | float) -> str:
     """Write an error to four significant digits: it says what to expect, not what was drawn."""
     return f"{Decimal(f'{float(value):.4g}').normalize():f}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Noise:
-    """The noise of a plan: ``known`` is ``None`` where the sensitivity decides it."""
-
-    scale: Fraction | None
-    known: bool | None
-    unless_known: str = ""
-    about: str = ""
-    quartic: bool = False
-    between: tuple[int, int] = (0, 0)
-
-
-def _global(plan: Any) -> _Noise:
-    return _Noise(1 / plan.guarantee.epsilon, None, _TIMES)
-
-
-def _smooth(plan: Any) -> _Noise:
-    return _Noise(plan.factor, False, _TIMES)
-
-
-def _cauchy(plan: Any) -> _Noise:
-    return _Noise(1 / plan.slope, False, _TIMES, quartic=True)
-
-
-def _calibrated(plan: Any) -> _Noise:
-    return _Noise(_middle(plan) / plan.epsilon_value, False, _DRAWN)
-
-
-def _threshold(plan: Any) -> _Noise:
-    if plan.inner is None:
-        return _Noise(1 / plan.epsilon_value, None, _TIMES, _SHOWN)
-    return _Noise(_middle(plan.inner) / plan.epsilon_value, False, _DRAWN, _SHOWN)
-
-
-def _quantile(plan: Any) -> _Noise:
-    from dpsql.core.mechanisms.truncation import bounds
-
-    candidates = getattr(plan, "bounds", None) or bounds(plan.largest)
-    about = "" if plan.delta_threshold is None else _SHOWN
-    if len(candidates) == 1:
-        return _Noise(candidates[0] / plan.epsilon_value, True, about=about)
-    times = float(1 / plan.epsilon_value)
-    note = f"{times:.3g} times the bound at which units are cut off, which is drawn, {{between}}"
-    note += "; at most about three times that with probability 0.95"
-    return _Noise(None, False, note, about, between=(candidates[0], candidates[-1]))
-
-
-def _race(plan: Any) -> _Noise:
-    # where results can take away, the answer is the difference of two races
-    off = "nearly never too high; with probability 0.95 too low by at most"
-    note = (
-        f"{'with probability 0.9 off by at most' if plan.signed else off}"
-        f" {8 * plan.margin(1)} times the largest contribution of a unit, which depends on"
-        " protected rows, and usually by far less"
-    )
-    return _Noise(None, False, note)
-
-
-def _middle(plan: Any) -> Fraction:
-    """Return the bound that a calibrated plan draws in the middle if the sensitivity is 1."""
-    from dpsql.core.mechanisms.calibrated import power
-
-    return Fraction(power(plan.gamma, plan.exponent(1.0) + plan.shift))
 
 
 def quartic(scale: Fraction, confidence: float) -> tuple[float, int]:
@@ -237,16 +178,3 @@ _DRAWN = (
 )
 _SETTABLE = "SET dp.max_rows_contributed sets the bound, and then the error is told here"
 _SHOWN = "of the groups that are shown"
-
-#: By the class of a plan; a mechanism that is not here says nothing before it is paid.
-_LAWS: dict[str, Callable[[Any], _Noise]] = {
-    "GlobalLaplace": _global,
-    "SmoothLaplace": _smooth,
-    "Cauchy": _cauchy,
-    "Calibrated": _calibrated,
-    "Threshold": _threshold,
-    "Quantile": _quantile,
-    "LinearQuantile": _quantile,
-    "LinearRace": _race,
-    "RaceToTheTop": _race,
-}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsql.engine.bounding import PROVED
+from dpsql.engine.methods.base import PROVED
 from dpsql.engine.payload import Payload
 from dpsql.engine.release_meaning import meaning_known
 from dpsql.engine.release_sums import Readable, Served, sums

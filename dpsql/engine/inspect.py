@@ -7,13 +7,13 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dpsql.engine.choose import choose_bounding
+from dpsql.engine.methods.choose import choose_bound
 from dpsql.engine.prepare import meet, prepare, require_rows
 from dpsql.engine.request import METHODS, Role, Settings
 from dpsql.errors import InvalidParameter, PermissionDenied
 
 if TYPE_CHECKING:
-    from dpsql.engine.bounding import Bounding
+    from dpsql.engine.methods.bounds import SensitivityBound
     from dpsql.engine.services import Services
     from dpsql.model import JoinQuery
 
@@ -63,23 +63,21 @@ def sensitivity(
         )
         if query.shape().private_count == 0:
             continue
-        bounding = choose_bounding(
-            query, asked, settings.delta, services.database, use_keys=use_keys
-        )
+        bound = choose_bound(query, asked, settings.delta, services.database, use_keys=use_keys)
         relations = sorted({o.relation.oid for o in query.occurrences})
         meet(relations, prepared.relations, prepared.fingerprint, services)
 
-        smooth = partial(_smooth, query, bounding, beta, services)
+        smooth = partial(_smooth, query, bound, beta, services)
         found = max(found, services.database.at_one_moment(relations, smooth) * float(each))
     services.catalog.confirm(prepared.relations, prepared.fingerprint)
     return found
 
 
-def _smooth(query: JoinQuery, bounding: Bounding, beta: float, services: Services) -> float:
+def _smooth(query: JoinQuery, bound: SensitivityBound, beta: float, services: Services) -> float:
     from dpsql.statistics.counts import count
 
-    counts = count(query, bounding.boundaries, services.database, answer=False)
-    return bounding.smooth(query, counts, beta, services).value
+    counts = count(query, bound.boundaries, services.database, answer=False)
+    return bound.smooth(query, counts, beta, services).value
 
 
 def require_owner(oids: tuple[int, ...], role: Role, services: Services) -> None:

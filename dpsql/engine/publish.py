@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
-from dpsql.engine.bounding import PROVED
+from dpsql.engine.methods.base import PROVED
 from dpsql.engine.release import Outcome, cuts_off, release
 from dpsql.engine.release_comments import comment
 from dpsql.engine.release_meaning import meaning

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.methods.choose import choose_method
 from dpsql.engine.prepare import require_built_in
 from dpsql.engine.progress import Command, Phase, Progress
-from dpsql.engine.sensitivity import choose_method
 from dpsql.errors import DpsqlError, InternalError, PermissionDenied, UnsupportedConstruct
 from dpsql.model import Boundary, JoinQuery, Question
 from dpsql.relation import Relation

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
-from dpsql.engine.bounding import PROVED
+from dpsql.engine.methods.base import PROVED
 from dpsql.engine.prepare import (
     DEFAULT_COLLATION,
     check_collations,

@@ -11,6 +11,7 @@ from dpsql.ledger.model import Charged, Ledger
 from dpsql.ports import Database, NoiseSource
 
 if TYPE_CHECKING:
+    from dpsql.engine.catalog import Catalog
     from dpsql.engine.prepare import Prepared
 
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 class Services:
     """The ports of one call.
 
-    ``catalog`` is a `dpsql.query.catalog.Catalog` that can also analyse a text and tell the
-    fingerprint of relations; ``refusals`` is what `dpsql.engine.refused` keeps between calls,
+    ``refusals`` is what `dpsql.engine.refused` keeps between calls,
     ``meanings`` what `dpsql.engine.release_meaning` does.  ``warn`` shows the caller a message, a
     detail and a hint, ``note`` a message, and these where there are any: public facts.
     ``ended`` tells whether an error means that the asker or a timeout ended the call.
@@ -27,7 +27,7 @@ class Services:
     """
 
     database: Database
-    catalog: Any
+    catalog: Catalog
     ledger: Ledger
     noise: NoiseSource
     warn: Callable[[str, str, str], None]

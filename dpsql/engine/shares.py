@@ -12,12 +12,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.core.composition import Zcdp
-from dpsql.engine.bounding import Bounding, Counted
-from dpsql.engine.truncated import Truncated
 from dpsql.errors import InternalError
 from dpsql.model import Guarantee, Question
 
 if TYPE_CHECKING:
+    from dpsql.engine.methods.base import Method
     from dpsql.engine.request import Settings
 
 #: Methods whose bounds read the rows of their own aggregate only, in the answer's snapshot.
@@ -34,10 +33,10 @@ def shares(question: Question, settings: Settings) -> tuple[int, ...]:
     return question.blocks if own and question.blocks else tuple(range(len(question.aggregates)))
 
 
-def require_own_rows(numbers: Sequence[int], boundings: Sequence[Bounding]) -> None:
+def require_own_rows(numbers: Sequence[int], aggregates: Sequence[Method]) -> None:
     """Make sure that aggregates which share nothing are bounded by their own rows."""
-    for number, bounding in zip(numbers, boundings, strict=True):
-        if numbers.count(number) > 1 and not isinstance(bounding, Counted | Truncated):
+    for number, aggregate in zip(numbers, aggregates, strict=True):
+        if numbers.count(number) > 1 and not aggregate.reads_own_rows:
             raise InternalError("an aggregate of several blocks has a bound of other rows")
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
-from dpsql.engine.bounding import PROVED
+from dpsql.engine.methods.base import PROVED
 from dpsql.engine.prepare import confirm_met, confirm_read
 from dpsql.engine.progress import Progress
 from dpsql.engine.release_price import rho_of_settings

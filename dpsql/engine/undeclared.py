@@ -7,8 +7,6 @@ charged all the same (PRIVACY.md section 6); a person should know that before pa
 from __future__ import annotations
 
 from dpsql.core.mechanisms.drawing import units_needed
-from dpsql.core.mechanisms.threshold import Threshold, cutoff
-from dpsql.core.mechanisms.truncation import Quantile
 from dpsql.engine.expected import bias
 from dpsql.engine.groups import most_groups
 from dpsql.engine.price import Quote
@@ -26,22 +24,18 @@ def describe_threshold(quote: Quote) -> str:
     The threshold that will be used is for the drawn bound of the sensitivity, which is at
     least 1; what is told is that of 1, a function of the privacy parameters.
     """
-    found = []
-    more = ""
-    what = "count"
-    for plan in (aggregate.plan for aggregate in quote.aggregates):
-        if isinstance(plan, Threshold):
-            least = cutoff(1, plan.epsilon_value, plan.delta_threshold)
-            found.append(max(least, plan.least))
-            if plan.inner is not None:
-                more = ", or several times that where one row can have many results"
-        elif isinstance(plan, Quantile) and plan.delta_threshold is not None:
-            least = cutoff(plan.bounds[0], plan.epsilon_value, plan.delta_threshold, each=1)
-            found.append(max(least, plan.least))
-            what = "number of privacy units"
-            if len(plan.bounds) > 1:
-                more = ", or several times that where units are in many groups"
-    least = min(found, default=1)
+    seen = [v for a in quote.aggregates if (v := a.mechanism.visibility) is not None]
+    what, more = "count", ""
+    for visibility in seen:
+        what = "number of privacy units" if visibility.of_units else "count"
+        if visibility.grows:
+            whose = (
+                "units are in many groups"
+                if visibility.of_units
+                else "one row can have many results"
+            )
+            more = f", or several times that where {whose}"
+    least = min((visibility.least for visibility in seen), default=1)
     return f"A group is shown only if its noisy {what} is at least {least}{more}."
 
 
@@ -70,12 +64,11 @@ def unbounded(quote: Quote) -> tuple[str, str, str]:
     """Return message, detail and hint about sums and averages of values that only types bound."""
     names = quote.question.loose
     shares = [
-        aggregate.plan.epsilon_choice
+        aggregate.epsilon_of_bound
         for aggregate in quote.aggregates
         if aggregate.query.weights
         and aggregate.query.weights[0].loose
-        and isinstance(aggregate.plan, Quantile)
-        and aggregate.plan.epsilon_choice
+        and aggregate.epsilon_of_bound
     ]
     needed = max((units_needed(_TIMES, share) for share in shares), default=0)
     few = f"of fewer than about {needed} units" if needed else "of few units"

@@ -31,21 +31,20 @@ MOST_CASES = 300
 #: Keeps each vector before noise, and what one row may move it by.
 WATCH = """
 do language plpython3u $body$
-from dpsql.engine import compute
-compute.seen, compute.unwatched = [], compute.release
+from dpsql.engine.methods import rows
+rows.seen, rows.unwatched = [], rows.RowMethod.release
 def release(aggregate, exact, groups, services):
-    if aggregate.plan.name != "exact":
-        smooth = aggregate.bounding.smooth(aggregate.query.plain, exact, 60.0, services)
-        weights = aggregate.query.weights
-        most = int(smooth.exact) * (max(abs(weights[0].low), abs(weights[0].high)) if weights else 1)
-        compute.seen.append((sorted(exact.groups.items(), key=repr), most))
-    return compute.unwatched(aggregate, exact, groups, services)
-compute.release = release
+    smooth = aggregate.bound.smooth(aggregate.query.plain, exact, 60.0, services)
+    weights = aggregate.query.weights
+    most = int(smooth.exact) * (max(abs(weights[0].low), abs(weights[0].high)) if weights else 1)
+    rows.seen.append((sorted(exact.groups.items(), key=repr), most))
+    return rows.unwatched(aggregate, exact, groups, services)
+rows.RowMethod.release = release
 $body$;
 create function pg_temp.vectors() returns text language plpython3u as $body$
 import json
-from dpsql.engine import compute
-found, compute.seen[:] = json.dumps(compute.seen), []
+from dpsql.engine.methods import rows
+found, rows.seen[:] = json.dumps(rows.seen), []
 return found
 $body$"""
 Vectors = list[tuple[dict[tuple[str, ...], int], int]]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol
 
 from dpsql.core.smooth import ERROR
 from dpsql.errors import InternalError, InvalidParameter
@@ -30,7 +29,57 @@ class Release:
     shown: list[bool] | None = None
 
 
-class Plan(Protocol):
+@dataclass(frozen=True, slots=True)
+class NoiseLaw:
+    """Public facts of a mechanism's noise, before anything is drawn.
+
+    Attributes
+    ----------
+    scale : Fraction or None
+        Scale of the noise, or the least one; ``None`` where a bound that is drawn decides it.
+    known : bool or None
+        Whether `scale` is the scale; ``None``: if the sensitivity is a public constant.
+    drawn : bool
+        Whether the scale is drawn from the sensitivity; else it is a multiple of it.
+    hides : bool
+        Whether groups with small numbers are not shown.
+    quartic : bool
+        Whether the law is ``1/(1 + (x/scale)**4)``; else discrete Laplace.
+    times : Fraction
+        Scale per unit of the bound that is drawn from `bounds`.
+    bounds : tuple of int
+        The least and the largest bound that can be drawn.
+    shortfall : int
+        Of a race: the answer is too low by at most so many largest contributions.
+    signed : bool
+        Of a race: the answer may also be too high.
+    """
+
+    scale: Fraction | None
+    known: bool | None = False
+    drawn: bool = False
+    hides: bool = False
+    quartic: bool = False
+    times: Fraction = Fraction(0)
+    bounds: tuple[int, int] = (0, 0)
+    shortfall: int = 0
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Visibility:
+    """The least noisy number of a group that is shown, where groups are not public.
+
+    ``of_units``: units are counted, not results; ``grows``: more is needed where a bound that is
+    drawn is larger than the least.
+    """
+
+    least: int
+    of_units: bool
+    grows: bool
+
+
+class Mechanism(Protocol):
     """A mechanism with its parameters; depends on public facts only."""
 
     @property
@@ -44,15 +93,44 @@ class Plan(Protocol):
         ...
 
     @property
+    def law(self) -> NoiseLaw | None:
+        """What is known of the noise beforehand; ``None``: nothing."""
+        ...
+
+    @property
+    def visibility(self) -> Visibility | None:
+        """Which groups are shown; ``None``: all."""
+        ...
+
+
+class RowMechanism(Mechanism, Protocol):
+    """A mechanism whose noise follows a bound of the sensitivity."""
+
+    @property
     def beta(self) -> float:
         """Where the smooth bound must be computed; 0 if the sensitivity is public."""
         ...
 
-    def release(
-        self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource
-    ) -> Release:
-        """Perturb the counts of all groups, given the smooth bound at ``beta``."""
+    def release(self, counts: Any, sensitivity: Fraction | float, noise: NoiseSource) -> Release:
+        """Perturb the counts of all groups, given the smooth bound at ``beta``.
+
+        ``counts`` is a sequence of int, or an iterable of the counts of each group's cells.
+        """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exactly:
+    """No noise: for numbers that are public."""
+
+    guarantee: Guarantee = field(default_factory=lambda: Guarantee(Fraction(0), Fraction(0)))
+    name: str = "exact"
+    visibility: None = None
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The scale 0."""
+        return NoiseLaw(Fraction(0), known=True)
 
 
 def at_least_one(sensitivity: Fraction | float) -> Fraction:

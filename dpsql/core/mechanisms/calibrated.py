@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.core.composition import Zcdp, rho_of
-from dpsql.core.mechanisms.base import SLACK, Release, at_least_one, check_budget, need_delta
+from dpsql.core.mechanisms.base import (
+    SLACK,
+    NoiseLaw,
+    Release,
+    at_least_one,
+    check_budget,
+    need_delta,
+)
 from dpsql.errors import InternalError, InvalidParameter
 from dpsql.model import Guarantee
 from dpsql.ports import NoiseSource
@@ -31,11 +38,22 @@ class Calibrated:
     gamma: float
     shift: int
     name: str = "calibrated"
+    visibility: None = None
 
     @property
     def beta(self) -> float:
         """Slightly below ``gamma``: the difference pays for the rounding of ``S`` and ``ln``."""
         return self.gamma - SLACK
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The scale in the middle of what is drawn for a sensitivity of 1."""
+        return NoiseLaw(self.middle / self.epsilon_value, drawn=True)
+
+    @property
+    def middle(self) -> Fraction:
+        """The bound that is drawn in the middle if the sensitivity is 1."""
+        return Fraction(power(self.gamma, self.exponent(1.0) + self.shift))
 
     @property
     def zcdp(self) -> Zcdp:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.core.mechanisms.base import SLACK, Release, at_least_one, check_budget, down
+from dpsql.core.mechanisms.base import SLACK, NoiseLaw, Release, at_least_one, check_budget, down
 from dpsql.errors import InvalidParameter
 from dpsql.model import Guarantee
 from dpsql.ports import NoiseSource
@@ -30,6 +30,12 @@ class Cauchy:
     beta: float
     slope: Fraction
     name: str = "cauchy"
+    visibility: None = None
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The scale for a sensitivity of 1."""
+        return NoiseLaw(1 / self.slope, quartic=True)
 
     def release(
         self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from dpsql.core.mechanisms.base import (
     SLACK,
+    NoiseLaw,
     Release,
     at_least_one,
     check_budget,
@@ -32,6 +33,12 @@ class GlobalLaplace:
     guarantee: Guarantee
     name: str = "laplace"
     beta: float = 0.0
+    visibility: None = None
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The scale for a sensitivity of 1."""
+        return NoiseLaw(1 / self.guarantee.epsilon, known=None)
 
     def release(
         self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource
@@ -56,6 +63,12 @@ class SmoothLaplace:
     factor: Fraction
     groups: int
     name: str = "laplace"
+    visibility: None = None
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The scale for a sensitivity of 1."""
+        return NoiseLaw(self.factor)
 
     def release(
         self, counts: Sequence[int], sensitivity: Fraction | float, noise: NoiseSource

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from dpsql.core import programs
 from dpsql.core.mechanisms import linear_quantile, truncation
-from dpsql.core.mechanisms.base import Release, check_budget
+from dpsql.core.mechanisms.base import NoiseLaw, Release, check_budget
 from dpsql.core.mechanisms.linear_quantile import LinearQuantile
 from dpsql.core.mechanisms.truncation import FAILURE, Limits
 from dpsql.core.packing import Memberships
@@ -49,7 +49,12 @@ class LinearRace:
     largest: int
     signs: tuple[int, ...] = (1,)
     name: str = "r2t"
-    beta: float = 0.0
+    visibility: None = None
+
+    @property
+    def law(self) -> NoiseLaw:
+        """What the answer falls short of."""
+        return NoiseLaw(None, shortfall=8 * self.margin(1), signed=self.signed)
 
     def release(
         self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]

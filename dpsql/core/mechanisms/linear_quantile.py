@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.core import deletion, programs
-from dpsql.core.mechanisms.base import Release
+from dpsql.core.mechanisms.base import NoiseLaw, Release
 from dpsql.core.mechanisms.drawing import handicaps
-from dpsql.core.mechanisms.truncation import rounded
+from dpsql.core.mechanisms.truncation import law_of_bounds, rounded
 from dpsql.core.packing import Memberships
 from dpsql.core.programs import SLACK
 from dpsql.errors import InternalError
@@ -55,9 +55,13 @@ class LinearQuantile:
     epsilon_value: Fraction
     bounds: tuple[int, ...]
     signs: tuple[int, ...] = (1,)
-    delta_threshold: Fraction | None = None
     name: str = "quantile"
-    beta: float = 0.0
+    visibility: None = None
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The scale of a single bound, or per unit of the bound that is drawn."""
+        return law_of_bounds(self.bounds, self.epsilon_value)
 
     def release(
         self, memberships: Memberships, noise: NoiseSource, tick: Callable[[], None]

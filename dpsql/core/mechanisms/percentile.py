@@ -49,6 +49,8 @@ class OfRows:
     epsilon_value: Fraction
     inner: Calibrated | None
     name: str = "percentile"
+    law: None = None
+    visibility: None = None
 
     @property
     def beta(self) -> float:
@@ -82,7 +84,8 @@ class OfUnits:
     sought: Sought
     truncation: Quantile
     name: str = "percentile"
-    beta: float = 0.0
+    law: None = None
+    visibility: None = None
 
     @property
     def bounds(self) -> tuple[int, ...]:

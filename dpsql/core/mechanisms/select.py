@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from dpsql.core.mechanisms import calibrated, cauchy, laplace, threshold
-from dpsql.core.mechanisms.base import Plan, check_budget
+from dpsql.core.mechanisms.base import RowMechanism, check_budget
 from dpsql.errors import InvalidParameter
 
 MECHANISMS = ("auto", "laplace", "cauchy", "calibrated")
@@ -21,7 +21,7 @@ def choose(
     private_relations: int,
     want_interval: bool = False,
     least: int = 0,
-) -> Plan:
+) -> RowMechanism:
     """Plan one release of a vector of counts.
 
     Parameters

@@ -9,7 +9,14 @@ from fractions import Fraction
 
 from dpsql.core.composition import Zcdp, rho_of
 from dpsql.core.mechanisms import calibrated
-from dpsql.core.mechanisms.base import Release, at_least_one, check_budget, need_delta
+from dpsql.core.mechanisms.base import (
+    NoiseLaw,
+    Release,
+    Visibility,
+    at_least_one,
+    check_budget,
+    need_delta,
+)
 from dpsql.core.mechanisms.calibrated import Calibrated
 from dpsql.model import Guarantee
 from dpsql.ports import NoiseSource
@@ -40,6 +47,19 @@ class Threshold:
     def beta(self) -> float:
         """The inner plan's beta; 0 for a public sensitivity."""
         return 0.0 if self.inner is None else self.inner.beta
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The scale for a sensitivity of 1, in the middle of what is drawn."""
+        if self.inner is None:
+            return NoiseLaw(1 / self.epsilon_value, known=None, hides=True)
+        return NoiseLaw(self.inner.middle / self.epsilon_value, drawn=True, hides=True)
+
+    @property
+    def visibility(self) -> Visibility:
+        """The threshold for a sensitivity of 1."""
+        least = cutoff(1, self.epsilon_value, self.delta_threshold)
+        return Visibility(max(least, self.least), of_units=False, grows=self.inner is not None)
 
     @property
     def zcdp(self) -> Zcdp:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpsql.core.mechanisms import drawing, threshold
-from dpsql.core.mechanisms.base import Release, check_budget, need_delta
+from dpsql.core.mechanisms.base import NoiseLaw, Release, Visibility, check_budget, need_delta
 from dpsql.counted import Contributions
 from dpsql.errors import InvalidParameter
 from dpsql.model import Guarantee, Key
@@ -86,7 +86,21 @@ class Quantile:
     delta_threshold: Fraction | None = None
     least: int = 0
     name: str = "quantile"
-    beta: float = 0.0
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The scale of a single bound, or per unit of the bound that is drawn."""
+        return law_of_bounds(
+            self.bounds, self.epsilon_value, hides=self.delta_threshold is not None
+        )
+
+    @property
+    def visibility(self) -> Visibility | None:
+        """The threshold for the least bound."""
+        if self.delta_threshold is None:
+            return None
+        least = threshold.cutoff(self.bounds[0], self.epsilon_value, self.delta_threshold, each=1)
+        return Visibility(max(least, self.least), of_units=True, grows=len(self.bounds) > 1)
 
     def draw(self, contributions: Contributions, noise: NoiseSource) -> int:
         """Draw the number of the public ``tau``."""
@@ -138,7 +152,12 @@ class RaceToTheTop:
     bounds: tuple[int, ...]
     signed: bool = False
     name: str = "r2t"
-    beta: float = 0.0
+    visibility: None = None
+
+    @property
+    def law(self) -> NoiseLaw:
+        """What the answer falls short of."""
+        return NoiseLaw(None, shortfall=8 * self.margin(1), signed=self.signed)
 
     def release(
         self, contributions: Contributions, groups: list[Key], noise: NoiseSource
@@ -226,6 +245,13 @@ def plan(
     need_delta(delta, "grouping by values that are not public")
     guarantee = Guarantee(epsilon, delta)
     return Quantile(guarantee, choice, value, candidates, delta, least)
+
+
+def law_of_bounds(bounds: tuple[int, ...], epsilon: Fraction, *, hides: bool = False) -> NoiseLaw:
+    """Return the law of noise of scale ``bound/epsilon``."""
+    if len(bounds) == 1:
+        return NoiseLaw(bounds[0] / epsilon, known=True, hides=hides)
+    return NoiseLaw(None, hides=hides, times=1 / epsilon, bounds=(bounds[0], bounds[-1]))
 
 
 def rounded(value: int, grid: int) -> int:

@@ -11,17 +11,25 @@ import numpy as np
 import pytest
 
 from dpsql.core.mechanisms import calibrated, cauchy, laplace, linear, threshold, truncation
-from dpsql.engine.bounding import Counted
 from dpsql.engine.expected import expected, laplace_mean, quartic
-from dpsql.engine.price import AggregateQuote
+from dpsql.engine.methods.base import Method
+from dpsql.engine.methods.bounds import CountedBound
+from dpsql.engine.methods.multi_unit import MultiUnitMethod
+from dpsql.engine.methods.rows import RowMethod
+from dpsql.engine.methods.units import UnitMethod
 from dpsql.model import JoinQuery, Weight
 
 QUERY = JoinQuery((), ())
 EPSILON, DELTA, LEVEL = Fraction(1, 2), Fraction(1, 10**8), Fraction(95, 100)
 
 
-def quoted(plan: object, *, constant: bool = False) -> AggregateQuote:
-    return AggregateQuote(QUERY, Counted("residual", constant, frozenset()), plan)
+def quoted(mechanism: Any, query: JoinQuery = QUERY, *, constant: bool = False) -> Method:
+    limits = truncation.Limits(1000)
+    if isinstance(mechanism, truncation.Quantile | truncation.RaceToTheTop):
+        return UnitMethod(query, mechanism, limits)
+    if isinstance(mechanism, linear.LinearRace | linear.LinearQuantile):
+        return MultiUnitMethod(query, mechanism, limits)
+    return RowMethod(query, mechanism, CountedBound("residual", True, constant, frozenset()))
 
 
 def cut_off(mechanism: str, largest: int) -> Any:
@@ -32,7 +40,7 @@ def test_the_error_of_a_sum_is_in_its_own_unit() -> None:
     weight = Weight("r0.x", frozenset({0}), digits=2, low=-300, high=700, integer=False)
     query = replace(QUERY, weights=(weight,))
     plan = laplace.plan_global(EPSILON)
-    found = expected(AggregateQuote(query, Counted("residual", True, frozenset()), plan), LEVEL)
+    found = expected(quoted(plan, query, constant=True), LEVEL)
     assert found.scale == 2 * Fraction(700, 100)
     assert found.mean == pytest.approx(14, rel=1e-3)
     assert found.within == pytest.approx(14 * 3, rel=0.01)
@@ -53,8 +61,7 @@ def test_what_the_bound_of_a_sum_is_drawn_from_is_in_its_own_unit(
     plan: Any = truncation.plan("auto", EPSILON, None, limits, single=True)
     if several:
         plan = linear.plan("auto", EPSILON, limits, (1, -1))
-    bounding = Counted("residual", False, frozenset())
-    found = expected(AggregateQuote(replace(QUERY, weights=(weight,)), bounding, plan), LEVEL)
+    found = expected(quoted(plan, replace(QUERY, weights=(weight,))), LEVEL)
     assert f"which is drawn, {says}" in found.note
     assert "dp.max_contribution" not in found.note
 
@@ -138,6 +145,7 @@ def test_what_follows_the_sensitivity_is_never_below_that_of_one() -> None:
 def test_an_unknown_mechanism_says_nothing() -> None:
     class Other:
         name = "other"
+        law = None
 
     found = expected(quoted(Other()), LEVEL)
     assert (found.known, found.mean, found.within) == (False, None, None)

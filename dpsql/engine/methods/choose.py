@@ -5,11 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.engine.bounding import Bounding, Counted
-from dpsql.engine.estimated import Normed, Old, Sampled, Sketched
-from dpsql.engine.sensitivity import choose_method
+from dpsql.engine.methods.bounds import CountedBound, SensitivityBound
+from dpsql.engine.methods.estimated import (
+    LiveNormsBound,
+    SampledBound,
+    SketchedBound,
+    StoredBound,
+)
 from dpsql.errors import InvalidParameter, MissingDeclaration, NotAnswerable
-from dpsql.model import JoinQuery
+from dpsql.model import JoinQuery, Shape
 from dpsql.query.places import any_cut, is_far
 
 if TYPE_CHECKING:
@@ -18,16 +22,27 @@ if TYPE_CHECKING:
 
 SAMPLING = ("sampling", "sampling_published", "sampling_estimate")
 SKETCHES = {"sketch": "exact_norm", "sketch_published": "mean"}
+MAX_RESIDUAL_OCCURRENCES = 8
 
 
-def choose_bounding(
+def choose_method(method: str, shape: Shape) -> str:
+    """Resolve ``auto``: residual, unless the join is so wide that its boundaries are too many.
+
+    Residual sensitivity needs up to ``2**n`` boundaries, elastic about ``n**2`` frequencies.
+    """
+    if method != "auto":
+        return method
+    return "elastic" if len(shape.attributes) > MAX_RESIDUAL_OCCURRENCES else "residual"
+
+
+def choose_bound(
     query: JoinQuery,
     settings: Settings,
     delta: Fraction,
     database: Database,
     *,
     use_keys: bool = True,
-) -> Bounding:
+) -> SensitivityBound:
     """Choose how to bound one aggregate.
 
     Parameters
@@ -63,14 +78,14 @@ def choose_bounding(
     method = choose_method(settings.method, shape)
     counted = method if method in ("residual", "elastic") else "residual"
     if is_public(shape, counted, use_keys, tick):
-        return Counted(counted, True, required(shape, counted, use_keys, tick), use_keys)
+        return CountedBound(counted, use_keys, True, required(shape, counted, use_keys, tick))
     if method in SKETCHES:
         return _sketched(query, method, database, use_keys)
     if method in SAMPLING:
         wanted = required(shape, counted, use_keys, tick)
         eta = Fraction(0) if method != "sampling" else _failure(delta, method)
-        return Sampled(
-            method, settings.sampling_rate, settings.sampling_filter, wanted, eta, use_keys=use_keys
+        return SampledBound(
+            method, use_keys, settings.sampling_rate, settings.sampling_filter, wanted, eta
         )
     if settings.statistics != "live":
         old = _old(query, method, database, use_keys)
@@ -83,7 +98,7 @@ def choose_bounding(
                 hint="Use SET dp.statistics = auto, or let the owner of the data call"
                 " dp.keep_statistics with the question and dp.refresh_statistics.",
             )
-    return Counted(method, False, required(shape, method, use_keys, tick), use_keys)
+    return CountedBound(method, use_keys, False, required(shape, method, use_keys, tick))
 
 
 def _failure(delta: Fraction, method: str) -> Fraction:
@@ -96,18 +111,18 @@ def _failure(delta: Fraction, method: str) -> Fraction:
     return delta / 2
 
 
-def _old(query: JoinQuery, method: str, database: Database, use_keys: bool) -> Old | None:
+def _old(query: JoinQuery, method: str, database: Database, use_keys: bool) -> StoredBound | None:
     from dpsql.core.stale import numbering, required
     from dpsql.statistics.stored import load
 
     wanted = required(query.shape(), numbering(query), method, use_keys, database.tick)
     stored = load(query, wanted, database)
-    return None if stored is None else Old(method, stored, use_keys)
+    return None if stored is None else StoredBound(method, use_keys, stored)
 
 
 def _sketched(
     query: JoinQuery, method: str, database: Database, use_keys: bool
-) -> Sketched | Normed:
+) -> SketchedBound | LiveNormsBound:
     from dpsql.core.sketching import promise
     from dpsql.statistics.sketch_parts import hopeless
     from dpsql.statistics.sketches import load, shifts
@@ -136,10 +151,10 @@ def _sketched(
             hint="Its owner builds one: SELECT dp.create_sketch('<statement>').",
         )
     promised = promise(query.shape(), estimator, stored.sketch.estimators, stored.sketch.rows)
-    return Sketched(method, promised, stored, gained, use_keys)
+    return SketchedBound(method, use_keys, promised, stored, gained)
 
 
-def _normed(query: JoinQuery, method: str, estimator: str, use_keys: bool) -> Normed:
+def _normed(query: JoinQuery, method: str, estimator: str, use_keys: bool) -> LiveNormsBound:
     """Choose norms of now where no sketch can be kept; what can be had of them is public."""
     from dpsql.core.sketching import joining
     from dpsql.statistics.norms import MAX_COLUMNS, too_many
@@ -154,4 +169,4 @@ def _normed(query: JoinQuery, method: str, estimator: str, use_keys: bool) -> No
     for index, attributes in enumerate(joining(query.shape())):
         if len(attributes) > MAX_COLUMNS:
             raise too_many(query, index, len(attributes))
-    return Normed(method, use_keys)
+    return LiveNormsBound(method, use_keys)

@@ -1,19 +1,22 @@
-"""Bounds that do not count every boundary anew: walks, sketches, statistics that were stored."""
+"""Bounds that do not count every boundary anew: random walks, sketches, stored statistics."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dpsql.counted import Counts
-from dpsql.engine.bounding import HEURISTIC, PROVED
+from dpsql.engine.methods.base import HEURISTIC, PROVED
+from dpsql.engine.methods.bounds import SensitivityBound
 from dpsql.model import Boundary, JoinQuery
 
 if TYPE_CHECKING:
     from dpsql.core.sketching import Promise
     from dpsql.core.smooth import SmoothBound
+    from dpsql.counted import Counts
     from dpsql.engine.services import Services
+    from dpsql.ports import Database
     from dpsql.statistics import sketches, stored
 
 #: Failure probability of intervals on which no guarantee rests.
@@ -21,7 +24,7 @@ _HEURISTIC_FAILURE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledBound(SensitivityBound):
     """Residual sensitivity from random walks, drawn anew for every charge.
 
     ``sampling`` certifies every boundary from both sides or counts it (docs/proofs/sampling.md);
@@ -29,15 +32,15 @@ class Sampled:
     ``sampling_estimate``, for owners who look, the same without its confidence intervals.
     """
 
-    method: str
     rate: Fraction
     filtered: bool
     wanted: frozenset[Boundary]
-    eta: Fraction
-    alpha: float = 0.0
-    use_keys: bool = True
-    constant: bool = False
-    boundaries: frozenset[Boundary] = frozenset()
+    failure: Fraction
+
+    @property
+    def eta(self) -> Fraction:
+        """Probability that a walk's interval misses; 0 where no guarantee rests on it."""
+        return self.failure
 
     @property
     def label(self) -> str:
@@ -63,7 +66,7 @@ class Sampled:
             services.database,
             key=services.noise.key(),
             rate=float(self.rate),
-            eta=float(self.eta) or _HEURISTIC_FAILURE,
+            eta=float(self.failure) or _HEURISTIC_FAILURE,
             alpha=self.alpha,
             published=self.label == HEURISTIC,
             filtered=self.filtered,
@@ -73,24 +76,24 @@ class Sampled:
         values = {b: round(e.centre) if centre else e.value for b, e in found.items()}
         return bound(query.shape(), values, beta, "residual", self.use_keys, tick)
 
+    def left_out(self, query: JoinQuery, database: Database) -> Iterable[int]:
+        """Ask residual sensitivity's rule."""
+        from dpsql.core.sensitivity import left_out
+
+        return left_out(query.shape(), "residual", self.use_keys, database.tick)
+
 
 @dataclass(frozen=True, slots=True)
-class Sketched:
+class SketchedBound(SensitivityBound):
     """Sketching sensitivity from what was stored of each relation, whatever the data is by now.
 
     It was read when the question was priced, in the snapshot of the answer.
     ``sketch`` uses the exact norms, ``sketch_published`` the paper's mean over estimators.
     """
 
-    method: str
     promise: Promise
     stored: sketches.Stored = field(repr=False)  # secret
     shifts: tuple[int, ...] = field(repr=False)
-    use_keys: bool = True
-    constant: bool = False
-    eta: Fraction = Fraction(0)
-    alpha: float = 0.0
-    boundaries: frozenset[Boundary] = frozenset()
 
     @property
     def label(self) -> str:
@@ -100,11 +103,6 @@ class Sketched:
         many (docs/proofs/sketch.md, section 5).
         """
         return PROVED if self.promise.label == PROVED and not self.promise.eta else HEURISTIC
-
-    @property
-    def identity(self) -> str:
-        """The method says it all."""
-        return self.method
 
     def smooth(
         self, query: JoinQuery, _counts: Counts, beta: float, services: Services
@@ -125,19 +123,11 @@ class Sketched:
 
 
 @dataclass(frozen=True, slots=True)
-class Normed:
+class LiveNormsBound(SensitivityBound):
     """Sketching sensitivity from exact norms that are counted with the answer.
 
     For relations with rows on other servers, of which no sketch is kept.
     """
-
-    method: str
-    use_keys: bool = True
-    label: str = PROVED
-    constant: bool = False
-    eta: Fraction = Fraction(0)
-    alpha: float = 0.0
-    boundaries: frozenset[Boundary] = frozenset()
 
     @property
     def identity(self) -> str:
@@ -158,20 +148,18 @@ class Normed:
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class StoredBound(SensitivityBound):
     """Residual or elastic sensitivity from stored statistics and the changes since.
 
     They were read when the question was priced, in the snapshot of the answer.
     """
 
-    method: str
     stored: stored.Stored = field(repr=False)  # secret
-    use_keys: bool = True
-    label: str = PROVED
-    constant: bool = False
-    eta: Fraction = Fraction(0)
-    alpha: float = 0.0
-    boundaries: frozenset[Boundary] = frozenset()
+
+    @property
+    def from_storage(self) -> bool:
+        """Statistics are stored."""
+        return True
 
     @property
     def identity(self) -> str:
