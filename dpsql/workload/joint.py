@@ -229,7 +229,8 @@ def best_shares(
     """Choose what part of the budget each strategy gets, for the error of the joint estimate.
 
     Every step minimises a bound that touches the error (`opt_marginals`): it never rises.  With
-    Gaussian noise it is convex in the squared shares and has no other minimum.
+    Gaussian noise it is convex in the squared shares and has no other minimum.  A share that should
+    be 0 falls slowly, and after `STEPS` the error of random pairs is up to a part of 1e-3 above it.
 
     Parameters
     ----------

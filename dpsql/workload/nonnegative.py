@@ -168,7 +168,9 @@ def nonnegative(asked: Asked, estimate: Floats, tick: Callable[[], None] = lambd
     """Find the table without negative entries whose answers are closest to an estimate's.
 
     Accelerated projected gradients with restarts, from the solution without the constraint that is
-    spread evenly over what nobody asks for.
+    spread evenly over what nobody asks for.  Nearly the closest: steps end where they gain little,
+    and the distance is within 2 % of the least and half a percent of the answers' length on the
+    random workloads of the tests.
 
     Parameters
     ----------
