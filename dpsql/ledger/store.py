@@ -43,7 +43,7 @@ select (extract(epoch from
             dp.ledger_finish($1::bigint, $2::text, $3::boolean, $4::timestamptz)) * 1000000)::bigint
 """
 _FAIL = "select dp.ledger_fail($1::bigint, $2::boolean)"
-_PURGE = "select dp.ledger_purge()"
+_PURGE = "select purged, last_key from dp.ledger_purge($1::bytea)"
 _IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
 _WAITED = {
     "pending": "Another session has been computing this answer for too long.",
@@ -144,7 +144,13 @@ class LedgerStore:
 
     def purge(self) -> int:
         """See `dpsql.ledger.model.Ledger.purge`."""
-        return _int(self._call("purge", _PURGE, ())[0][0])
+        purged, after = 0, "\\x"
+        while True:
+            ((number, last),) = self._call("purge", _PURGE, (after,))
+            purged += _int(number)
+            if last is None:
+                return purged
+            after = last
 
     def _open_once(self, request: str, charge: Charge) -> Row:
         self.connection.connect()

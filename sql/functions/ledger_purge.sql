@@ -1,43 +1,44 @@
--- Internal: whether a stored answer hangs on what is declared no more, so that no question finds it.  Answers of
--- releases outlive changes of domains that they do not read: their token goes without dp.declared_text.
+-- Internal: tokens of the answers that rely on what is declared of these objects now.  A stored answer of the same objects
+-- with another token is found by no question any more.  Answers of releases outlive changes of domains that they do not
+-- read: their token goes without dp.declared_text.
 -- Security definer on purpose: reads the catalogue, for readers of dp.ledger_status too.
-create or replace function dp.ledger_answer_lost(answer dp.answer)
-returns boolean
+create or replace function dp.ledger_standing_tokens(objects oid[])
+returns bytea[]
 language plpgsql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    standing text;
+    standing constant text := regexp_replace(dp.fingerprint_text(objects), '#[^#]*$', '');
 begin
-    if answer.objects is null or answer.token is null then
-        return false;
-    end if;
-    standing := regexp_replace(dp.fingerprint_text(answer.objects), '#[^#]*$', '');
-    return answer.token not in (
-        sha256(convert_to(standing, 'UTF8')), sha256(convert_to(substr(standing, 1 + strpos(standing, '|')), 'UTF8')));
+    return array[
+        sha256(convert_to(standing, 'UTF8')), sha256(convert_to(substr(standing, 1 + strpos(standing, '|')), 'UTF8'))];
 end
 $$;
-comment on function dp.ledger_answer_lost(dp.answer) is 'internal: whether a change of declarations ended a stored answer';
+comment on function dp.ledger_standing_tokens(oid[]) is 'internal: tokens of stored answers that no change of declarations ended';
 
 -- Deletes stored answers that can never be returned again: older than the owner of one of their
 -- relations allows, or from before the last change of what is declared of these; those of releases that exist
--- outlive such changes.  The spends stay, with all that they cost.  Returns how many were deleted.  Only dp_ledger may call it.
-create or replace function dp.ledger_purge()
-returns bigint
+-- outlive such changes.  The spends stay, with all that they cost.  Only dp_ledger may call it.
+-- Looks at 100 answers with keys above "after", since analysts decide how many there are, and one call must end in time.
+-- Returns how many were deleted and the last key that was looked at; NULL if none was.
+create or replace function dp.ledger_purge(after bytea, out purged bigint, out last_key bytea)
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-    purged bigint;
 begin
-    with old as materialized (
-        select a.key, a.pending_spend is not null as awaited
-          from dp.answer as a
-         where a.payload is not null
-           and (not dp.ledger_answer_valid(a)
-                or not exists (select from dp.stored_release as r where r.spend = a.spend) and dp.ledger_answer_lost(a))
-         order by a.key
+    with looked_at as materialized (
+        select a.* from dp.answer as a
+         where a.payload is not null and a.key > after
+         order by a.key limit 100
            for update skip locked),
+    standing as materialized (
+        select o.objects, dp.ledger_standing_tokens(o.objects) as tokens
+          from (select distinct l.objects from looked_at as l where l.objects is not null and l.token is not null) as o),
+    old as materialized (
+        select l.key, l.pending_spend is not null as awaited
+          from looked_at as l left join standing as s on s.objects = l.objects
+         where not dp.ledger_answer_valid(row(l.*)::dp.answer)
+            or l.token <> all (s.tokens) and not exists (select from dp.stored_release as r where r.spend = l.spend)),
     emptied as (
         update dp.answer as a
            set spend = null, payload = null, taken_at = null
@@ -49,8 +50,9 @@ begin
         returning a.key),
     forgotten as (
         delete from dp.answer_text as t using old where t.key = old.key)
-    select (select count(*) from emptied) + (select count(*) from deleted) into purged;
-    return purged;
+    select (select count(*) from emptied) + (select count(*) from deleted),
+           (select l.key from looked_at as l order by l.key desc limit 1)
+      into purged, last_key;
 end
 $$;
-comment on function dp.ledger_purge() is 'internal: deletes stored answers that have expired';
+comment on function dp.ledger_purge(bytea) is 'internal: deletes stored answers that have expired';

@@ -26,12 +26,14 @@ begin
     end if;
     lock table dp.lockdown_change in share row exclusive mode;
     select coalesce(max(c.id), 0) into first_change from dp.lockdown_change as c;
-    perform dp.lock_relations(dp.guarded_relations(relations));
-    perform dp.lock_database();
     if is_superuser then
         perform dp.lock_catalogue();
         perform dp.lock_extensions();
-    else
+    end if;
+    perform dp.lock_database();
+    -- last: views of analysts are among them, whom nothing of the above may have to wait for
+    perform dp.lock_relations(dp.guarded_relations(relations));
+    if not is_superuser then
         raise notice using
             message = 'the catalogue is left as it is',
             detail = 'Only a superuser may take from PUBLIC what the catalogue tells of every relation.',

@@ -3,13 +3,17 @@
 
 -- Internal: takes from PUBLIC and from analysts every privilege on protected relations, on views that show their rows,
 -- and on the sequences of their columns.  Roles that are no analysts keep theirs: applications write the data.
+-- Views may be an analyst's, who can change them in a transaction that he leaves open: such a view is left as it is, with
+-- a warning, after two seconds.
 create or replace function dp.lock_relations(relations oid[])
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
 as $$
 declare
     found_privilege record;
+    left_out text[] := '{}';
 begin
     for found_privilege in
         with shown(oid) as (
@@ -37,14 +41,29 @@ begin
                and pg_get_userbyid(g.grantee) not in ('dp_executor', 'dp_ledger'))
          order by 2, 1, 4, 5, 6
     loop
-        if found_privilege.is_grantable then
-            perform dp.remember_passed_on(found_privilege.measure, found_privilege.kind, found_privilege.object::regclass,
-                                          found_privilege.column_name, found_privilege.grantee, found_privilege.privilege_type);
-        end if;
-        perform dp.change_privilege(true, found_privilege.measure, found_privilege.kind, found_privilege.object,
-                                    found_privilege.column_name, found_privilege.grantee, found_privilege.privilege_type,
-                                    found_privilege.is_grantable);
+        continue when found_privilege.object = any (left_out);
+        begin
+            if found_privilege.is_grantable then
+                perform dp.remember_passed_on(found_privilege.measure, found_privilege.kind,
+                                              found_privilege.object::regclass, found_privilege.column_name,
+                                              found_privilege.grantee, found_privilege.privilege_type);
+            end if;
+            perform dp.change_privilege(true, found_privilege.measure, found_privilege.kind, found_privilege.object,
+                                        found_privilege.column_name, found_privilege.grantee,
+                                        found_privilege.privilege_type, found_privilege.is_grantable);
+        exception
+            -- internal_error is "tuple concurrently updated", undefined_table a view that was dropped meanwhile
+            when lock_not_available or internal_error or undefined_table or undefined_object then
+                left_out := left_out || found_privilege.object;
+        end;
     end loop;
+    if left_out <> '{}' then
+        raise warning using
+            message = format('privileges on %s are left as they are', array_to_string(left_out, ', ')),
+            detail = 'Another transaction is changing these relations or their privileges.',
+            hint = 'Run SELECT * FROM dp.lockdown() again when it has ended; pg_stat_activity lists open transactions, and '
+                   'SELECT pg_terminate_backend(pid) ends a session.';
+    end if;
 end
 $$;
 comment on function dp.lock_relations(oid[]) is 'internal: a measure of dp.lockdown';

@@ -29,7 +29,7 @@ grant execute on function
     dp.window_period(timestamptz, interval, timestamptz)
 to public;
 grant select on dp.ledger_status, dp.links to dp_owner;
-grant execute on function dp.ledger_answer_lost(dp.answer) to dp_owner;
+grant execute on function dp.ledger_standing_tokens(oid[]) to dp_owner;
 grant execute on function dp.ledger_failed(dp.failure) to dp_analyst, dp_owner;
 grant execute on function
     dp.own_problem(oid),
@@ -128,8 +128,8 @@ grant execute on function
     dp.ledger_exhausted(integer),
     dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean),
     dp.ledger_finish(bigint, text, boolean, timestamptz),
-    dp.ledger_purge(),
-    dp.ledger_answer_lost(dp.answer),
+    dp.ledger_purge(bytea),
+    dp.ledger_standing_tokens(oid[]),
     dp.zcdp_price(numeric),
     dp.ledger_fail(bigint, boolean),
     dp.ledger_stopped(integer, integer[]),

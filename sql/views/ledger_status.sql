@@ -19,10 +19,15 @@ select case
        (select pg_catalog.count(*)
           from dp.answer as a
           join dp.spend as s on s.id = a.spend
+          left join (select o.objects, dp.ledger_standing_tokens(o.objects) as tokens
+                       from (select distinct b.objects from dp.answer as b
+                              where b.payload is not null and b.objects is not null and b.token is not null
+                             offset 0) as o
+                     offset 0) as t on t.objects = a.objects
          where exists (select from dp.root as r
                         where r.id = any (s.roots)
                           and a.taken_at + r.answer_lifetime <= pg_catalog.clock_timestamp())
-            or not exists (select from dp.stored_release as r where r.spend = a.spend) and dp.ledger_answer_lost(a))
+            or not exists (select from dp.stored_release as r where r.spend = a.spend) and a.token <> all (t.tokens))
            as expired_answers
  where dp.caller_administers();
 comment on view dp.ledger_status is 'state of the ledger, for owners';

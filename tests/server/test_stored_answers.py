@@ -140,6 +140,24 @@ def test_purge_deletes_what_a_change_of_policy_ended(shop: Any) -> None:
     assert spent(shop) == 2
 
 
+def test_purge_goes_through_more_answers_than_one_call_looks_at(shop: Any) -> None:
+    """Analysts decide how many answers there are; one call of the ledger must end in time."""
+    with shop.connect(user="owner1") as owner, shop.connect(user="alice") as alice:
+        alice.execute(COUNT)
+        alice.execute(JOIN)
+        shop.sql(
+            "insert into dp.answer select (jsonb_populate_record(a, jsonb_build_object("
+            "'key', '\\x' || lpad(to_hex(i), 4, '0')))).* from dp.answer as a, generate_series(1, 130) as i"
+            " where a.key = (select key from dp.answer order by taken_at limit 1)"
+        )
+        assert shop.sql("select count(*) from dp.answer") == [(132,)]
+        assert owner.execute("select dp.purge_answers()").fetchone() == (0,)
+        owner.execute("select dp.set_domain('client', 'c_kind', array['a'])")
+        assert owner.execute("select expired_answers from dp.ledger_status").fetchone() == (132,)
+        assert owner.execute("select dp.purge_answers()").fetchone() == (132,)
+        assert shop.sql("select count(*) from dp.answer") == [(0,)]
+
+
 def test_purge_in_an_open_transaction_holds_nothing(shop: Any) -> None:
     with shop.connect(user="alice") as alice:
         alice.execute(COUNT)
