@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.server.hostile.world import HEAVY
+from tests.server.hostile.world import HEAVY, KEPT, PATHS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,37 @@ KINDS = [
     _ask("several units", "select dp_count(*), dp_sum(paid, 0, 40) from visit join shop on shop = s_id join person on person = id"),
     _ask("pairs of units", "select dp_count(*) from person as x, person as y where x.age = y.age and x.id < y.id"),
     _ask("all pairs of units", "select dp_count(*) from shop as x, person as y where x.s_id <= 30 or y.note <> 'note'"),
-    _ask("sampling", "set dp.method = sampling_published", "select dp_count(*) from edge as x join edge as y on x.b = y.a"),
+    _ask("units of several kinds by groups", "select dp_count(*) filter (where paid > 3), dp_sum(paid, 0, 40) from visit"),
+    _ask("sampling", "set dp.method = sampling", "select dp_count(*) from edge as x join edge as y on x.b = y.a"),
+    _ask("sampling as published", "set dp.method = sampling_published", "select dp_count(*) from edge as x join edge as y on x.b = y.a"),
+    _ask("elastic sensitivity", "set dp.method = elastic", "select dp_count(*) from edge as x join edge as y on x.b = y.a"),
+    _ask("stored statistics", f"select dp_count(*) from {PATHS}"),
+    _ask("stored statistics, residual", "set dp.method = residual", f"select dp_count(*) from {PATHS}"),
+    _ask("a sketch", "set dp.method = sketch_published", f"select dp_count(*) from {PATHS}"),
+    _ask("other groups of a join", "select x.a % 7, dp_count(*) from road as x join road as y on x.b = y.a group by x.a % 7"),
+    _ask("dates by other groups", "select r_day, dp_count(*) from reading group by r_day"),
     _ask("a view", "select r_kind, count(*) from dpv.reading group by r_kind"),
     _ask("a view of units", "select avg(age) from dpv.person where kind = 'a'"),
     _ask("dp.query", "select dp.query('select dp_count(*) from call where c_paid > 3', null)"),
     _ask("dp.estimate", "select * from dp.estimate('select dp_count(*) from visit where paid > 3')", reads=False),
     _ask("dp.explain", "select * from dp.explain('select dp_count(*) from edge as x join edge as y on x.b = y.a')", reads=False),
     _ask("dp.release", "select dp.release('r{n}', 'select r_kind, dp_count(*) from reading where r_value > 7 group by cube (r_kind)', 0.01, 1e-12)"),
+    _ask("dp.release of prefixes", "select dp.release('p{n}', 'select dp.prefix(r_value), dp_count(*) from reading where r_value < 20 group by 1', 0.01, 1e-12)"),
+    _ask("dp.release by rounds", "select dp.release('m{n}', 'select r_kind, width_bucket(r_value, 0, 100, 4), dp_count(*) from reading group by cube (1, 2)', 0.01, 1e-12, mechanism => 'aim')"),
+    _ask("dp.refresh_release", f"select dp.refresh_release('{KEPT}')"),
+    _ask("a released table", f"select * from dpv.{KEPT} order by 1, 2, 3", reads=False),
+    _ask("an answer from a release", "set dp.fresh = off", "select dp_count(*) from reading where r_kind = 'b'", reads=False),
     _ask("dp.release of units", "select dp.release('r{n}', 'select kind, dp_count(*) from person group by kind', 0.01, 1e-12)"),
     _ask("dp.suggest_bounds", "select count(*) from dp.suggest_bounds('reading', 'r_value', 0.01)"),
     _ask("a stored answer", "set dp.fresh = off", "select dp_count(*) from reading", reads=False),
 ]  # fmt: skip
-#: Asked less often, because it takes longer.
-SYNTHESIS = _ask(
-    "dp.synthesize",
-    "call dp.synthesize('lab', array['reading']::regclass[], 0.1, 1e-12, placeholders => true)",
-)
-#: A quarter of the kinds, one of each way through the engine.
-FEW = [q for q in KINDS if q.name in ("rows by declared groups", "a self-join", "rows of units", "several units", "a view", "a stored answer")]  # fmt: skip
+#: Asked less often, because they take longer.
+SYNTHESES = [
+    _ask("dp.synthesize", "call dp.synthesize('lab', array['reading']::regclass[], 0.1, 1e-12, placeholders => true, replace => true)"),
+    _ask("dp.synthesize of units", "call dp.synthesize('lab', array['person', 'call']::regclass[], 0.1, 1e-12, d_max => '{\"public.call\": 10}', placeholders => true, replace => true)"),
+]  # fmt: skip
+#: A fifth of the kinds, one of each way through the engine.
+FEW = [q for q in KINDS if q.name in ("rows by declared groups", "a self-join", "rows of units", "several units", "a view", "a stored answer", "a sketch", "dp.refresh_release", "an answer from a release")]  # fmt: skip
 
 #: An expression that is long for the planted row and short for all others.
 _LONG = f"case when id = {HEAVY} then note else 'b' end"

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dpsql.client.layout import run, server_user
 from tests.server.waiting import wait_until, worked
 
 STEPS = 20
-#: Bytes of memory that each step before the last leaves free.
-ROOM = 1 << 20
 
 
 def _nothing(step: float) -> list[str]:
@@ -276,17 +272,6 @@ def _connect(database: Any, pid: int, step: float) -> Callable[[], None]:
 
 CONNECTIONS = Shape("connections near exhaustion", outside=_connect, shared=True)
 
-
-def _address_space(database: Any, pid: int, step: float) -> Callable[[], None]:
-    """Limit the backend's further address space, as a machine short of memory would."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    (size,) = (int(line.split()[1]) << 10 for line in status.splitlines() if line[:6] == "VmSize")
-    user = server_user()
-    run([*(["runuser", "-u", user, "--"] if user else []), "prlimit", "--pid", str(pid), f"--as={size + round((STEPS - step) * ROOM)}"])  # fmt: skip
-    return lambda: None
-
-
-MEMORY = Shape("memory near exhaustion", outside=_address_space)
 
 #: All shapes but those of the stack, whose steps are levels.
 SHAPES = (

@@ -13,7 +13,7 @@ from tests.server.fuzzing.running import Outcome, Session
 from tests.server.hostile.questions import Question
 from tests.server.hostile.shapes import Shape, gone
 from tests.server.hostile.ways import PLAIN, Way
-from tests.server.hostile.world import SPY
+from tests.server.hostile.world import LOCK, SPY
 from tests.server.spying import NUMBER
 
 #: Settings of every session: each question is paid and reads rows, and no group of one row is shown.
@@ -142,6 +142,15 @@ class Pair:
         self.both = ThreadPoolExecutor(2)
         self.runs = 0
         self.levels: dict[str, int] = {}
+        self.locked = False
+
+    def lock(self, locked: bool = True) -> None:
+        """Call `dp.lockdown()` in both databases, or undo it."""
+        if locked == self.locked:
+            return
+        for database, admin in zip(self.twins, self.admins, strict=True):
+            admin.execute(LOCK.format(database.name) if locked else "select dp.unlock()")
+        self.locked = locked
 
     def close(self) -> None:
         self.both.shutdown()

@@ -24,6 +24,20 @@ class Way:
         return numbered.replace("{q}", question).replace("{s}", quoted(question))
 
 
+#: A table of the spy.
+SCHEMA, OWN = "own", "own.written"
+
+
+def _trigger(when: str, kind: str = "", more: str = "") -> tuple[str, ...]:
+    """Return statements that make a table whose trigger asks the question."""
+    made = "create function pg_temp.fire{n}() returns trigger language plpgsql as"
+    return (
+        "create temp table fired{n} (i int)",
+        f"{made} $way$ begin perform s from ({{q}}) as s; return null; end $way$",
+        f"create {kind} trigger fire {when} on fired{{n}} {more} for each row execute function pg_temp.fire{{n}}()",
+    )
+
+
 PLAIN = Way("a statement", any=True)
 _SELECTED = "do $way$ declare found record; begin for found in {q} loop raise notice 'row %', row_to_json(found); end loop; end $way$"
 WAYS = [
@@ -44,4 +58,30 @@ WAYS = [
     Way("a view", "select * from asked{n}", ("create temp view asked{n} as {q}",)),
     Way("EXPLAIN ANALYZE", "explain (analyze, costs off, timing off, summary off) {q}"),
     Way("copied", "copy ({q}) to stdout"),
+    # outer statements that write, or that fail after the question was charged
+    Way("INSERT", f"insert into {OWN} select row_to_json(s) from ({{q}}) as s"),
+    Way("INSERT that returns", f"with new as (insert into {OWN} values ('1') returning 1) select * from new, ({{q}}) as s"),
+    Way("MERGE", f"merge into {OWN} as t using ({{q}}) as s on false when not matched then insert values (row_to_json(s))"),
+    Way("UPDATE", f"update {OWN} as t set line = row_to_json(s) from ({{q}}) as s"),
+    Way("DELETE", f"delete from {OWN} as t using ({{q}}) as s"),
+    Way("a table that fails", "create temp table answered{n} as select 1 / (s::text = '')::int from ({q}) as s"),
+    Way("a statement that fails", "select 1 / (s::text = '')::int from ({q}) as s"),
+    Way("a function that fails for each row", "select pg_temp.failing{n}(s::text) from ({q}) as s", ("create function pg_temp.failing{n}(text) returns int language plpgsql as $way$ begin raise exception 'no'; end $way$",)),
+    Way("a function that fails after the question", "select pg_temp.failing{n}()", ("create function pg_temp.failing{n}() returns int language plpgsql as $way$ begin perform s from ({q}) as s; raise exception 'no'; end $way$",)),
+    Way("a function in SQL", "select pg_temp.asked{n}()", ("create function pg_temp.asked{n}() returns bigint language sql as $way$ select count(*) from ({q}) as s $way$",)),
+    Way("a block that starts again", "do $way$ begin for i in 1 .. 3 loop begin execute {s}; raise division_by_zero; exception when division_by_zero then null; end; end loop; end $way$", any=True),
+    Way("a block that commits", "do $way$ begin execute {s}; commit; execute {s}; rollback; end $way$", any=True),
+    Way("a trigger", "insert into fired{n} values (1)", (*_trigger("after insert"),)),
+    Way("a trigger at the end", "set constraints all immediate", ("begin", *_trigger("after insert", "constraint", "deferrable initially deferred"), "insert into fired{n} values (1)"), transaction=True),
+    Way("a trigger at COMMIT", "commit", ("begin", *_trigger("after insert", "constraint", "deferrable initially deferred"), "insert into fired{n} values (1)"), transaction=True),
+    Way("a materialized view", f"create materialized view {SCHEMA}.kept{{n}} as {{q}}", ("begin",), transaction=True),
+    Way("a table of a prepared statement", "create temp table answered{n} as execute asked{n}", ("prepare asked{n} as {q}",)),
+    Way("prepared, one plan", "execute asked{n}; execute asked{n}", ("set plan_cache_mode = force_generic_plan", "prepare asked{n} as {q}")),
+    Way("a cursor of one row", "fetch 1 from asked{n}; close asked{n}", ("begin", "declare asked{n} scroll cursor for {q}"), transaction=True),
+    Way("a cursor whose transaction fails", "fetch all from asked{n}; select 1 / 0; fetch all from asked{n}", ("begin", "declare asked{n} cursor for {q}"), transaction=True),
+    Way("a cursor that COMMIT keeps", "commit; fetch all from asked{n}", ("begin", "declare asked{n} cursor with hold for {q}"), transaction=True),
+    Way("no rows", "select * from ({q}) as s limit 0"),
+    Way("a value", "select (select count(*) from ({q}) as s), exists (select from ({q}) as s)"),
+    Way("for each row", "select i, s from generate_series(1, 2) as i, lateral ({q}) as s"),
+    Way("COPY that fails", "copy (select 1 / (s::text = '')::int from ({q}) as s) to stdout"),
 ]  # fmt: skip
