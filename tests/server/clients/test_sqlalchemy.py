@@ -178,3 +178,17 @@ def test_pandas_reads_no_table(shop: Any, engine: sa.Engine) -> None:
             assert 'SELECT count(*) FROM dpv."Orders"' in str(caught.value)
         empty = pandas.read_sql('select * from dpv."Orders" limit 0', engine)
         assert list(empty.columns)[:3] == ["o_id", "o_customer", "o_status"]
+
+
+def test_engines_that_are_serializable_ask_at_the_level_of_the_manual(
+    shop: Any, engine: sa.Engine, orders: sa.Table
+) -> None:
+    question = sa.select(sa.func.count()).select_from(orders)
+    with (
+        engine.execution_options(isolation_level="SERIALIZABLE").connect() as session,
+        pytest.raises(sa.exc.DBAPIError, match="SERIALIZABLE"),
+    ):
+        session.execute(question)
+    with engine.execution_options(isolation_level="REPEATABLE READ").connect() as session:
+        first = session.scalar(question)
+        assert session.scalar(question) == first
