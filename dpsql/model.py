@@ -385,8 +385,8 @@ class Question:
     columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (counts bigint, sums numeric) and
     ``l0, h0, ...`` (ends of an interval around ``a0, ...``; ``p0, q0, ...``: surer ones), and
     carries HAVING, ORDER BY, DISTINCT and LIMIT; it reads nothing else.  ``wants_interval`` says
-    that it uses ends; ``divided`` has its divisions, inner ones first, each
-    with the expression in which a divisor of 0 gives NULL.
+    that it uses ends; ``over_zero`` is the same statement in which division by 0 gives NULL, empty
+    where nothing is divided.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person; ``loose``
@@ -414,7 +414,7 @@ class Question:
     blocks: tuple[int, ...] = ()
     others: tuple[tuple[str, str], ...] = ()
     unlisted: tuple[tuple[str, str], ...] = ()
-    divided: tuple[tuple[str, str], ...] = ()
+    over_zero: str = ""
 
     @property
     def relations(self) -> tuple[int, ...]:

@@ -15,7 +15,6 @@ from dpsql.engine.payload import Payload
 from dpsql.errors import AnswerOutOfRange, NotAnswerable
 from dpsql.model import JoinQuery, Question
 from dpsql.query.ir import decimal
-from dpsql.query.output import over_zero
 from dpsql.query.shown import column_texts
 
 if TYPE_CHECKING:
@@ -69,6 +68,16 @@ def _require_few_read(question: Question) -> None:
             f" {MAX_READ}.",
             hint="Ask for them in several statements, or GROUP BY what tells them apart.",
         )
+
+
+def shape(question: Question) -> tuple[object, ...]:
+    """Return everything that the text and the types of a question's last statement follow from."""
+    queries = [question.aggregates[n] for n in question.vectors]
+    return (
+        question.post_sql,
+        tuple(key.type_name for key in question.group_keys),
+        tuple((bool(q.weights), bool(q.cells and q.rank is None)) for q in queries),
+    )
 
 
 def rehearse(question: Question, database: Database, confidence: Fraction) -> None:
@@ -150,9 +159,9 @@ def finish(
         try:
             return database.execute(noisy + question.post_sql, arrays)
         except Exception as error:
-            if getattr(error, "sqlstate", "") != _DIVISION_BY_ZERO or not question.divided:
+            if getattr(error, "sqlstate", "") != _DIVISION_BY_ZERO or not question.over_zero:
                 raise
-        rows = database.execute(noisy + over_zero(question.post_sql, question.divided), arrays)
+        rows = database.execute(noisy + question.over_zero, arrays)
     except Exception as error:
         if not str(getattr(error, "sqlstate", "")).startswith("22"):
             raise
@@ -169,12 +178,11 @@ def finish(
 
 def _divided_by_zero(question: Question) -> tuple[str, str, str]:
     """Return the notice that names the columns in which a division by 0 may have given NULL."""
-    texts = [text for text, _ in question.divided]
-    shown = column_texts(question.post_sql)
+    texts = zip(column_texts(question.post_sql), column_texts(question.over_zero), strict=True)
     names = [
         f'"{column.name}"'
-        for column, target in zip(question.columns, shown, strict=False)
-        if any(text in target for text in texts)
+        for column, (written, over) in zip(question.columns, texts, strict=True)
+        if written != over
     ]
     where = f" for column {', '.join(names)}" if names else " for HAVING or ORDER BY"
     return (

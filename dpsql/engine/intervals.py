@@ -59,6 +59,7 @@ def with_intervals(prepared: Prepared, *, reach: bool = False) -> Prepared:
         question,
         columns=(*question.columns, *more),
         post_sql=with_columns(question.post_sql, written),
+        over_zero=question.over_zero and with_columns(question.over_zero, written),
         wants_interval=True,
     )
     return replace(prepared, question=extended)

@@ -10,7 +10,7 @@ counts, ends of intervals, and those that intervals of means are made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dpsql.errors import FunctionNotAllowed, UnsupportedConstruct
@@ -30,6 +30,8 @@ from dpsql.relation import Relation, base, quote_identifier
 _KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
 _INTERVALS = {("public", "dp_interval_low"): "l", ("public", "dp_interval_high"): "h"}
 _RANKED = frozenset(("dp_min", "dp_max", "dp_median", "dp_percentile"))
+#: Stand around a divisor; no text of PostgreSQL's holds the character 0.
+_DIVISOR = ("\0<", "\0>")
 _CLOCK = frozenset(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "LOCALTIME"))
 
 
@@ -38,9 +40,8 @@ class Output:
     """What the statement asks for, apart from FROM and WHERE.
 
     ``measures[j]`` is the j-th distinct vector of counts or sums that its aggregates need;
-    ``loose`` names those that would be surer with bounds which nobody declared; ``divided`` has
-    each division of ``post_sql``, inner ones first, with its form in which a divisor of 0 gives
-    NULL.
+    ``loose`` names those that would be surer with bounds which nobody declared; ``over_zero`` is
+    ``post_sql`` in which division by 0 gives NULL, empty where nothing is divided.
     """
 
     keys: list[Expr] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Output:
     post_sql: str = ""
     wants_interval: bool = False
     loose: dict[str, None] = field(default_factory=dict)
-    divided: dict[str, str] = field(default_factory=dict)
+    over_zero: str = ""
 
 
 def separate(
@@ -121,7 +122,11 @@ class _Separator:
                 "the statement has no private aggregate",
                 hint="Use SELECT dp_count(*) FROM relation.",
             )
-        output.post_sql = " ".join(p for p in parts if p)
+        text = " ".join(p for p in parts if p)
+        before, after = _DIVISOR
+        output.post_sql = text.replace(before, "").replace(after, "")
+        if before in text:
+            output.over_zero = text.replace(before, "NULLIF(").replace(after, ", 0)")
         return output
 
     def _key(self, node: Node) -> None:
@@ -301,14 +306,8 @@ class _Separator:
             _refuse_zero(node)
         args = [self.sql(a) for a in node.args]
         if node.value in ("/", "%"):
-            return self._divided(f"({{}} {node.value} {{}})", args)
+            return f"({args[0]} {node.value} {_divisor(args[1])})"
         return f"({args[0]} {node.value} {args[1]})" if args[1:] else f"({node.value} {args[0]})"
-
-    def _divided(self, form: str, args: list[str]) -> str:
-        written = form.format(*args)
-        number, divisor = (over_zero(a, self.output.divided.items()) for a in args)
-        self.output.divided[written] = form.format(number, f"NULLIF({divisor}, 0)")
-        return written
 
     def _and(self, node: Node) -> str:
         return "(" + " AND ".join(self.sql(a) for a in node.args) + ")"
@@ -352,7 +351,7 @@ class _Separator:
             _refuse_zero(node)
         args = [self.sql(a) for a in node.args]
         if name in ("div", "mod") and len(args) == 2 and not node.flags:
-            return self._divided(f'pg_catalog."{name}"({{}}, {{}})', args)
+            return f'pg_catalog."{name}"({args[0]}, {_divisor(args[1])})'
         if "variadic" in node.flags:
             args[-1] = "VARIADIC " + args[-1]
         if name in _KEYWORDS and "special" in node.flags:
@@ -360,11 +359,10 @@ class _Separator:
         return f"pg_catalog.{quote_identifier(name)}({', '.join(args)})"
 
 
-def over_zero(sql: str, divided: Iterable[tuple[str, str]]) -> str:
-    """Rewrite a text of ``post_sql`` so that division by 0 gives NULL."""
-    for written, over in reversed([*divided]):
-        sql = sql.replace(written, over)
-    return sql
+def _divisor(sql: str) -> str:
+    """Mark a divisor, for the form of the statement in which 0 gives NULL."""
+    before, after = _DIVISOR
+    return before + sql + after
 
 
 def _refuse_zero(node: Node) -> None:

@@ -168,7 +168,7 @@ def _analyse(
         undeclared_domain_hint=domains.hint,
         columns=columns,
         post_sql=output.post_sql,
-        divided=tuple(output.divided.items()),
+        over_zero=output.over_zero,
         wants_interval=output.wants_interval,
         loose=tuple(output.loose),
         vectors=tuple(counted.index(e) for e in emitted),

@@ -108,6 +108,22 @@ def test_division_by_a_noised_zero_gives_null_and_a_notice(shop: Any) -> None:
         assert not [t for t in told if "division by 0" in t[0]]
 
 
+def test_a_literal_that_spells_a_division_stays_as_it_is(shop: Any) -> None:
+    """The literal is the division as the library writes it over noised values."""
+    with silent(shop, "sale") as session:
+        told: list[str] = []
+        session.add_notice_handler(lambda d: told.append(str(d.message_primary)))
+        text = (
+            "SELECT kind, dp_count(*) / dp_count(*) AS ratio, '(a0 / a0)'::text AS spelled,"
+            " concat('(a0 / a0)', kind) AS again FROM sale GROUP BY kind ORDER BY kind"
+        )
+        assert session.execute(text).fetchall() == [
+            ("a", 1, "(a0 / a0)", "(a0 / a0)a"),
+            ("none", None, "(a0 / a0)", "(a0 / a0)none"),
+        ]
+    assert [t for t in told if "division" in t] == ['a division by 0 for column "ratio" gave NULL']
+
+
 def test_division_by_zero_elsewhere_leaves_groups_out(shop: Any) -> None:
     with silent(shop, "sale") as session:
         having = "SELECT kind, dp_count(*) FROM sale GROUP BY kind HAVING 100 / dp_count(*) >= 0"
