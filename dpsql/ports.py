@@ -32,10 +32,7 @@ class Database(Protocol):
         ...
 
     def before_reading(self, relations: Sequence[int]) -> None:
-        """Leave no trace of single rows of these relations (their OIDs) for the caller to see.
-
-        Refused for relations that are read as of one moment only (`at_one_moment`).
-        """
+        """Refuse relations (their OIDs) that are read as of one moment only (`at_one_moment`)."""
         ...
 
     def reads_shards(self, relations: Sequence[int]) -> bool:
@@ -53,10 +50,7 @@ class Database(Protocol):
         ...
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:
-        """Do what reads these relations, all of them as of one moment.
-
-        No trace of single rows is left for the caller to see.
-        """
+        """Do what reads these relations, all of them as of one moment."""
         ...
 
     def tick(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsql.engine.compute import compute, read_by
-from dpsql.engine.finish import finish, rehearse
+from dpsql.engine.finish import finish, rehearse, shape
 from dpsql.engine.groups import confirmed_groups, listed_groups
 from dpsql.engine.methods.base import HEURISTIC
 from dpsql.engine.payload import Payload
@@ -187,7 +187,10 @@ def _debit_and_run(
         payload = compute(quote, services)
         services.catalog.confirm(prepared.relations, prepared.fingerprint)
         return payload
-    rehearse(quote.question, services.database, settings.confidence)
+    services.facts.once(
+        ("rehearsed", prepared.fingerprint, shape(quote.question)),
+        lambda: rehearse(quote.question, services.database, settings.confidence),
+    )
     # before the charge: whoever hears it can still be refused, or cancel
     if quote.groups is None:
         services.warn(*warning(quote))
@@ -219,7 +222,7 @@ def _debit_and_run(
         services.give_up(opened, error)
         raise
     try:
-        services.ledger.finish(opened, payload.dump())
+        services.store(opened, payload.dump)
     except LedgerUnavailable:
         services.warn(
             "the answer could not be stored",
@@ -251,6 +254,7 @@ def charge(
         text_key=text_key,
         objects=prepared.relations,
         token=hashlib.sha256(prepared.fingerprint.rpartition("#")[0].encode()).digest(),
+        fingerprint=prepared.fingerprint,
     )
 
 

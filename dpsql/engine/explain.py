@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from dpsql.engine.answer import charge
 from dpsql.engine.expected import expected, shown_error
 from dpsql.engine.explain_released import released
 from dpsql.engine.from_release import serve
@@ -13,12 +14,13 @@ from dpsql.engine.prepare import prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import describe_threshold, remedy
-from dpsql.errors import NotAnswerable
+from dpsql.errors import LedgerUnavailable, NotAnswerable, TooManyFailures, UndeclaredRelation
 from dpsql.query.late import fetched
 from dpsql.relation import show_name
 
 if TYPE_CHECKING:
     from dpsql.engine.methods.base import Method
+    from dpsql.engine.prepare import Prepared
     from dpsql.engine.services import Services
     from dpsql.ports import Database
     from dpsql.relation import Relation
@@ -69,6 +71,9 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
     if question.redundant:
         redundant = f"{', '.join(question.redundant)}: foreign keys say that they change nothing"
         rows.insert(2, ("redundant joins", redundant))
+    refused = _refused(quote, prepared, role, settings, services)
+    if refused:
+        rows.insert(0, ("refused", refused))
     for j, aggregate in enumerate(quote.aggregates):
         name = (
             f"expected error of {_kind(quote, j)} {j + 1}"
@@ -81,6 +86,26 @@ def explain(text: str, role: Role, settings: Settings, services: Services) -> li
         for aggregate in quote.aggregates:
             rows.append(("counting SQL", aggregate.counting_sql(services.database)))
     return rows
+
+
+def _refused(
+    quote: Quote, prepared: Prepared, role: Role, settings: Settings, services: Services
+) -> str:
+    """Say why the ledger would refuse the question whatever it costs; ``""``: it would not.
+
+    Amounts are left to ``dp.estimate``.
+    """
+    if not quote.reads_private:
+        return ""
+    try:
+        outlook = services.ledger.outlook(charge(quote, prepared, None, role, settings))
+    except LedgerUnavailable:
+        return ""
+    error = outlook.refused
+    if not isinstance(error, TooManyFailures | UndeclaredRelation):
+        return ""
+    told = filter(None, (f"{error.message}.", error.detail, error.hint))
+    return f"{' '.join(told)} ({error.sqlstate})"
 
 
 def _kind(quote: Quote, j: int) -> str:

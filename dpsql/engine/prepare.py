@@ -65,7 +65,7 @@ def prepare(
     ``use_keys`` says whether validated foreign keys may remove joins, ``ways`` by which units
     results are counted (`dpsql.query.units.attribute_units`).
     """
-    here = services.catalog.circumstances()
+    here = services.facts.here = services.catalog.circumstances()
     key = _key(text, parameters, here.zone, use_keys=use_keys, ways=ways)
     raise_again(key, here, services)
     known = services.plans.get(key)

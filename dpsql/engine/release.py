@@ -227,7 +227,7 @@ def release(
         raise
     when: datetime | None = None
     try:
-        when = services.ledger.finish(opened, dump(measured))
+        when = services.store(opened, lambda: dump(measured))
     except LedgerUnavailable:
         services.warn(
             "what was measured could not be stored",

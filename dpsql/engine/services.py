@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import ChangedWhileRead
+from dpsql.engine.facts import Facts
+from dpsql.errors import ChangedWhileRead, LedgerUnavailable
 from dpsql.ledger.model import Charged, Ledger
 from dpsql.ports import Database, NoiseSource
 
@@ -23,7 +25,8 @@ class Services:
     ``meanings`` what `dpsql.engine.release_meaning` does.  ``warn`` shows the caller a message, a
     detail and a hint, ``note`` a message, and these where there are any: public facts.
     ``ended`` tells whether an error means that the asker or a timeout ended the call.
-    ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls.
+    ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` what a charge
+    needs to know of the catalog.
     """
 
     database: Database
@@ -36,7 +39,24 @@ class Services:
     refusals: dict[Any, Any] = field(default_factory=dict)
     meanings: dict[Any, tuple[int | None, str]] = field(default_factory=dict)
     strategies: dict[bytes, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
     ended: Callable[[BaseException], bool] = lambda _: False
+
+    def store(self, charged: Charged, write: Callable[[], str]) -> datetime | None:
+        """Store what ``write`` returns as the answer, or give the charge up.
+
+        Raises
+        ------
+        LedgerUnavailable
+            When the ledger went away; the answer can still be given.
+        """
+        try:
+            return self.ledger.finish(charged, write())
+        except LedgerUnavailable:
+            raise
+        except BaseException as error:
+            self.give_up(charged, error)
+            raise
 
     def give_up(self, charged: Charged, error: BaseException) -> None:
         """Record that a charge has no answer; it counts as a failure if rows may have caused it.

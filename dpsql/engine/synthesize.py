@@ -138,8 +138,7 @@ def synthesize(
             )
         raise
     try:
-        kept = {"payload": base64.b64encode(payload).decode()}
-        services.ledger.finish(opened, json.dumps(kept))
+        services.store(opened, lambda: json.dumps({"payload": base64.b64encode(payload).decode()}))
     except LedgerUnavailable:
         services.warn(
             "what was measured could not be stored in the ledger",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
 TICK_MS = 20
+#: How long a statement may take to end after it was cancelled.
+STOP_SECONDS = 5.0
 SETTINGS = {
     "synchronous_commit": "on",
     "lock_timeout": "5s",
@@ -56,6 +58,10 @@ class ConnectionBroken(Exception):
 
 class _EndedIdle(ConnectionBroken):
     """The server ended the idle connection just when it was needed."""
+
+
+class _StillRuns(Exception):
+    """A cancelled statement did not end in time."""
 
 
 class StatementFailed(Exception):
@@ -108,8 +114,17 @@ class LedgerConnection:
         self._connection: PGconn | None = None
         self._prepared: set[str] = set()
 
-    def call(self, name: str, sql: str, parameters: Sequence[str | None] = ()) -> list[Row]:
+    def call(
+        self,
+        name: str,
+        sql: str,
+        parameters: Sequence[str | None] = (),
+        undo: Callable[[list[Row]], None] | None = None,
+    ) -> list[Row]:
         """Run a statement, which is prepared under ``name`` once, and return its rows as texts.
+
+        A statement whose asker is cancelled is cancelled as well.  If it committed before, ``undo``
+        is given its rows, after which a new connection is made where one is needed.
 
         Raises
         ------
@@ -121,15 +136,21 @@ class LedgerConnection:
             The connection ended before an answer came.
         """
         try:
-            return self._call(name, sql, parameters)
+            return self._call(name, sql, parameters, undo)
         except _EndedIdle:
             # The server was waiting for a statement when it left, so it ran none.
-            return self._call(name, sql, parameters)
+            return self._call(name, sql, parameters, undo)
 
-    def _call(self, name: str, sql: str, parameters: Sequence[str | None]) -> list[Row]:
+    def _call(
+        self,
+        name: str,
+        sql: str,
+        parameters: Sequence[str | None],
+        undo: Callable[[list[Row]], None] | None,
+    ) -> list[Row]:
         from psycopg import OperationalError
 
-        connection = self._ready()
+        connection, sent = self._ready(), False
         values = [None if value is None else value.encode() for value in parameters]
         try:
             if name not in self._prepared:
@@ -137,6 +158,7 @@ class LedgerConnection:
                 self._collect(connection)
                 self._prepared.add(name)
             connection.send_query_prepared(name.encode(), values)
+            sent = True
             return _rows(self._collect(connection))
         except StatementFailed as error:
             if error.sqlstate.startswith("57P"):
@@ -149,7 +171,9 @@ class LedgerConnection:
             self.close()
             raise ConnectionBroken(str(error)) from None
         except BaseException:
-            self._abandon(connection)
+            rows = self._abandon(connection, wait=sent and undo is not None)
+            if rows is not None and undo is not None:
+                undo(rows)
             raise
 
     def connect(self) -> None:
@@ -247,16 +271,28 @@ class LedgerConnection:
             raise failed
         return last
 
-    def _abandon(self, connection: PGconn) -> None:
-        """Leave in the middle of a statement (the asker was cancelled): stop it and disconnect."""
+    def _abandon(self, connection: PGconn, *, wait: bool) -> list[Row] | None:
+        """Cancel a statement and disconnect; with ``wait``, return its rows if it committed."""
         from psycopg import Error
 
+        deadline = time.monotonic() + STOP_SECONDS
+
+        def check() -> None:
+            if time.monotonic() > deadline:
+                raise _StillRuns
+
+        tick, self.tick = self.tick, check
         try:
             connection.get_cancel().cancel()
-        except Error:
+            # what is not sent completely is not run
+            if wait and not connection.flush():
+                return _rows(self._collect(connection))
+        except (Error, StatementFailed, _StillRuns):
             pass  # it is over already, or the server is gone
         finally:
+            self.tick = tick
             self.close()
+        return None
 
 
 def _usable(connection: PGconn) -> bool:

@@ -46,6 +46,9 @@ class Charge:
         under whatever name it is shown.
     covers : str or None
         Which accounts pay for rows of which relations, as ``dp.coverage`` says, in JSON.
+    fingerprint : str or None
+        The fingerprint of ``objects`` in the snapshot of the statement, under which facts about
+        them may be kept; ``None``: they are looked up.
     """
 
     role: int
@@ -67,6 +70,7 @@ class Charge:
     token: bytes | None = None
     shared: int | None = None
     covers: str | None = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,14 +112,18 @@ def refusal(
 
 
 def outlook(
-    status: str, charge: Charge, account: Account | None = None, cap: Cap | None = None
+    status: str,
+    charge: Charge,
+    account: Account | None = None,
+    cap: Cap | None = None,
+    told: str | None = None,
 ) -> Outlook:
     """Return what a status means before anything is asked."""
     if status in ("hit", "charged"):
         return Outlook(account, stored=status == "hit")
     by = {"no_budget": "role", "exceeded_role": "role", "exceeded_root": "relation"}
-    by |= {"stopped": "role", "stopped_all": "relation"}
-    refused = refusal(status, charge, account, cap)
+    by |= {"stopped": "role", "stopped_all": "relation", "other_notion": "relation"}
+    refused = refusal(status, charge, account, cap, told)
     return Outlook(account, refused=refused, by=by.get(status, "ledger"))
 
 

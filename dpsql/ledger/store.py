@@ -33,10 +33,10 @@ select status, spend_id, payload, {_MICROSECONDS},
                       $19::jsonb)
 """
 _OUTLOOK = f"""
-select status, null, null, null,
+select status, null, payload, null,
        {_ACCOUNT}
   from dp.ledger_outlook($1::oid, $2::integer[], $3::numeric, $4::numeric, $5::numeric,
-                         $6::numeric, $7::bytea, $8::boolean)
+                         $6::numeric, $7::bytea, $8::boolean, $9::jsonb)
 """
 _FINISH = """
 select (extract(epoch from
@@ -109,9 +109,10 @@ class LedgerStore:
             *_amounts(charge),
             _bytea(charge.key),
             _boolean(charge.fresh),
+            charge.covers,
         )
         row = self._call("outlook", _OUTLOOK, parameters)[0]
-        return outlook(_text(row[0]), charge, _account(row), _cap(row))
+        return outlook(_text(row[0]), charge, _account(row), _cap(row), row[2])
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         """See `dpsql.ledger.model.Ledger.finish`.
@@ -173,18 +174,29 @@ class LedgerStore:
             charge.covers,
         )
         try:
-            return self.connection.call("open", _OPEN, parameters)[0]
+            return self.connection.call("open", _OPEN, parameters, self._not_asked)[0]
         except StatementFailed as error:
             raise _refused(error) from None
 
+    def _not_asked(self, rows: list[Row]) -> None:
+        """Give up a charge that was committed when its asker was cancelled: no row was read."""
+        if rows and rows[0][0] == "charged":
+            self.fail(Charged(_int(rows[0][1])), counts=False)
+
     def _recover(self, request: str) -> Charged:
-        """Find out whether a charge whose connection broke was committed; never charge again."""
+        """Find out whether a charge whose connection broke was committed; never charge again.
+
+        A cancel waits for that, at most as long as the connection's own time limits.
+        """
+        tick, self.connection.tick = self.connection.tick, _no_tick
         try:
             self.connection.connect()
             parameters = (request, self.connection.backend_start)
             rows = self.connection.call("adopt", _ADOPT, parameters)
         except (ConnectionBroken, StatementFailed, LedgerUnavailable):
             rows = [(None,)]
+        finally:
+            self.connection.tick = tick
         if rows[0][0] is None:
             raise unavailable(
                 "Its connection broke while the question was charged; the charge may have been"

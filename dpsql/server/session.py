@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.facts import Facts
 from dpsql.engine.services import Services
 from dpsql.errors import InternalError
 from dpsql.ledger.model import Charge, Charged, Hit, Outlook
@@ -41,6 +42,8 @@ class Session:
     refusals: dict[Any, Any] = field(default_factory=dict)
     # what columns of releases mean (dpsql/engine/release_meaning.py)
     meanings: dict[Any, tuple[int | None, str]] = field(default_factory=dict)
+    # facts that charges need (dpsql/engine/facts.py)
+    facts: dict[Any, tuple[int, object]] = field(default_factory=dict)
     statements: dict[str, Any] = field(default_factory=dict)
     store: LedgerStore | None = None
     # Whether this call may have read protected rows, and whether it charged the role.
@@ -59,10 +62,11 @@ class Session:
 
         self.touched = self.charged = False
         database = self.database = SpiDatabase(plpy, self.statements, self.wait)
+        facts = Facts(self.facts)
         return Services(
             database=database,
             catalog=SpiCatalog(database),
-            ledger=_Ledger(self, database),
+            ledger=_Ledger(self, database, facts),
             noise=SystemNoise(),
             warn=database.warn,
             note=database.note,
@@ -70,6 +74,7 @@ class Session:
             refusals=self.refusals,
             meanings=self.meanings,
             strategies=self.strategies,
+            facts=facts,
             ended=_ended,
         )
 
@@ -137,9 +142,10 @@ def _apart(charge: Charge) -> Charge:
 class _Ledger:
     """The store, connected at first use, remembering what must be told."""
 
-    def __init__(self, session: Session, database: SpiDatabase) -> None:
+    def __init__(self, session: Session, database: SpiDatabase, facts: Facts) -> None:
         self._session = session
         self._database = database
+        self._facts = facts
 
     def _store(self) -> LedgerStore:
         session = self._session
@@ -159,9 +165,10 @@ class _Ledger:
         return None if hit is None else self._told(hit)
 
     def open(self, charge: Charge) -> Hit | Charged:
-        written, as_of = self._database.written(charge.objects)
+        covers, members = self._coverage(charge)
+        written, as_of = self._database.written(members)
         if charge.shared is None:
-            charge = replace(charge, covers=self._database.coverage(charge.objects))
+            charge = replace(charge, covers=covers)
             charge = _apart(charge) if written else charge
         opened = self._store().open(charge)
         if isinstance(opened, Charged):
@@ -171,8 +178,19 @@ class _Ledger:
         # whoever shares is shown nothing
         return opened if charge.shared is not None else self._told(opened)
 
+    def _coverage(self, charge: Charge) -> tuple[str, tuple[int, ...]]:
+        """Return the accounts that pay for rows of the charge's objects, and all that hold these.
+
+        Losses of other accounts are not among them: the ledger looks these up with each charge.
+        """
+        if charge.fingerprint is None:
+            return self._database.coverage(charge.objects)
+        key = ("coverage", charge.objects, charge.fingerprint)
+        return self._facts.once(key, lambda: self._database.coverage(charge.objects))
+
     def outlook(self, charge: Charge) -> Outlook:
-        return self._store().outlook(charge)
+        covers, _ = self._coverage(charge)
+        return self._store().outlook(replace(charge, covers=covers))
 
     def finish(self, charged: Charged, payload: str) -> datetime | None:
         return self._store().finish(charged, payload)

@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 from dpsql.errors import InternalError
 from dpsql.server.shards import Shards, Wait
@@ -22,30 +22,29 @@ T = TypeVar("T")
 _TICK = "select 1"
 #: PostgreSQL's directory of temporary files, from which it removes leftovers when it starts.
 _TEMPORARY = "base/pgsql_tmp"
-# Domains of the question's columns may list rows of other relations.  A child that is dropped, or
-# no longer inherits, takes its rows along and leaves no lock on its parent.
+# Domains of the question's columns may list rows of other relations.
+_COVERAGE = """
+select (select coalesce(jsonb_agg(to_jsonb(c)), '[]')::text from dp.coverage($1) as c) as covers,
+  array(select distinct unnest(dp.statistics_members(n.oid))
+          from (select unnest($1) as oid
+                 union
+                select d.reference::oid from dp.column_domain as d
+                 where d.relation::oid = any ($1) and d.kind = 'reference') as n)::int8[] as members
+"""
+# A child that is dropped, or no longer inherits, takes its rows along and leaves no lock on its
+# parent.
 _WRITTEN = """
-with named(oid) as (
-  select unnest($1)
-   union
-  select d.reference::oid from dp.column_domain as d
-   where d.relation::oid = any ($1) and d.kind = 'reference'),
-read(members) as (
-  select array(select distinct unnest(dp.statistics_members(n.oid)) from named as n))
-select dp.written_here(r.members)
+select dp.written_here($1)
     or pg_current_xact_id_if_assigned() is not null
        and exists (select from pg_class as c
-                    where c.oid = any (r.members) and c.relkind <> 'p' and c.relhassubclass)
+                    where c.oid = any ($1) and c.relkind <> 'p' and c.relhassubclass)
        as written,
+  dp.snapshot_is_imported() and not dp.snapshot_is_new() as imported,
   case when transaction_timestamp() < statement_timestamp()
             and (not dp.snapshot_is_new()
-                 or exists (select from pg_foreign_table as f where f.ftrelid = any (r.members)))
+                 or exists (select from pg_foreign_table as f where f.ftrelid = any ($1)))
        then to_char(transaction_timestamp() at time zone 'UTC',
                     'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"') end as as_of
-from read as r
-"""
-_COVERAGE = """
-select coalesce(jsonb_agg(to_jsonb(c)), '[]')::text as covers from dp.coverage($1) as c
 """
 # SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
 _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
@@ -103,12 +102,8 @@ class SpiDatabase:
         return plan
 
     def before_reading(self, relations: Sequence[int]) -> None:
-        """Lock whole relations where rows that are read would show in pg_locks."""
-        self._lock(relations)
+        """Refuse relations whose rows other servers hold; see `dpsql.ports.Database`."""
         self.shards.require_none(relations)
-
-    def _lock(self, relations: Sequence[int]) -> None:
-        self.execute("select dp.lock_reads($1) as locked", [("oid[]", list(relations))])
 
     def reads_shards(self, relations: Sequence[int]) -> bool:
         """Whether some of these relations are, in part, on other servers."""
@@ -121,23 +116,30 @@ class SpiDatabase:
         self.shards.meet(relations, check, by_steps=by_steps)
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:
-        """Lock whole relations where rows that are read would show in pg_locks, then read."""
-        self._lock(relations)
+        """Read relations, as of one moment where they need one."""
         return self.shards.read(relations, work)
 
-    def written(self, objects: Sequence[int]) -> tuple[bool, datetime | None]:
-        """Tell whether this transaction may have changed rows of these objects, and their time.
+    def coverage(self, objects: Sequence[int]) -> tuple[str, tuple[int, ...]]:
+        """Return which accounts pay for rows of these objects, and which relations hold the rows.
 
-        The time is the start of the transaction if its snapshot, or one on another server, may be
-        older than the latest commit; ``None``: the snapshot is new.
+        The accounts are in the form in which the ledger stores them.  The relations include
+        partitions, children, and those whose rows a declared domain lists.
         """
-        written, as_of = self.execute(_WRITTEN, [("oid[]", list(objects))])[0]
-        return bool(written), None if as_of is None else datetime.fromisoformat(str(as_of))
+        covers, members = self.execute(_COVERAGE, [("oid[]", list(objects))])[0]
+        return str(covers), tuple(int(str(oid)) for oid in cast("list[object]", members))
 
-    def coverage(self, objects: Sequence[int]) -> str:
-        """Return which accounts pay for rows of these objects, as the ledger writes it down."""
-        parameters = [("oid[]", list(objects))]
-        return str(self.execute(_COVERAGE, parameters)[0][0])
+    def written(self, relations: Sequence[int]) -> tuple[bool, datetime | None]:
+        """Tell whether the rows that this transaction reads are its own, and their time.
+
+        Its own are those of relations that it may have changed, and all of an old snapshot that it
+        imported, whose time nobody knows.  The time is the start of the transaction if its
+        snapshot, or one on another server, may be older than the latest commit; ``None``: the
+        snapshot is new.
+        """
+        written, imported, as_of = self.execute(_WRITTEN, [("oid[]", list(relations))])[0]
+        return bool(written or imported), None if as_of is None else datetime.fromisoformat(
+            str(as_of)
+        )
 
     def tick(self) -> None:
         """Let the server notice a cancel or a timeout (4 µs)."""

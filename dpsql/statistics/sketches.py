@@ -16,7 +16,6 @@ from dpsql.errors import MissingDeclaration
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.statistics.sketch_parts import Part, identity, parts
-from dpsql.statistics.stored import hide_reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,6 @@ def load(query: JoinQuery, database: Database) -> Stored:
     MissingDeclaration
         When a relation has no sketch, or only one from before it was altered.
     """
-    hide_reading(database)
     wanted = parts(query)
     whole = database.execute(_WHOLE, [("text", identity(query))])
     moments: tuple[tuple[int, ...], ...] | None = None

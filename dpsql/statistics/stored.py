@@ -25,12 +25,6 @@ select s.measurement, s.relation::int8 as relation, s.kept, s.identity, s.value,
  where s.identity = any ($1) order by s.measurement desc
 """
 
-_HIDE = """
-select dp.lock_reads(array['dp.change', 'dp.changed_key', 'dp.measurement', 'dp.measured_relation',
-                           'dp.statistic', 'dp.kept_query', 'dp.sketch', 'dp.sketch_counter'
-                          ]::regclass[]::oid[]) as locked
-"""
-
 _SHIFTS = """
 select u.n, dp.usable_shift(u.measurement, u.relation) as gained
   from unnest($1::int8[], $2::oid[]) with ordinality as u(measurement, relation, n) order by u.n
@@ -66,14 +60,6 @@ def wanted(
     )
 
 
-def hide_reading(database: Database) -> None:
-    """Leave no trace of single rows of ours: how many changes there are is secret.
-
-    Questions read them when they are priced, which ``dp.explain`` does for nothing.
-    """
-    database.execute(_HIDE)
-
-
 def load(query: JoinQuery, boundaries: Iterable[Boundary], database: Database) -> Stored | None:
     """Find stored statistics for a query, filtered or not.
 
@@ -94,7 +80,6 @@ def load(query: JoinQuery, boundaries: Iterable[Boundary], database: Database) -
     Stored or None
         ``None`` where something is missing or not valid any more: public facts.
     """
-    hide_reading(database)
     needed = sorted(boundaries, key=lambda b: (sorted(b.occurrences), sorted(b.attributes)))
     names = {b: identity(query, b) for b in needed}
     singles = {b: _single(query, b) for b in needed if len(b.occurrences) == 1}

@@ -1,6 +1,7 @@
 -- What dp.ledger_open would say to a question now, without locking, charging or remembering anything;
 -- the account is the asking role's, before the charge.  "charged" also stands for questions whose
--- answer is stored for other roles or is being computed, or questions that wait for others of the role.  Only dp_ledger may call it.
+-- answer is stored for other roles or is being computed, or questions that wait for others of the role.  "covers" and
+-- "payload" are as in dp.ledger_open.  Only dp_ledger may call it.
 create or replace function dp.ledger_outlook(
     role_oid oid,
     roots integer[],
@@ -10,7 +11,9 @@ create or replace function dp.ledger_outlook(
     rho_delta numeric,
     key bytea,
     fresh boolean,
+    covers jsonb default null,
     out status text,
+    out payload text,
     out composition text,
     out budget_loss numeric,
     out budget_delta numeric,
@@ -46,6 +49,13 @@ begin
         status := 'unknown_root';
         return;
     end if;
+    select u.root, concat_ws(chr(10), u.told, u.mend) into root, payload
+      from dp.uncovered(coalesce(ledger_outlook.covers, '[]')) as u;
+    if root is not null then
+        status := 'other_notion';
+        return;
+    end if;
+    payload := null;
     if not fresh then
         select a.* into found_answer from dp.answer as a where a.key = ledger_outlook.key;
         if found and dp.ledger_answer_valid(found_answer)
@@ -72,5 +82,5 @@ begin
     end if;
 end
 $$;
-comment on function dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean) is
+comment on function dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean, jsonb) is
     'internal: what asking a question now would cost or meet';

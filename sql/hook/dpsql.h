@@ -50,6 +50,9 @@ extern void stored_init(void);
 extern void executed_init(void);
 extern bool executor_runs(void);
 
+/* state.c: whether anything that is said about relations may have changed */
+extern void state_init(void);
+
 /* reads.c: what plans and stored answers rely on */
 extern Oid *objects_of(Datum objects, int *count);
 extern char *declared_state(Datum objects, const Oid *oids, int count, Snapshot snapshot);

@@ -10,8 +10,8 @@
  * the question came.
  *
  * A change is seen by new snapshots an instant before it is told.  In this
- * instant the count is late, so whatever reads protected rows looks at the
- * catalogue itself.
+ * instant the count is late, so whatever reads protected rows compares the
+ * fingerprint of its relations in its own snapshot; see dpsql/engine/facts.py.
  */
 #include "postgres.h"
 
@@ -22,6 +22,7 @@
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
+#include "tcop/utility.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -33,6 +34,7 @@
 
 PG_FUNCTION_INFO_V1(dpsql_catalogue_state);
 PG_FUNCTION_INFO_V1(dpsql_fingerprint_known);
+PG_FUNCTION_INFO_V1(dpsql_snapshot_is_imported);
 PG_FUNCTION_INFO_V1(dpsql_snapshot_is_new);
 PG_FUNCTION_INFO_V1(dpsql_tell_sessions);
 
@@ -180,6 +182,44 @@ dpsql_snapshot_is_new(PG_FUNCTION_ARGS)
 				   mine->xmin == latest->xmin && mine->xmax == latest->xmax &&
 				   same_numbers(mine->xip, mine->xcnt, latest->xip, latest->xcnt) &&
 				   same_numbers(mine->subxip, mine->subxcnt, latest->subxip, latest->subxcnt));
+}
+
+static ProcessUtility_hook_type previous_utility = NULL;
+static TimestampTz imported_in = 0;	/* start of the last transaction that imported a snapshot */
+
+static void
+note_import(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context,
+			ParamListInfo parameters, QueryEnvironment *environment, DestReceiver *receiver,
+			QueryCompletion *completion)
+{
+	VariableSetStmt *set = (VariableSetStmt *) statement->utilityStmt;
+
+	if (IsA(set, VariableSetStmt) && set->kind == VAR_SET_MULTI &&
+		strcmp(set->name, "TRANSACTION SNAPSHOT") == 0)
+		imported_in = GetCurrentTransactionStartTimestamp();
+	(previous_utility ? previous_utility : standard_ProcessUtility)
+		(statement, text, read_only, context, parameters, environment, receiver, completion);
+}
+
+/* What a transaction did before the library was loaded is unknown. */
+void
+state_init(void)
+{
+	if (IsTransactionState())
+		imported_in = GetCurrentTransactionStartTimestamp();
+	previous_utility = ProcessUtility_hook;
+	ProcessUtility_hook = note_import;
+}
+
+/*
+ * dp.snapshot_is_imported(): whether the transaction may read by a snapshot of
+ * another one, which can be older than its own start.
+ */
+Datum
+dpsql_snapshot_is_imported(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(IsolationUsesXactSnapshot() &&
+				   imported_in == GetCurrentTransactionStartTimestamp());
 }
 
 static void

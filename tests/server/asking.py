@@ -24,6 +24,14 @@ def zeros(count):
 dpsql.core.rng.SystemNoise = Silent
 $body$"""
 
+#: The server's own error where the reading of protected rows begins, after the charge.
+UNREADABLE = """
+do language plpython3u $body$
+from dpsql.server.spi import SpiDatabase
+def denied(*_):
+    raise plpy.spiexceptions.InsufficientPrivilege("permission denied for table client")
+SpiDatabase.before_reading = SpiDatabase.at_one_moment = denied
+$body$"""
 
 # Plan for workers whatever that costs; 16 renamed the setting.
 PARALLEL = (
@@ -87,6 +95,14 @@ def say(connection: psycopg.Connection[Any], statement: str) -> str:
         return str(connection.execute(statement).fetchall())
     except psycopg.Error as error:
         return f"{error.sqlstate} {error} {error.diag.message_detail}"
+
+
+def unreadable(database: Any, user: str) -> Any:
+    """Connect as a role in whose session no protected row can be read."""
+    session = database.connect(autocommit=True)
+    session.execute(UNREADABLE)
+    session.execute(f"set session authorization {user}")
+    return session
 
 
 def refused(connection: psycopg.Connection[Any], statement: str) -> psycopg.Error:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from asking import made
+from vacuuming import without_autovacuum
 from waiting import wait_until
 
 WORLD = """
@@ -219,6 +220,39 @@ def test_a_release_of_uncommitted_rows_is_measured_anew(world: Any) -> None:
         ("owner1", True, "answered"),
         ("bob", False, "answered"),
     ]
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_an_answer_of_an_imported_snapshot_is_kept_only_if_it_is_new(
+    server: Any, world: Any, old: bool
+) -> None:
+    before = len(payments(world))
+    with (
+        without_autovacuum(server),
+        world.connect() as exporter,
+        world.connect("owner1") as owner,
+        world.connect("bob") as bob,
+    ):
+        for session in (owner, bob):
+            session.execute(f"set dp.epsilon = {1 + before / 1000}")
+        exporter.execute("begin isolation level repeatable read")
+        name = exporter.execute("select pg_export_snapshot()").fetchone()[0]
+        if old:
+            world.sql("insert into member values (3100, 1)")
+        owner.execute("begin isolation level repeatable read")
+        owner.execute(f"set transaction snapshot '{name}'")
+        owner.execute(MEMBERS)
+        owner.execute("commit")
+        exporter.execute("commit")
+        bob.execute(MEMBERS)
+        # the next transaction has a snapshot of its own
+        owner.execute("begin isolation level repeatable read")
+        owner.execute(MEMBERS)
+        owner.execute("commit")
+    kept = [("owner1", True, "answered"), ("bob", False, "answered")]
+    apart = [("owner1", True, "answered"), ("bob", True, "answered"), ("owner1", False, "answered")]
+    assert payments(world)[before:] == (apart if old else kept)
+    world.sql("delete from member where m_id = 3100")
 
 
 def test_an_answer_of_an_old_snapshot_says_so(world: Any) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.asking import unreadable
+
 COUNT = "select dp_count(*) from client"
 JOIN = "select dp_count(*) from client join purchase on p_client = c_region"
 
@@ -61,13 +63,13 @@ def test_the_charge_comes_before_reading_and_stays_when_reading_fails(shop: Any)
         known = refusal(alice, COUNT)  # a plan that is kept
         assert known.sqlstate == "PD012"
         shop.sql("grant usage on schema public to dp_executor")
-        shop.sql("revoke execute on function dp.lock_reads(oid[]) from dp_executor")
-        error = refusal(alice, COUNT)
+        with unreadable(shop, "alice") as failing:
+            failing.execute("set dp.fresh = on")
+            error = refusal(failing, COUNT)
         assert error.sqlstate == "PD900"
         assert "client" not in str(error)
         rows = alice.execute("select state, epsilon from dp.ledger order by id").fetchall()
         assert rows == [("answered", 1), ("failed", 1)]
-        shop.sql("grant execute on function dp.lock_reads(oid[]) to dp_executor")
         alice.execute(COUNT)
     assert spent(shop) == 3
 

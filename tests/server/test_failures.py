@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.asking import refused
+from tests.server.asking import refused, unreadable
 from tests.server.commanding import commander
 from tests.server.conftest import declare
 from tests.server.waiting import wait_until
@@ -113,6 +113,24 @@ def test_after_three_failures_a_role_is_refused_until_the_owner_resumes(shop: An
     assert counted(shop)["alice", "public.client"] == (1, False)
 
 
+def test_explain_tells_that_failures_refuse(shop: Any) -> None:
+    explain = f"select value from dp.explain($${CLIENTS.format(50)}$$) where item = 'refused'"
+    fail(shop, 2)
+    with shop.connect(user="alice") as alice:
+        paid = CLIENTS.format(100)
+        alice.execute(paid)
+        assert alice.execute(explain).fetchall() == []
+        fail(shop, 1)
+        ((told,),) = alice.execute(explain).fetchall()
+        error = refused(alice, CLIENTS.format(50))
+        assert told.startswith(f"{error.diag.message_primary}. {error.diag.message_detail}")
+        assert told.endswith(f"{error.diag.message_hint} (PD003)")
+        # stored answers are shown
+        assert alice.execute(explain.replace("c_id > 50", "c_id > 100")).fetchall() == []
+    with shop.connect(user="bob") as bob:
+        assert bob.execute(explain).fetchall() == []
+
+
 def test_failures_are_shown(shop: Any) -> None:
     fail(shop, 2, JOIN)
     fail(shop, 1)
@@ -183,6 +201,35 @@ def test_cancels_and_statement_timeouts_do_not_count(shop: Any) -> None:
         assert alice.execute(CLIENTS.format(50)).fetchone()
 
 
+#: The asker's cancel arrives while the answer is stored.
+STORING = """
+do language plpython3u $body$
+from dpsql.ledger.connection import LedgerConnection
+run = LedgerConnection.call
+def call(self, name, *rest):
+    if name == "finish":
+        raise plpy.spiexceptions.QueryCanceled("canceling statement due to user request")
+    return run(self, name, *rest)
+LedgerConnection.call = call
+$body$"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        CLIENTS.format(1),
+        "select dp.release('r', 'select c_kind, dp_count(*) from client group by 1')",
+    ],
+)
+def test_a_cancel_while_the_answer_is_stored_does_not_count(shop: Any, statement: str) -> None:
+    with shop.connect() as session:
+        session.execute(STORING)
+        session.execute("set session authorization alice")
+        assert refused(session, statement).sqlstate in ("57014", "PD900")
+        assert shop.sql("select state from dp.spend") == [("failed",)]
+        assert shop.sql("select count(*) from dp.failure") == [(0,)]
+
+
 def _computing(shop: Any, number: int = 1) -> list[int]:
     """Wait until so many questions are computed; return their processes."""
     asked = (
@@ -222,8 +269,7 @@ def test_a_terminated_backend_has_failed(shop: Any) -> None:
 
 def test_an_error_that_ends_the_session_has_failed(shop: Any) -> None:
     """An asker may choose this for any error."""
-    shop.sql("revoke execute on function dp.lock_reads(oid[]) from dp_executor")
-    alice = shop.connect(user="alice")
+    alice = unreadable(shop, "alice")
     alice.execute("set exit_on_error = on")
     with pytest.raises(psycopg.Error):
         alice.execute(CLIENTS.format(1))

@@ -19,6 +19,7 @@ from tests.contract.failures import FailureContract
 from tests.contract.ledger import MANY, LedgerContract, LedgerHarness
 from tests.contract.memory_ledger import Limits
 from tests.contract.windows import WindowContract
+from tests.server.waiting import wait_until
 
 
 class ServerHarness(LedgerHarness):
@@ -232,6 +233,37 @@ def test_waiting_for_the_ledger_can_be_cancelled(harness: ServerHarness) -> None
     assert harness.spent(harness.roles[0]) == 0
 
 
+def test_a_cancel_just_after_the_charge_was_committed_is_no_failure(
+    harness: ServerHarness,
+) -> None:
+    class Cancelled(Exception):
+        pass
+
+    class Late(LedgerConnection):
+        """Is cancelled when the second charge was committed and its result was not read."""
+
+        armed = False
+
+        def _wait(self, socket: int, event: int) -> None:
+            spends = "select count(*) from dp.spend"
+            if self.armed:
+                self.armed = False
+                wait_until(lambda: harness.admin.execute(spends).fetchone() == (2,))
+                raise Cancelled
+            super()._wait(socket, event)
+
+    late = Late(harness.database.conninfo("dp_ledger"), lambda: None)
+    store = LedgerStore(late)
+    store.finish(store.open(harness.charge()), "x")
+    late.armed = True
+    with pytest.raises(Cancelled):
+        store.open(harness.charge(b"other"))
+    store.connection.close()
+    states = "select state from dp.spend order by id"
+    assert harness.admin.execute(states).fetchall() == [("answered",), ("failed",)]
+    assert harness.admin.execute("select count(*) from dp.failure").fetchone() == (0,)
+
+
 def test_a_blocked_ledger_gives_up_and_nothing_is_spent(harness: ServerHarness) -> None:
     blocker = harness.database.connect(autocommit=False)
     blocker.execute("lock table dp.role_total in exclusive mode")
@@ -251,8 +283,8 @@ def test_an_unknown_outcome_is_looked_up_and_never_charged_twice(harness: Server
     class Breaking(LedgerConnection):
         """Loses the connection after the charge was committed, before the answer is seen."""
 
-        def call(self, name: str, sql: str, parameters: Any = ()) -> Any:
-            rows = super().call(name, sql, parameters)
+        def call(self, name: str, sql: str, *rest: Any) -> Any:
+            rows = super().call(name, sql, *rest)
             if name == "open":
                 self.close()
                 raise ConnectionBroken("after commit")
@@ -271,11 +303,11 @@ def test_an_outcome_that_stays_unknown_is_an_error(harness: ServerHarness) -> No
     class Breaking(LedgerConnection):
         """Loses the connection before the charge reaches the server."""
 
-        def call(self, name: str, sql: str, parameters: Any = ()) -> Any:
+        def call(self, name: str, sql: str, *rest: Any) -> Any:
             if name == "open":
                 self.close()
                 raise ConnectionBroken("before")
-            return super().call(name, sql, parameters)
+            return super().call(name, sql, *rest)
 
     store = LedgerStore(Breaking(harness.database.conninfo("dp_ledger"), lambda: None))
     with pytest.raises(LedgerUnavailable) as caught:

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.server.asking import refused
+from tests.server.asking import refused, unreadable
 from tests.server.waiting import wait_until
 
 JOIN = "select dp_count(*) from client, purchase where p_client = c_id and c_kind = 'a'"
@@ -177,8 +177,7 @@ def test_relations_keep_their_definition_while_it_counts(
     "command", [REFRESH, SKETCH, ROTATE, f"select dp.sensitivity($${JOIN}$$, 'elastic')"]
 )
 def test_what_costs_nothing_says_so_when_it_fails(shop: Any, command: str) -> None:
-    shop.sql("revoke execute on function dp.lock_reads(oid[]) from dp_executor")
-    with shop.connect(user="owner1") as owner:
+    with unreadable(shop, "owner1") as owner:
         error = refused(owner, command)
     assert (error.sqlstate, error.diag.message_primary, error.diag.message_hint) == (
         "PD900",

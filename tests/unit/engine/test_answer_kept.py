@@ -22,7 +22,9 @@ QUOTE = SimpleNamespace(
     reads_private=True,
     zcdp=Zcdp(Fraction(1), Fraction(0)),
     guarantee=Guarantee(Fraction(1), Fraction(0)),
-    question=SimpleNamespace(roots=(1,), canonical="q", loose=(), unlisted=()),
+    question=SimpleNamespace(
+        roots=(1,), canonical="q", loose=(), unlisted=(), post_sql="", group_keys=(), vectors=()
+    ),
     mechanism="laplace",
     method="residual",
     label="proved",
