@@ -84,6 +84,11 @@ def squared_error(workload: Floats, information: Any) -> Any:
     return cp.matrix_frac(np.diag(lengths), basis @ information @ basis.T)
 
 
+def dense_error(rows: Floats, matrix: Floats) -> float:
+    """Return ``||W A^+||^2``."""
+    return float((np.asarray(rows @ np.linalg.pinv(matrix)) ** 2).sum())
+
+
 def best_strategy(gram: Floats) -> float:
     """Return the least error of all strategies with Gaussian noise and L2 sensitivity 1.
 
