@@ -160,7 +160,9 @@ def _from(
     shown = [frozenset(column) for column in zip(*places, strict=True)] if asked.groups else []
     truth = levels.truth(asked.tests)
     found = ways(asked, span, truth, shown)
-    if not found or not _is_seen(readable.name, database):
+    if not found or not _is_free(readable.name, database):
+        return None
+    if not _is_seen(readable.name, database):
         return None
     if errors := standard_errors(asked, readable.name, span, truth, places, database):
         served = sums(found[0], readable, levels, places, database)
@@ -172,6 +174,12 @@ def _from(
         if served is not None and (best is None or served.error < best.error):
             best = served
     return best
+
+
+def _is_free(name: str, database: Database) -> bool:
+    """Whether no other transaction is replacing or dropping the table, whose end nobody knows."""
+    sql = "select coalesce(dp.lock_at_once(to_regclass($1)), false) as free"
+    return bool(database.execute(sql, [("text", table_name(name))])[0][0])
 
 
 def _is_seen(name: str, database: Database) -> bool:

@@ -70,6 +70,7 @@ def prepare(
     raise_again(key, here, services)
     known = services.plans.get(key)
     if known is not None:
+        services.catalog.lock(known.named)
         # The statement was analysed with the rights of whoever asked then.
         allowed = services.catalog.may_name(known.named)
         if allowed and services.catalog.fingerprint(known.relations) == known.fingerprint:

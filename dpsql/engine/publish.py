@@ -76,7 +76,9 @@ def publish(
     def ready(released: Released) -> None:
         columns(released.question)
 
-    outcome = release(text, terms, role, settings, services, in_snapshot, ready)
+    outcome = services.apart(
+        lambda: release(text, terms, role, settings, services, in_snapshot, ready)
+    )
     if not outcome.admitted.question.reads.whole:
         services.note("rows outside of the declared domains are not counted")
     for column, other in outcome.admitted.question.others:
@@ -103,8 +105,8 @@ def refresh(
     _require_writable(services)
     _hold(name, services)
     _require_droppable(name, services)
-    # readers are waited for before the charge, not after it
-    services.database.execute(f"LOCK TABLE {table_name(name)} IN ACCESS EXCLUSIVE MODE")
+    # before the charge: readers keep the table from being replaced
+    _lock(name, services, exclusive=True)
     raw = json.loads(str(kept[2]))
     weights = raw["weights"]
     terms = Terms(
@@ -117,7 +119,9 @@ def refresh(
     rows = replace(settings, fresh=True)
     if raw["rows"]:
         rows = replace(rows, max_rows_contributed=Fraction(raw["rows"]))
-    outcome = release(str(kept[1]), terms, role, rows, services, in_snapshot)
+    outcome = services.apart(
+        lambda: release(str(kept[1]), terms, role, rows, services, in_snapshot)
+    )
     readers = [str(reader) for reader in cast("list[object]", kept[-3])]
     services.database.execute(
         "select dp.remove_release(dp.own_release($1)) is null as done", [("text", name)]
@@ -169,15 +173,25 @@ def _require_writable(services: Services) -> None:
 
 
 def _hold(name: str, services: Services) -> None:
-    """Let whoever makes a table of the same name at the same time wait, before it pays.
+    """Refuse a name that another transaction keeps, before anything is charged."""
+    ((processes,),) = services.database.execute(
+        "select array_to_string(dp.hold_name($1), ', ') as processes", [("text", name)]
+    )
+    if processes is not None:
+        raise InvalidParameter(
+            f"the name {show_name('dpv', name)} is in use by a transaction that has not ended",
+            detail="It makes or replaces a release, or a view of a protected relation. Transactions"
+            f" that do: process {processes}.",
+            hint="Nothing was charged. Call the function again when that transaction has ended; a"
+            " new release can have another name at once.",
+        )
 
-    A name in a table that nobody else can write; an advisory lock could be taken by any role.
-    """
-    for statement in (
-        "INSERT INTO dp.release_held (name) VALUES ($1)",
-        "DELETE FROM dp.release_held AS h WHERE h.name = $1",
-    ):
-        services.database.execute(statement, [("text", name)])
+
+def _lock(name: str, services: Services, *, exclusive: bool) -> None:
+    """Lock the table of a release, or refuse in a moment where others use it."""
+    services.database.execute(
+        "select dp.lock_release($1, $2) is null as locked", [("text", name), ("bool", exclusive)]
+    )
 
 
 def _own(name: str, services: Services) -> str:
@@ -355,6 +369,7 @@ def share(name: str, role: int, services: Services) -> None:
             hint="Ask the owner of the relations for"
             f" SELECT dp.share_release({literal(name)}, <role>);",
         )
+    _lock(name, services, exclusive=False)
     named = database.execute(
         "select rolname::text as name, has_table_privilege(oid, to_regclass($2), 'select') as reads"
         " from pg_roles where oid = $1",

@@ -26,7 +26,8 @@ class Services:
     detail and a hint, ``note`` a message, and these where there are any: public facts.
     ``ended`` tells whether an error means that the asker or a timeout ended the call.
     ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` what a charge
-    needs to know of the catalog.
+    needs to know of the catalog.  ``apart`` runs a function that writes nothing, so that its locks
+    end with it.
     """
 
     database: Database
@@ -41,6 +42,7 @@ class Services:
     strategies: dict[bytes, Any] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
     ended: Callable[[BaseException], bool] = lambda _: False
+    apart: Callable[[Callable[[], Any]], Any] = lambda work: work()
 
     def store(self, charged: Charged, write: Callable[[], str]) -> datetime | None:
         """Store what ``write`` returns as the answer, or give the charge up.

@@ -95,6 +95,27 @@ def synthesize(
     DpsqlError
         Nothing is spent unless it is `ReleaseFailed` or says so.
     """
+    found = services.apart(lambda: _measured(wish, role, own, services, in_snapshot))
+    return _stored(found, role, services)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was measured now or before, and what writing needs to know."""
+
+    call: Call
+    payload: bytes
+    spend: int
+    settings: dict[str, Any]
+
+
+def _measured(
+    wish: Wish,
+    role: Role,
+    own: Settings,
+    services: Services,
+    in_snapshot: Callable[[Callable[[], Any]], Any],
+) -> Found:
     from dpsql.engine.synthesis_call import Call
     from dpsql.engine.synthesis_checks import left_out, require_checks
     from dpsql.engine.synthesis_schema import read_schema
@@ -123,7 +144,7 @@ def synthesize(
     opened = services.ledger.open(call.charge(role))
     if isinstance(opened, Hit):
         payload = base64.b64decode(json.loads(opened.payload)["payload"])
-        return _stored(call, payload, opened.spend, role, services)
+        return Found(call, payload, opened.spend, _settings(call, services))
     try:
         progress.phase(Phase.MEASURING)
         payload = in_snapshot(lambda: call.measure(progress))
@@ -146,10 +167,10 @@ def synthesize(
             "Do not roll back: the same call would be charged again.",
         )
     progress.end()
-    return _stored(call, payload, opened.spend, role, services)
+    return Found(call, payload, opened.spend, _settings(call, services))
 
 
-def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Services) -> int:
+def _stored(found: Found, role: Role, services: Services) -> int:
     """Keep what was measured; the entry belongs to the caller's transaction.
 
     Tells what noise left unlearnt, which follows from noisy numbers (PRIVACY.md section 2 (b)).
@@ -158,9 +179,10 @@ def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Servic
     from dpsql.engine.synthesis_public import quoted
     from dpsql.synthesis.stored import plan_text
 
+    call = found.call
     private = [p.table for p in call.plan.tables if not p.table.public]
     notes = [str(note) for note in (*call.plan.notes, *call.notes)]
-    drowned = [note for note in notes_of(payload) if note not in notes]
+    drowned = [note for note in notes_of(found.payload) if note not in notes]
     for note in drowned:
         services.note(note)
     rows = services.database.execute(
@@ -169,15 +191,15 @@ def _stored(call: Call, payload: bytes, spend: int, role: Role, services: Servic
             ("name", call.wish.target),
             ("name", role.name),
             ("oid", role.oid),
-            ("jsonb", json.dumps(_settings(call, services))),
+            ("jsonb", json.dumps(found.settings)),
             ("jsonb", plan_text(call.plan)),
-            ("bytea", payload),
+            ("bytea", found.payload),
             ("int8", call.seed),
             ("numeric", amount_text(call.settings.epsilon)),
             ("numeric", amount_text(call.settings.delta)),
             ("oid[]", [table.oid for table in private]),
             ("text[]", [quoted(table) for table in private]),
-            ("int8", spend),
+            ("int8", found.spend),
             ("text[]", [*notes, *drowned]),
         ],
     )

@@ -410,6 +410,10 @@ class SpiCatalog:
                 detail="The transaction's snapshot still shows what was there before.",
             )
 
+    def lock(self, oids: Sequence[int]) -> None:
+        """Lock relations against changes as their analysis does, and what reading them locks."""
+        self._database.execute("select dp.lock_members($1) as locked", (("oid[]", list(oids)),))
+
     def may_name(self, oids: Sequence[int]) -> bool:
         """Tell whether the role in effect may use the schemas of these relations."""
         return bool(self._database.execute(_MAY_NAME, (("oid[]", sorted(set(oids))),))[0][0])

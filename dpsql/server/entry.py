@@ -4,7 +4,7 @@ Every PL/Python body is its boot lines and one call of `call`.  Whatever goes wr
 below comes out in one of three ways:
 
 - our own errors (`DpsqlError`) with their SQLSTATE of class PD, detail and hint;
-- cancellation, serialization failures, deadlocks and shutdown, unchanged;
+- cancellation, lock timeouts, serialization failures, deadlocks and shutdown, unchanged;
 - anything else as PD900, without its text: the text of an error inside a query over
   protected rows can hold their values (PRIVACY.md section 2; STYLE.md 5.5).  The server
   log gets the kind of the error and the place in our code, never its message.
@@ -38,13 +38,13 @@ __all__ = ["__version__", "call"]
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# query_canceled, serialization_failure, deadlock_detected, admin_shutdown, crash_shutdown
-_PASS = frozenset({"57014", "40001", "40P01", "57P01", "57P02"})
-# lock_not_available: no longer than lock_timeout
-_NO_LOCK = "55P03"
+# query_canceled, lock_not_available, serialization_failure, deadlock_detected, admin_shutdown,
+# crash_shutdown
+_PASS = frozenset({"57014", "55P03", "40001", "40P01", "57P01", "57P02"})
 # What stands for the words of another server, which chooses its codes as it likes.
 _FOREIGN = {
     "57014": "canceling statement due to user request",
+    "55P03": "canceling statement due to lock timeout",
     "40001": "could not serialize access",
     "40P01": "deadlock detected",
     "57P01": "terminating connection due to administrator command",
@@ -86,8 +86,6 @@ def call(plpy: Any, gd: dict[str, Any], handler: str, /, **arguments: Any) -> An
         state = sqlstate(error)
         if state in _PASS:
             raise _plain(plpy, _said_here(session, error, state), state) from None
-        if state == _NO_LOCK and not session.touched:
-            raise _plain(plpy, error, state) from None
         if state in BY_SQLSTATE and not session.touched:
             # the library's own refusal of a statement, which is about names and types only
             raise _plain(plpy, error, state) from None
@@ -139,7 +137,7 @@ def _tell_charge(error: ReleaseFailed, *, charged: bool) -> None:
 
 
 def _plain(plpy: Any, error: Exception, state: str) -> Exception:
-    """Repeat a cancel or a serialization failure without the frames that it came through.
+    """Repeat a cancel, a timeout or a serialization failure without its frames.
 
     They would tell the caller which way the computation went.
     """

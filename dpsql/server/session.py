@@ -76,6 +76,7 @@ class Session:
             strategies=self.strategies,
             facts=facts,
             ended=_ended,
+            apart=database.apart,
         )
 
     def in_snapshot(self, work: Callable[[], Any]) -> Any:

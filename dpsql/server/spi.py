@@ -50,6 +50,10 @@ select dp.written_here($1)
 _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
 
 
+class _Done(Exception):
+    """Rolls a subtransaction back that has its result."""
+
+
 class SpiDatabase:
     """`dpsql.ports.Database` inside the server."""
 
@@ -101,6 +105,19 @@ class SpiDatabase:
             plan = self._statements[key] = self._plpy.prepare(sql, list(types))
         return plan
 
+    def apart(self, work: Callable[[], T]) -> T:
+        """Run what writes nothing; the locks that it takes end with it, not with the transaction.
+
+        See ``sql/hook/locks.c``.
+        """
+        found: list[T] = []
+        try:
+            with self._plpy.subtransaction():
+                found.append(work())
+                raise _Done
+        except _Done:
+            return found[0]
+
     def before_reading(self, relations: Sequence[int]) -> None:
         """Refuse relations whose rows other servers hold; see `dpsql.ports.Database`."""
         self.shards.require_none(relations)
@@ -112,7 +129,8 @@ class SpiDatabase:
     def meet(
         self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
     ) -> None:
-        """Find out whether all servers with parts of the relations answer; reads no row."""
+        """Wait for locks, and find out whether all servers with parts answer; reads no row."""
+        self.execute("select dp.lock_members($1) as locked", [("oid[]", list(relations))])
         self.shards.meet(relations, check, by_steps=by_steps)
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:

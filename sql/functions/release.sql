@@ -106,6 +106,59 @@ end
 $$;
 comment on function dp.own_release(text) is 'internal: a release that the caller may change';
 
+-- Internal: keeps a name of the schema dpv for this transaction.  Where another one keeps it, nobody knows whether it is
+-- taken before that ends: NULL, or the processes that keep names and have not ended.  A name in a table that
+-- nobody else can write; an advisory lock could be taken by any role.
+-- Security definer on purpose: reads the locks of all sessions, and writes what owners who protect cannot.
+create or replace function dp.hold_name(wanted text)
+returns integer[]
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+as $$
+begin
+    insert into dp.release_held (name) values (wanted);
+    delete from dp.release_held as h where h.name = wanted::name;
+    return null;
+exception when lock_not_available then
+    return array(select l.pid from pg_locks as l
+                  where l.locktype = 'relation' and l.relation = 'dp.release_held'::regclass and l.mode = 'RowExclusiveLock'
+                    and l.granted and l.pid <> pg_backend_pid()
+                    and l.database = (select d.oid from pg_database as d where d.datname = current_database())
+                  order by l.pid);
+end
+$$;
+comment on function dp.hold_name(text) is 'internal: keeps a name of the schema dpv, or tells who else does';
+
+-- Internal: locks the table of a release: ACCESS EXCLUSIVE to take it away, else ACCESS SHARE.  Who wants to take it away does not wait
+-- long for those who read it, because others who want to read wait behind him.
+-- Security definer on purpose: the table is dp_executor's; reads the locks of all sessions.
+create or replace function dp.lock_release(name text, exclusive boolean)
+returns void
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '2s'
+as $$
+declare
+    released constant regclass := to_regclass(format('dpv.%I', lock_release.name));
+begin
+    if released is not null then
+        execute format('lock table dpv.%I in %s mode', lock_release.name,
+                       case when exclusive then 'access exclusive' else 'access share' end);
+    end if;
+exception when lock_not_available then
+    raise exception using
+        errcode = 'PD040',
+        message = format('dpv.%I is in use by a transaction that has not ended', lock_release.name),
+        detail = format('Who reads or replaces it: process %s.',
+                        (select string_agg(distinct l.pid::text, ', ') from pg_locks as l
+                          where l.locktype = 'relation' and l.relation = released::oid and l.granted and l.pid <> pg_backend_pid()
+                            and l.database = (select d.oid from pg_database as d where d.datname = current_database()))),
+        hint = 'Nothing was charged or changed. Call the function again when that transaction has ended.';
+end
+$$;
+comment on function dp.lock_release(text, boolean) is 'internal: locks the table of a release, or refuses within two seconds';
+
 -- Internal: takes a release and its table away.  Security definer on purpose: owned by dp_executor, who owns the table.
 create or replace function dp.remove_release(found_release dp.stored_release)
 returns void
@@ -133,6 +186,7 @@ declare
     found_release dp.stored_release := dp.own_release(drop_release.name);
     readers constant text[] := dp.release_readers(found_release);
 begin
+    perform dp.lock_release(found_release.name, true);
     perform dp.remove_release(found_release);
     if cardinality(readers) > 0 then
         raise notice using
@@ -175,6 +229,7 @@ begin
             message = 'must be owner of all relations of the release',
             detail = 'Owners decide who may read what was measured of their relations.';
     end if;
+    perform dp.lock_release(found_release.name, false);
     if role is null or not exists (
         select from pg_class as c, aclexplode(c.relacl) as g
          where c.oid = to_regclass(format('dpv.%I', found_release.name)) and g.grantee = role::oid and g.grantee <> c.relowner) then

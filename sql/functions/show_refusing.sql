@@ -31,14 +31,18 @@ as $$
 $$;
 comment on function dp.shown_columns(oid) is 'internal: columns of the view that stands for a relation';
 
--- Internal: whether a name of the schema dpv is taken, by a relation or by a release that lost its table.
+-- Internal: whether a name of the schema dpv is taken: by a relation, by a release that lost its table, or by another
+-- transaction that has not ended, such as one that makes a release.
 create or replace function dp.shown_taken(name name)
 returns boolean
-language sql stable parallel safe security invoker
+language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    select to_regclass(format('dpv.%I', name)) is not null
+begin
+    return to_regclass(format('dpv.%I', shown_taken.name)) is not null
         or exists (select from dp.stored_release as r where r.name = shown_taken.name)
+        or dp.hold_name(shown_taken.name) is not null;
+end
 $$;
 comment on function dp.shown_taken(name) is 'internal: whether a name of the schema dpv is taken';
 

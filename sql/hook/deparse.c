@@ -228,9 +228,8 @@ analyse_text(const char *text, const char *const *values, int count, bool typed)
 	return query;
 }
 
-/* dp.deparse(query text [, parameters text[]]) returns text */
-Datum
-dpsql_deparse(PG_FUNCTION_ARGS)
+static Datum
+deparse(FunctionCallInfo fcinfo)
 {
 	char	   *source = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	const char *const *values = NULL;
@@ -239,4 +238,11 @@ dpsql_deparse(PG_FUNCTION_ARGS)
 	if (PG_NARGS() > 1)
 		values = text_array_values(PG_GETARG_ARRAYTYPE_P(1), &count);
 	PG_RETURN_TEXT_P(cstring_to_text(deparse_query(analyse_text(source, values, count, false))));
+}
+
+/* dp.deparse(query text [, parameters text[]]) returns text */
+Datum
+dpsql_deparse(PG_FUNCTION_ARGS)
+{
+	return call_apart(deparse, fcinfo);
 }

@@ -182,6 +182,7 @@ is_refusal(int sqlstate)
 		sqlstate == ERRCODE_QUERY_CANCELED ||
 		sqlstate == ERRCODE_T_R_SERIALIZATION_FAILURE ||
 		sqlstate == ERRCODE_T_R_DEADLOCK_DETECTED ||
+		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE ||
 		sqlstate == ERRCODE_ADMIN_SHUTDOWN ||
 		sqlstate == ERRCODE_CRASH_SHUTDOWN;
 }
@@ -267,8 +268,11 @@ require_no_conflicts(void)
 				 errhint("Use BEGIN ISOLATION LEVEL REPEATABLE READ, and outside of transactions SET default_transaction_isolation = 'repeatable read'.")));
 }
 
+/*
+ * Where it "reads" only, no lock outlives the call (locks.c).
+ */
 static Datum
-answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement)
+answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement, bool reads)
 {
 	BufferUsage used = pgBufferUsage;
 	WalUsage	written = pgWalUsage;
@@ -284,6 +288,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 	};
 	Running		this_one = {.outer = running, .function = python->fn_oid};
 	volatile Datum result = (Datum) 0;
+	bool		shown = progress_is_shown();
 	int			nest_level;
 
 	require_stack();
@@ -295,7 +300,7 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 	PG_TRY();
 	{
 		fcinfo->flinfo = python;
-		result = FunctionCallInvoke(fcinfo);
+		result = reads ? call_apart(invoke_function, fcinfo) : FunctionCallInvoke(fcinfo);
 		fcinfo->flinfo = called;
 		current_caller = caller.outer;
 		running = this_one.outer;
@@ -313,6 +318,8 @@ answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement
 		AtEOXact_GUC(false, nest_level);
 		pgBufferUsage = used;
 		pgWalUsage = written;
+		if (!shown)
+			progress_clear();
 		if (!is_refusal(geterrcode()))
 			PG_RE_THROW();
 		MemoryContextSwitchTo(context);
@@ -337,7 +344,7 @@ answer_rows(FunctionCallInfo fcinfo, const char *source, int location, bool stat
 	Datum		rows;
 
 	fcinfo->resultinfo = NULL;
-	rows = answer(fcinfo, source, location, statement);
+	rows = answer(fcinfo, source, location, statement, true);
 	fcinfo->resultinfo = (fmNodePtr) caller;
 	if (fcinfo->isnull)
 		elog(ERROR, "the answer has no rows");
@@ -403,20 +410,21 @@ dpsql_door_rows(PG_FUNCTION_ARGS)
 Datum
 dpsql_door_value(PG_FUNCTION_ARGS)
 {
-	return answer(fcinfo, NULL, -1, false);
+	return answer(fcinfo, NULL, -1, false, false);
 }
 
 /* Those that return one value and are given the caller's own text as their last argument. */
 Datum
 dpsql_door_text(PG_FUNCTION_ARGS)
 {
-	return answer(fcinfo, source_argument(fcinfo), -1, false);
+	return answer(fcinfo, source_argument(fcinfo), -1, false, false);
 }
 
 /*
  * A function in PL/pgSQL that asks a question which it wrote itself: where that
  * is refused, neither its text nor the frames of the function mean anything to
- * the caller.  It answers nothing itself, so that it runs as it would alone.
+ * the caller.  It answers nothing itself, so that it runs as it would alone,
+ * but for the locks of its statement.
  */
 Datum
 dpsql_door_asking(PG_FUNCTION_ARGS)
@@ -429,7 +437,7 @@ dpsql_door_asking(PG_FUNCTION_ARGS)
 	PG_TRY();
 	{
 		fcinfo->flinfo = behind;
-		result = FunctionCallInvoke(fcinfo);
+		result = call_apart(invoke_function, fcinfo);
 		fcinfo->flinfo = called;
 	}
 	PG_CATCH();

@@ -7,6 +7,7 @@
 
 #include "postgres.h"
 
+#include "fmgr.h"
 #include "nodes/parsenodes.h"
 #include "nodes/primnodes.h"
 #include "parser/parse_node.h"
@@ -106,6 +107,8 @@ extern void changes_pause(void);
 /* progress.c: what long commands are doing */
 extern void progress_init(void);
 extern void progress_add_rounds(int64 more);
+extern bool progress_is_shown(void);
+extern void progress_clear(void);
 
 /* refusals.c: how many statements were refused */
 extern void refusals_init(void);
@@ -126,6 +129,10 @@ extern void check_self_contained(ParseState *pstate, Query *query, int location)
 
 /* operators.c: does it use operators that its printed form hides? */
 extern void check_hidden_operators(ParseState *pstate, Query *query, int location);
+
+/* locks.c: what only reads leaves no locks behind */
+extern Datum call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo);
+extern Datum invoke_function(FunctionCallInfo fcinfo);
 
 /* door.c: on whose behalf something runs */
 typedef struct Caller Caller;

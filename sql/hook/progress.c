@@ -127,8 +127,16 @@ own_slot(void)
 	return slots && place >= 0 && place < slot_number ? &slots[place] : NULL;
 }
 
-static void
-clear(void)
+/* Whether this session shows a command. */
+bool
+progress_is_shown(void)
+{
+	return began_in != InvalidSubTransactionId;
+}
+
+/* The command of this session ended. */
+void
+progress_clear(void)
 {
 	Slot	   *slot = own_slot();
 
@@ -144,18 +152,22 @@ static void
 at_end(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		clear();
+		progress_clear();
 }
 
+/*
+ * A call of ours rolls back what it only read (locks.c), and goes on; where it
+ * fails the door clears what it showed.
+ */
 static void
 at_sub_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
 	if (mine != began_in)
 		return;
-	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	if (event == SUBXACT_EVENT_COMMIT_SUB || (event == SUBXACT_EVENT_ABORT_SUB && below_door()))
 		began_in = parent;
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
-		clear();
+		progress_clear();
 }
 
 static void
@@ -298,7 +310,7 @@ progress_add_rounds(int64 more)
 Datum
 dpsql_end_progress(PG_FUNCTION_ARGS)
 {
-	clear();
+	progress_clear();
 	PG_RETURN_VOID();
 }
 

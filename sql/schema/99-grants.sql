@@ -179,7 +179,6 @@ grant execute on function
 to dp_analyst, dp_owner;
 grant create, usage on schema dpv to dp_executor;
 grant select, insert, delete on dp.stored_release to dp_executor;
-grant select (name), insert, delete on dp.release_held to dp_executor;
 grant select on dp.stored_release to dp_ledger;
 grant select on dp.ledger_incarnation to dp_executor;
 grant execute on function
@@ -194,6 +193,8 @@ grant execute on function
     dp.caller_made(oid, name, uuid),
     dp.caller_owns(oid[], text[], uuid),
     dp.remove_release(dp.stored_release),
+    dp.lock_release(text, boolean),
+    dp.hold_name(text),
     dp.drop_release(text)
 to dp_executor;
 
@@ -248,6 +249,8 @@ grant execute on function
     dp.show_phase(integer, integer, oid[], integer),
     dp.show_rounds(bigint, bigint, bigint, double precision, double precision, integer),
     dp.end_progress(),
+    dp.lock_members(oid[]),
+    dp.lock_at_once(oid),
     dp.catalogue_state(),
     dp.snapshot_is_imported(),
     dp.snapshot_is_new(),
