@@ -79,6 +79,10 @@ class Catalog(catalog.Catalog, Protocol):
         """
         ...
 
+    def lock(self, oids: Sequence[int]) -> None:
+        """Lock relations against changes as their analysis does, and what reading them locks."""
+        ...
+
     def may_name(self, oids: Sequence[int]) -> bool:
         """Whether the role in effect may use the schemas of these relations."""
         ...
