@@ -23,10 +23,11 @@ begin
     select e.name into changed
       from unnest(found_view.columns, found_view.attnums) with ordinality as e(name, attnum, place)
       left join pg_attribute as a on a.attrelid = found_view.relation and a.attnum = e.attnum and a.attname = e.name
-      left join pg_type as t on t.oid = a.atttypid
+      left join lateral dp.plain_type(a.atttypid, a.atttypmod) as b on true
+      left join pg_type as t on t.oid = b.type
       left join pg_attribute as v on v.attrelid = exposed_columns.view and v.attnum = e.place
-     -- an enum is shown as text
-     where ((a.atttypid, a.atttypmod) = (v.atttypid, v.atttypmod) or t.typtype = 'e' and v.atttypid = 'text'::regtype) is not true
+     -- a domain is shown as the type that it is over, an enum as text
+     where ((b.type, b.modifier) = (v.atttypid, v.atttypmod) or t.typtype = 'e' and v.atttypid = 'text'::regtype) is not true
      order by e.place
      limit 1;
     if found then
@@ -92,7 +93,7 @@ begin
       from unnest(show_exposed.attnums) with ordinality as e(attnum, place)
       join dp.shown_columns(show_exposed.relation) as f on f.attnum = e.attnum
       join pg_attribute as a on a.attrelid = show_exposed.relation and a.attnum = e.attnum
-      join pg_type as t on t.oid = a.atttypid
+      join pg_type as t on t.oid = dp.plain_oid(a.atttypid)
       left join pg_collation as c on c.oid = a.attcollation
       left join pg_namespace as n on n.oid = c.collnamespace;
     kept := kept and not exists (
@@ -242,25 +243,25 @@ begin
             hint = 'Leave it out of "columns".';
     end if;
     select string_agg(format('%I (%s)', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' order by a.attnum) into wrong
-      from pg_attribute as a join pg_type as t on t.oid = a.atttypid
+      from pg_attribute as a join pg_type as t on t.oid = dp.plain_oid(a.atttypid)
      where a.attrelid = relation and a.attnum > 0 and not a.attisdropped
-       and a.atttypid >= 16384 and t.typtype <> 'e' and (columns is null or a.attname = any (columns));
+       and t.oid >= 16384 and t.typtype <> 'e' and (columns is null or a.attname = any (columns));
     if wrong is not null then
         if columns is not null then
             raise exception using
                 errcode = 'PD040',
                 message = format('questions cannot use %s of %s', wrong, relation),
-                detail = 'Columns have types of PostgreSQL''s own, or enums.',
+                detail = 'Columns have types of PostgreSQL''s own, domains over these, or enums.',
                 hint = 'Leave them out of "columns".';
         end if;
         raise notice using
             message = format('columns of %s are not exposed: %s', relation, wrong),
-            detail = 'Columns have types of PostgreSQL''s own, or enums.';
+            detail = 'Columns have types of PostgreSQL''s own, domains over these, or enums.';
     end if;
     select array_agg(a.attnum order by array_position(columns, a.attname), a.attnum) into found_attnums
-      from pg_attribute as a join pg_type as t on t.oid = a.atttypid
+      from pg_attribute as a join pg_type as t on t.oid = dp.plain_oid(a.atttypid)
      where a.attrelid = relation and a.attnum > 0 and not a.attisdropped and a.attnum <> all (hidden)
-       and (columns is null and (a.atttypid < 16384 or t.typtype = 'e') or a.attname = any (columns));
+       and (columns is null and (t.oid < 16384 or t.typtype = 'e') or a.attname = any (columns));
     if found_attnums is null then
         raise exception using
             errcode = 'PD040',

@@ -16,16 +16,14 @@ $$;
 comment on function dp.joined_name(text, text) is 'internal: two names as one';
 
 -- Internal: the columns of a relation as a refusing view has them, in their order: names, and types of PostgreSQL's
--- own, others as text.
+-- own, those that domains are over included, others as text.
 create or replace function dp.shown_columns(relation oid)
 returns table (attnum int2, name name, type_name text)
 language sql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    select a.attnum, a.attname, case when a.atttypid < 16384 then format_type(a.atttypid, a.atttypmod)
-                           when t.typtype = 'd' and t.typbasetype < 16384 then format_type(t.typbasetype, t.typtypmod)
-                           else 'text' end
-      from pg_attribute as a join pg_type as t on t.oid = a.atttypid
+    select a.attnum, a.attname, case when b.type < 16384 then format_type(b.type, b.modifier) else 'text' end
+      from pg_attribute as a cross join lateral dp.plain_type(a.atttypid, a.atttypmod) as b
      where a.attrelid = relation and a.attnum > 0 and not a.attisdropped
      order by a.attnum
 $$;

@@ -147,9 +147,12 @@ exposed_selection(const Exposed *exposed)
 		get_atttypetypmodcoll(exposed->view, i + 1, &shown_type, &typmod, &collation);
 		get_atttypetypmodcoll(exposed->relation, exposed->columns[i], &type, &typmod, &collation);
 		column = (Expr *) makeVar(1, exposed->columns[i], type, typmod, collation, 0);
-		if (type != shown_type)
+		if (type != shown_type && getBaseType(type) == shown_type)
+			column = (Expr *) makeRelabelType(column, shown_type, -1, collation,
+											  COERCE_EXPLICIT_CAST);
+		else if (type != shown_type)
 		{
-			/* an enum, which is shown as text */
+			/* an enum, or a domain over one, which is shown as text */
 			CoerceViaIO *cast = makeNode(CoerceViaIO);
 
 			cast->arg = column;

@@ -117,6 +117,49 @@ def test_columns_that_no_question_can_use_are_left_out(own: Any, owner: Any) -> 
     )
 
 
+def test_domains_show_as_the_types_that_they_are_over(own: Any, owner: Any, alice: Any) -> None:
+    own.sql(
+        "create type mood as enum ('sad', 'well');"
+        "create domain small as int check (value < 100); create domain nested as small;"
+        "create domain money_ as numeric(8, 2) check (value >= 0); create domain feeling as mood;"
+        """create domain code as varchar(5) collate "C" check (value <> 'x');"""
+        'alter table "Orders" add d1 small, add d2 nested, add d3 money_, add d4 feeling, add d5 code;'
+        """update "Orders" set d1 = 7, d2 = o_id % 2, d3 = 2.5, d4 = 'sad', d5 = 'B'"""
+    )
+    owner.execute("select dp.expose('\"Orders\"')")
+    owner.execute("select dp.expose('\"Orders\"')")  # the view stays
+    found = own.sql(
+        "select a.attname, format_type(a.atttypid, a.atttypmod), c.collname from pg_attribute as a"
+        " left join pg_collation as c on c.oid = a.attcollation"
+        " where a.attrelid = 'dpv.\"Orders\"'::regclass and a.attname ~ '^d[1-5]$' order by 1"
+    )
+    assert found == [
+        ("d1", "integer", None),
+        ("d2", "integer", None),
+        ("d3", "numeric(8,2)", None),
+        ("d4", "text", "default"),
+        ("d5", "character varying(5)", "C"),
+    ]
+    owner.execute("select dp.set_domain('\"Orders\"', 'd2', 0, 1)")
+    for written, question in (
+        ("count(*) from {} where d1 = 7", "dp_count(*) from {} where d1 = 7"),
+        ("count(*) from {} where d4 = 'sad'", "dp_count(*) from {} where d4::text = 'sad'"),
+        ("count(*) from {} where d5 < 'a'", "dp_count(*) from {} where d5 < 'a'"),
+        ("sum(d3) from {} where d3 > 1", "dp_sum(d3) from {} where d3 > 1"),
+        (
+            "d2, count(*) from {} group by d2 order by d2",
+            "d2::int, dp_count(*) from {} group by d2::int order by 1",
+        ),
+    ):
+        if "sum" in written:
+            owner.execute("select dp.set_domain('\"Orders\"', 'd3', 0, 10)")
+        first = alice.execute(f"select {written.format('dpv.' + chr(34) + 'Orders' + chr(34))}")
+        before = own.sql("select count(*) from dp.spend")
+        again = alice.execute(f"select {question.format(chr(34) + 'Orders' + chr(34))}")
+        assert again.fetchall() == first.fetchall(), written
+        assert own.sql("select count(*) from dp.spend") == before, written
+
+
 def test_readers_are_all_analysts_or_those_who_are_named(own: Any, owner: Any, alice: Any) -> None:
     assert state(own.connect("bob"), COUNT) is None
     owner.execute("select dp.expose('\"Orders\"', readers => array['alice'])")
