@@ -174,14 +174,12 @@ def _require_writable(services: Services) -> None:
 
 def _hold(name: str, services: Services) -> None:
     """Refuse a name that another transaction keeps, before anything is charged."""
-    ((processes,),) = services.database.execute(
-        "select array_to_string(dp.hold_name($1), ', ') as processes", [("text", name)]
-    )
-    if processes is not None:
+    ((others,),) = services.database.execute("select dp.hold_name($1) as others", [("text", name)])
+    if others is not None:
         raise InvalidParameter(
             f"the name {show_name('dpv', name)} is in use by a transaction that has not ended",
-            detail="It makes or replaces a release, or a view of a protected relation. Transactions"
-            f" that do: process {processes}.",
+            detail="It makes or replaces a release, or a view of a protected relation. Who does:"
+            f" {others}.",
             hint="Nothing was charged. Call the function again when that transaction has ended; a"
             " new release can have another name at once.",
         )

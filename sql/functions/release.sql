@@ -106,12 +106,26 @@ end
 $$;
 comment on function dp.own_release(text) is 'internal: a release that the caller may change';
 
+-- Internal: who else has locked a relation.
+create or replace function dp.lock_holders(relation regclass)
+returns text
+language sql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(string_agg(distinct coalesce('process ' || l.pid, 'a transaction of pg_prepared_xacts'), ', '), 'nobody any more')
+      from pg_locks as l
+     where l.locktype = 'relation' and l.relation = lock_holders.relation::oid and l.granted
+       and l.pid is distinct from pg_backend_pid()
+       and l.database = (select d.oid from pg_database as d where d.datname = current_database())
+$$;
+comment on function dp.lock_holders(regclass) is 'internal: who else has locked a relation';
+
 -- Internal: keeps a name of the schema dpv for this transaction.  Where another one keeps it, nobody knows whether it is
--- taken before that ends: NULL, or the processes that keep names and have not ended.  A name in a table that
+-- taken before that ends: NULL, or who keeps names and has not ended.  A name in a table that
 -- nobody else can write; an advisory lock could be taken by any role.
 -- Security definer on purpose: reads the locks of all sessions, and writes what owners who protect cannot.
 create or replace function dp.hold_name(wanted text)
-returns integer[]
+returns text
 language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
@@ -121,11 +135,7 @@ begin
     delete from dp.release_held as h where h.name = wanted::name;
     return null;
 exception when lock_not_available then
-    return array(select l.pid from pg_locks as l
-                  where l.locktype = 'relation' and l.relation = 'dp.release_held'::regclass and l.mode = 'RowExclusiveLock'
-                    and l.granted and l.pid <> pg_backend_pid()
-                    and l.database = (select d.oid from pg_database as d where d.datname = current_database())
-                  order by l.pid);
+    return dp.lock_holders('dp.release_held');
 end
 $$;
 comment on function dp.hold_name(text) is 'internal: keeps a name of the schema dpv, or tells who else does';
@@ -150,10 +160,7 @@ exception when lock_not_available then
     raise exception using
         errcode = 'PD040',
         message = format('dpv.%I is in use by a transaction that has not ended', lock_release.name),
-        detail = format('Who reads or replaces it: process %s.',
-                        (select string_agg(distinct l.pid::text, ', ') from pg_locks as l
-                          where l.locktype = 'relation' and l.relation = released::oid and l.granted and l.pid <> pg_backend_pid()
-                            and l.database = (select d.oid from pg_database as d where d.datname = current_database()))),
+        detail = format('Who reads or replaces it: %s.', dp.lock_holders(released)),
         hint = 'Nothing was charged or changed. Call the function again when that transaction has ended.';
 end
 $$;

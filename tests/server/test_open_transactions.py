@@ -141,6 +141,24 @@ def test_a_name_that_another_transaction_keeps_is_refused_at_once(
     assert spent(sales) == before
 
 
+def test_a_prepared_transaction_keeps_a_name_and_no_relation(make_server: Any) -> None:
+    """It has no process, and nobody ends it by chance."""
+    sales = declare(make_server(max_prepared_transactions=1).create_database())
+    with (
+        sales.connect("alice", autocommit=False) as opened,
+        sales.connect("alice") as alice,
+        sales.connect("owner1") as owner,
+    ):
+        release(opened, "r", ONE, epsilon=1)
+        opened.execute("prepare transaction 'kept'")
+        error = refused(alice, f"select dp.release('r', $${ONE}$$, epsilon => 1)")
+        assert OPEN in str(error)
+        assert "pg_prepared_xacts" in str(error.diag.message_detail)
+        owner.execute("set lock_timeout = '5s'")
+        owner.execute("alter table sale add column later int")
+        alice.execute("rollback prepared 'kept'")
+
+
 def test_a_name_that_is_kept_does_not_hinder_who_protects(
     sales: Any, alice: Any, opened: Any
 ) -> None:
