@@ -13,6 +13,7 @@ import platform
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -224,10 +225,9 @@ def test_a_limit_that_rows_decide_is_noticed(unlimited: Pair) -> None:
 
 
 UNLIMITED = "select dp.set_failure_limit(r, 1000) from unnest('{person,shop}'::regclass[]) as r"
-#: A mutant: `require_stack` returns at its first instruction, and patterns have no limit on wildcards.
-NO_STACK_TEST = """
-import ctypes, dpsql.query.constants as constants
-constants.MAX_WILDCARDS = 10**6
+#: A mutant: a function of the library returns at its first instruction.
+WITHOUT = """
+import ctypes
 (first, *_) = [line.split() for line in open("/proc/self/maps") if "/dpsql.so" in line]
 place = int(first[0].split("-")[0], 16) + {offset}
 libc, page = ctypes.CDLL(None, use_errno=True), place & ~4095
@@ -236,21 +236,22 @@ assert libc.mprotect(page, 8192, 7) == 0
 code = bytes.fromhex({code!r})
 ctypes.memmove(place, code, len(code))
 """
+ANY_PATTERN = "import dpsql.query.constants as constants\nconstants.MAX_WILDCARDS = 10**6\n"
 RETURN = {"x86_64": "c3", "aarch64": "c0035fd6"}
 
 
-def without_stack_test(server: Any) -> str:
-    """Return the patch that removes the check of the stack from a backend."""
+def without(server: Any, function: str) -> str:
+    """Return the patch that removes a function of the library from a backend."""
     (library,) = Database(server.cluster, "postgres").sql("select setting from pg_config where name = 'PKGLIBDIR'")[0]  # fmt: skip
     symbols = run(["nm", f"{library}/dpsql.so"]).splitlines()
-    (offset,) = (int(line.split()[0], 16) for line in symbols if line.endswith(" require_stack"))
-    return NO_STACK_TEST.format(offset=offset, code=RETURN[platform.machine()])
+    (offset,) = (int(line.split()[0], 16) for line in symbols if line.endswith(f" {function}"))
+    return WITHOUT.format(offset=offset, code=RETURN[platform.machine()])
 
 
 def exhausting(pair: Pair, small: Any) -> Iterator[Trial]:
     """Yield trials of the mutant, with less and less of the stack in use."""
     (shape, *_) = STACKS
-    most, patch = deepest(pair, shape), without_stack_test(small)
+    most, patch = deepest(pair, shape), ANY_PATTERN + without(small, "require_stack")
     for step in range(STEPS - 1, 0, -1):
         yield Trial(((shape, most * step // STEPS),), (EXCESSIVE,), patch=patch)
 
@@ -258,6 +259,18 @@ def exhausting(pair: Pair, small: Any) -> Iterator[Trial]:
 def test_a_stack_that_rows_exhaust_is_noticed(unlimited: Pair, small: Any) -> None:
     found = next(filter(None, (difference(unlimited, t) for t in exhausting(unlimited, small))))
     assert "PD900" in found.what
+
+
+def test_limits_of_the_session_that_rows_reach_are_noticed(unlimited: Pair, small: Any) -> None:
+    """Without the pinned limits, the texts of one unit decide whether temporary files have room."""
+    texts = [f"{x}.c_note || {x}.c_note || {x}.c_id::text" for x in "xy"]
+    spills = Question("a join on texts", (f"select dp_count(*) from call as x join call as y on {' = '.join(texts)}",))  # fmt: skip
+    hostile = ((shapes.LEAST_MEMORY, STEPS), (shapes.FILES, STEPS))
+    mutant = Trial(hostile, (spills,), patch=without(small, "pin_resources"))
+    found = difference(unlimited, mutant)
+    assert found is not None
+    assert "PD900" in found.what
+    assert difference(unlimited, replace(mutant, patch="")) is None
 
 
 def test_failures_that_nothing_ends_are_noticed(unlimited: Pair, small: Any) -> None:
