@@ -16,8 +16,19 @@ DELETED = {"a": (1, GONE), "b": (ROWS - GONE + 1, ROWS)}
 OLD, MIXED, NEW = ROWS, ROWS - GONE, ROWS - 2 * GONE
 NOISE = 100  # far above the noise at epsilon = 100
 
-# The writer holds an index of a table: an asker needs no lock on it until it plans the statement
-# that reads the table's rows.
+# Locks of tables and indexes are waited for before anything is read, so that the asker's session is
+# made to wait for a lock of the writer's at the statement that reads a table.
+PAUSE = """
+do language plpython3u $body$
+import re
+import dpsql.server.spi
+plain = dpsql.server.spi.SpiDatabase.execute
+def execute(self, sql, parameters=()):
+    if re.search(r'\\bpublic"?\\."?{0}\\b', sql):
+        self._plpy.execute("select pg_catalog.pg_advisory_xact_lock(1)")
+    return plain(self, sql, parameters)
+dpsql.server.spi.SpiDatabase.execute = execute
+$body$"""
 SETUP = f"""
 create table a as select generate_series(1, {ROWS}) as k;
 create table b as select generate_series(1, {ROWS}) as k;
@@ -115,9 +126,11 @@ def test_every_function_that_answers_is_stable(database: Any) -> None:
 def answer_during_a_commit(database: Any, table: str) -> int:
     """Ask; while the answer waits for ``table``, delete from both tables and commit."""
     writer = database.connect(autocommit=False)
-    alice = database.connect(user="alice")
-    alice.execute("set dp.epsilon = 100")
-    writer.execute(f"reindex index {table}_k")
+    alice = database.connect()
+    alice.execute("select * from dp.explain('select dp_count(*) from a')")  # imports
+    alice.execute(PAUSE.format(table))
+    alice.execute("set session authorization alice; set dp.epsilon = 100")
+    writer.execute("select pg_advisory_xact_lock(1)")
     found: list[int] = []
     asking = threading.Thread(
         target=lambda: found.append(alice.execute(QUESTION).fetchone()[0])  # type: ignore[index]
@@ -127,7 +140,7 @@ def answer_during_a_commit(database: Any, table: str) -> int:
         wait_until(
             lambda: (
                 database.sql(
-                    f"select count(*) from pg_locks where relation = '{table}_k'::regclass"
+                    "select count(*) from pg_locks where locktype = 'advisory'"
                     " and pid = %s and not granted",
                     alice.info.backend_pid,
                 )[0][0]
