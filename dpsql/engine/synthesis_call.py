@@ -30,6 +30,7 @@ from dpsql.engine.synthesis_parts import (
     Part,
     ProfilePart,
     TablePart,
+    queries_of,
 )
 from dpsql.engine.synthesis_payload import dump
 from dpsql.engine.synthesis_public import PublicTable, read_public, small_references
@@ -279,9 +280,16 @@ class Call:
                 )
 
     def read(self) -> tuple[list[int], int]:
-        """Return the OIDs of all tables, protected ones first, and how many of them are."""
-        private = [p.table.oid for p in self.plan.tables if not p.table.public]
-        return private + [p.table.oid for p in self.plan.tables if p.table.public], len(private)
+        """Return the OIDs of all that is read, protected relations first, and how many of them are.
+
+        Parents that are joined only to find the units of rows are read, too: deleting a row of
+        theirs changes what is counted.
+        """
+        found = {o.relation for part in self.parts for q in queries_of(part) for o in q.occurrences}
+        private = {relation.oid for relation in found if relation.private}
+        public = {relation.oid for relation in found} - private
+        public |= {p.table.oid for p in self.plan.tables if p.table.public}
+        return [*sorted(private), *sorted(public)], len(private)
 
     def charge(self, role: Role) -> Charge:
         """Write the charge: everything together, under zCDP and as (epsilon, delta)."""
@@ -307,7 +315,9 @@ class Call:
             key=self.key,
             fresh=self.settings.fresh,
             what="synthesis",
-            objects=tuple(self.read()[0]),
+            objects=tuple(
+                sorted({*self.read()[0], *(r for p in self.parts for r in _statement(p).relations)})
+            ),
         )
 
     @cached_property

@@ -169,3 +169,12 @@ class ProfilePart:
 
 
 Part = TablePart | CountPart | DegreePart | LinkPart | ProfilePart
+
+
+def queries_of(part: Part) -> tuple[JoinQuery, ...]:
+    """Return what a part reads."""
+    if isinstance(part, DegreePart):
+        return (part.query,)
+    if isinstance(part, ProfilePart):
+        return (part.counted.query, part.query)
+    return (part.counted.query,)
