@@ -174,6 +174,7 @@ class _Ledger:
         opened = self._store().open(charge)
         if isinstance(opened, Charged):
             self._session.touched = self._session.charged = True
+            self._database.end_lock_timeout()
             return replace(opened, kept=not written, as_of=as_of)
         self._session.touched = self._session.charged = opened.charged
         # whoever shares is shown nothing

@@ -159,6 +159,14 @@ class SpiDatabase:
             str(as_of)
         )
 
+    def end_lock_timeout(self) -> None:
+        """Wait for locks without the asker's limit until the call ends.
+
+        All locks of the reading are held by now.  Should a row need another, which somebody else
+        can keep, the asker's ``lock_timeout`` would tell of the row by an error that is no failure.
+        """
+        self.execute("select set_config('lock_timeout', '0', true) as off")
+
     def tick(self) -> None:
         """Let the server notice a cancel or a timeout (4 µs)."""
         self._plpy.execute(self.plan(_TICK, ()))

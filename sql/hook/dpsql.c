@@ -33,6 +33,7 @@ _PG_init(void)
 	shards_init();
 	sent_init();
 	claims_init();
+	locks_init();
 	if (process_shared_preload_libraries_in_progress)
 	{
 		intercept_init();

@@ -97,6 +97,7 @@ extern void sent_init(void);
 
 /* claims.c: hide unenforced NOT NULL and parallel bitmap scans from the planner */
 extern void claims_init(void);
+extern void locks_init(void);
 
 /* mask.c: what a role may not know reads as unknown */
 extern void mask_init(void);

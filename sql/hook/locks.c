@@ -7,12 +7,32 @@
  * So what only reads runs in a subtransaction that is always rolled back,
  * which lets go of the locks that were taken in it, and of nothing else: rows
  * and declarations stay as they are while the call runs.
+ *
+ * Some locks are taken only when a row arrives: those of the TOAST table that a
+ * value is fetched from, and of catalogs that an expression looks into for its
+ * first value.  Others would see in pg_locks whether a row exists, or fill the
+ * lock table so that the row decides whether the question fails.  So all of
+ * them are taken before the first row, in parallel workers as well.
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/relation.h"
 #include "access/xact.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_amop.h"
+#include "catalog/pg_amproc.h"
+#include "catalog/pg_cast.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_enum.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_opclass.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_opfamily.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_range.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
 #include "fmgr.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
@@ -26,6 +46,71 @@
 
 PG_FUNCTION_INFO_V1(dpsql_lock_members);
 PG_FUNCTION_INFO_V1(dpsql_lock_at_once);
+
+/* The catalogs of the caches that functions use when they are called: comparisons, collations, enums. */
+static const Oid looked_into[] = {
+	AccessMethodRelationId, AccessMethodOperatorRelationId, AccessMethodProcedureRelationId, CastRelationId,
+	CollationRelationId, EnumRelationId, OperatorClassRelationId, OperatorFamilyRelationId,
+	OperatorRelationId, ProcedureRelationId, RangeRelationId, TypeRelationId
+};
+
+static ExecutorStart_hook_type previous_start = NULL;
+
+/* The relation, its indexes, and those of its TOAST table; whether it is there. */
+static bool
+lock_with_indexes(Oid oid)
+{
+	Relation	relation = try_relation_open(oid, AccessShareLock);
+	ListCell   *index;
+	Oid			toast;
+
+	if (relation == NULL)
+		return false;
+	foreach(index, RelationGetIndexList(relation))
+		LockRelationOid(lfirst_oid(index), AccessShareLock);
+	toast = relation->rd_rel->reltoastrelid;
+	relation_close(relation, NoLock);
+	if (OidIsValid(toast))
+		lock_with_indexes(toast);
+	return true;
+}
+
+static void
+lock_looked_into(void)
+{
+	for (int i = 0; i < lengthof(looked_into); i++)
+		lock_with_indexes(looked_into[i]);
+}
+
+/* A parallel worker takes locks of its own. */
+static void
+lock_before_rows(QueryDesc *query, int flags)
+{
+	if (IsParallelWorker() && executor_runs())
+	{
+		ListCell   *cell;
+
+		foreach(cell, query->plannedstmt->rtable)
+		{
+			RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+			if (rte->rtekind == RTE_RELATION)
+				lock_with_indexes(rte->relid);
+		}
+		lock_looked_into();
+	}
+	if (previous_start)
+		previous_start(query, flags);
+	else
+		standard_ExecutorStart(query, flags);
+}
+
+void
+locks_init(void)
+{
+	previous_start = ExecutorStart_hook;
+	ExecutorStart_hook = lock_before_rows;
+}
 
 /* The result is in the caller's memory context, and no part of the subtransaction. */
 Datum
@@ -65,9 +150,10 @@ invoke_function(FunctionCallInfo fcinfo)
 }
 
 /*
- * dp.lock_members(relations oid[]): locks relations, partitions, children and
- * indexes as analysis and the planner do.  What has to be waited for is so
- * before the charge.  A relation that is gone is left out.
+ * dp.lock_members(relations oid[]): locks relations, partitions, children,
+ * indexes and what rows may need.  What has to be waited for, and what finds
+ * the lock table full, is so before the charge.  A relation that is gone is
+ * left out.
  */
 Datum
 dpsql_lock_members(PG_FUNCTION_ARGS)
@@ -78,19 +164,12 @@ dpsql_lock_members(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < count; i++)
 	{
-		LockRelationOid(oids[i], AccessShareLock);
-		if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(oids[i])))
+		if (!lock_with_indexes(oids[i]))
 			continue;
 		foreach(cell, find_all_inheritors(oids[i], AccessShareLock, NULL))
-		{
-			Relation	member = relation_open(lfirst_oid(cell), AccessShareLock);
-			ListCell   *index;
-
-			foreach(index, RelationGetIndexList(member))
-				LockRelationOid(lfirst_oid(index), AccessShareLock);
-			relation_close(member, NoLock);
-		}
+			lock_with_indexes(lfirst_oid(cell));
 	}
+	lock_looked_into();
 	PG_RETURN_VOID();
 }
 

@@ -1,0 +1,130 @@
+"""No row decides which catalogs a question looks into: whoever locks one would see who waits for it.
+
+Each kind of question is asked about a row that does not exist, with one catalog after the other
+locked, to find out which catalogs it does without.  Then all of these are locked at once, and a session
+that has never met a row asks about one that exists: it must not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server.waiting import wait_until
+
+WORLD = """
+create type mood as enum ('sad', 'well', 'glad');
+create table person (id int primary key, town text not null);
+create table obs (id int primary key, person int not null references person, x numeric not null, f float8 not null,
+  felt mood not null, note text not null, day date not null, at timestamptz not null);
+create table pair (id int primary key, a int not null references person, b int not null references person);
+create table doc (id int primary key, x numeric not null, f float8 not null, felt mood not null, note text not null, day date not null, at timestamptz not null);
+insert into person select i, 'town' from generate_series(1, 40) as i;
+insert into obs select i, i, i, i, 'well', 'note' || i, date '2024-01-01' + i, timestamptz '2024-01-01 12:00' from generate_series(1, 40) as i;
+insert into doc select i, i, i, 'well', 'note' || i, date '2024-01-01' + i, timestamptz '2024-01-01 12:00' from generate_series(1, 40) as i;
+insert into pair select i, i, 1 + i % 40 from generate_series(1, 40) as i;
+analyze;
+select dp.protect('person', privacy_unit => 'id'), dp.protect('doc');
+select dp.set_domain('obs', 'felt', array['sad', 'well', 'glad']), dp.set_domain('doc', 'felt', array['sad', 'well', 'glad']);
+select dp.set_domain('obs', 'f', 0, 100), dp.set_domain('doc', 'f', 0, 100);
+select dp.grant_budget('alice', epsilon => 1e6, delta => 1e-3), dp.set_failure_limit('person', 1000), dp.set_failure_limit('doc', 1000);
+grant usage on schema public to public;
+"""
+ONE = ("obs where id = {id} and id < {n}", "doc where id = {id} and id < {n}")
+KINDS = {
+    "count": "select dp_count(*) from {one}",
+    "sum": "select dp_sum(x, 0, 50) from {one}",
+    "sum of floats": "select dp_sum(f) from {one}",
+    "average": "select dp_avg(x, 0, 50) from {one}",
+    "distinct": "select dp_count(distinct note) from {one}",
+    "median": "select dp_median(f) from {one}",
+    "groups": "select felt, dp_count(*) from {one} group by felt",
+    "undeclared groups": "select note, dp_count(*) from {one} group by note",
+    "enum": "select dp_count(*) from {one} and felt > 'sad'",
+    "collation": "select dp_count(*) from {one} and note > 'a' collate \"C\" and lower(note) like 'n%'",
+    "list": "select dp_count(*) from {one} and note = any (array['note7', 'note8', 'note9', 'a', 'b', 'c', 'd', 'e', 'f', 'g'])",
+    "time": "select extract(hour from at), dp_count(*) from {one} and date_trunc('month', at) > '2020-01-01' group by 1",
+    "cast": "select dp_count(*) from {one} and x::text < '9'",
+}
+JOINED = {
+    "two units": "select dp_count(*) from pair where id = {id} and id < {n}",
+    "sum of two units": "select dp_sum(b, 0, 50) from pair where id = {id} and id < {n}",
+    "rows joined": "select dp_count(*) from doc as a join doc as b on a.x = b.x where a.id = {id} and a.id < {n}",
+}
+STATEMENTS = [
+    *(
+        pytest.param(text.replace("{one}", one), id=f"{name} of {one.split()[0]}")
+        for name, text in KINDS.items()
+        for one in ONE
+    ),
+    *(pytest.param(text, id=name) for name, text in JOINED.items()),
+]
+CATALOGS = """
+select c.oid::regclass::text from pg_class as c
+ where c.relnamespace = 'pg_catalog'::regnamespace and c.relkind = 'r' and not c.relisshared order by 1
+"""
+NUMBERS = count(1000)
+
+
+@pytest.fixture(scope="module")
+def world(server: Any) -> Iterator[Any]:
+    database = server.create_database()
+    database.sql(WORLD)
+    yield database
+    server.drop_database(database)
+
+
+def asker(world: Any, statement: str) -> Any:
+    """Open a session that has asked the question before, of rows that do not exist."""
+    session = world.connect(user="alice")
+    session.execute("set dp.epsilon = 0.01; set dp.delta = 1e-9; set client_min_messages = error")
+    for _ in range(2):
+        session.execute(statement.format(id=-1, n=next(NUMBERS)))
+    return session
+
+
+def goes_without(locker: Any, session: Any, catalog: str, statement: str) -> bool:
+    locker.execute(f"begin; lock table {catalog} in access exclusive mode")
+    try:
+        session.execute(statement.format(id=-1, n=next(NUMBERS)))
+    except psycopg.errors.QueryCanceled:
+        return False
+    finally:
+        locker.execute("rollback")
+    return True
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_row_needs_no_catalog_that_no_row_does_without(world: Any, statement: str) -> None:
+    with world.connect() as locker, asker(world, statement) as session:
+        session.execute("set statement_timeout = '400ms'")
+        catalogs = [row[0] for row in locker.execute(CATALOGS).fetchall()]
+        free = [c for c in catalogs if goes_without(locker, session, c, statement)]
+    assert len(free) > len(catalogs) / 3, "too slow a machine to tell"
+    with world.connect() as locker, world.connect() as watcher, asker(world, statement) as session:
+        waiting = "select count(*) from pg_locks where pid = %s and not granted"
+        pid = session.info.backend_pid
+        watcher.execute(waiting, [pid])
+        ended: list[str] = []
+
+        def ask() -> None:
+            try:
+                session.execute(statement.format(id=7, n=next(NUMBERS)))
+                ended.append("answered")
+            except psycopg.Error as error:
+                ended.append(str(error.sqlstate))
+
+        locker.execute(f"begin; lock table {', '.join(free)} in access exclusive mode")
+        thread = Thread(target=ask)
+        thread.start()
+        try:
+            wait_until(lambda: bool(ended) or watcher.execute(waiting, [pid]).fetchone() != (0,))
+            assert ended == ["answered"]
+        finally:
+            locker.execute("rollback")
+            thread.join()
