@@ -42,6 +42,13 @@ begin
     if (select l.incarnation from dp.ledger_identity as l order by l.id desc limit 1)
        is distinct from (select i.incarnation from dp.ledger_place() as i) then
         perform dp.find_unit_columns();
+        -- nor of relations; of ways that are not there any more only names are left
+        update dp.covered as c
+           set ways = (select o.ways
+                         from dp.coverage(array(select k.relation::oid from dp.covered as k where k.relation is not null)) as o
+                        where o.relation = c.relation and o.root = c.root and o.shown = c.shown
+                        limit 1)
+         where c.shown <> 'row';
     end if;
     insert into dp.ledger_identity (incarnation, system_identifier, timeline, database, note, recorded_by)
     select i.incarnation, i.system_identifier, i.timeline, i.database, acknowledge_restore.note,

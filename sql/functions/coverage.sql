@@ -15,22 +15,36 @@ begin
           join dp.policy as p on p.relation = w.oid and p.kind = 'protected'
           join dp.root as r on r.id = p.root and r.neighbours = 'row'
          union all
-        select w.oid, u.root, string_agg(t.ways, '; ' order by t.ways), string_agg(t.shown, '; ' order by t.shown)
+        select w.oid, u.root, string_agg(distinct t.ways, '; ' order by t.ways),
+               string_agg(distinct t.shown, '; ' order by t.shown)
           from whole as w
          cross join lateral dp.unit_paths(w.oid) as u
          cross join lateral (
-            select coalesce(string_agg(concat_ws('>',
-                                dp.numbers_of(s.child, s.columns), s.parent, dp.numbers_of(s.parent, s.parent_columns)), '>'
-                            order by s.n) || '>', '')
-                   || dp.numbers_of(coalesce((array_agg(s.parent order by s.n desc))[1], w.oid), array[u.unit_column::text]),
-                   coalesce(string_agg(format('%s -> %s (%s)', array_to_string(s.columns, ', '), s.name,
-                                              array_to_string(s.parent_columns, ', ')), ' -> ' order by s.n) || ' -> ', '')
-                   || u.unit_column
-              from (select h.n, (h.hop ->> 'parent')::oid as parent, h.hop ->> 'name' as name,
-                           coalesce(lag((h.hop ->> 'parent')::oid) over (order by h.n), w.oid) as child,
-                           array(select jsonb_array_elements_text(h.hop -> 'columns')) as columns,
-                           array(select jsonb_array_elements_text(h.hop -> 'parent_columns')) as parent_columns
-                      from jsonb_array_elements(u.hops) with ordinality as h(hop, n)) as s) as t(ways, shown)
+            with hop as (
+                select h.n, (h.hop ->> 'parent')::oid as parent, h.hop ->> 'schema' as schema, h.hop ->> 'name' as name,
+                       coalesce(lag((h.hop ->> 'parent')::oid) over (order by h.n), w.oid) as child,
+                       k.columns, k.parent_columns,
+                       (h.hop ->> 'alike')::boolean
+                       and k.parent_columns = coalesce(lead(k.columns) over (order by h.n), array[u.unit_column::text]) as same
+                  from jsonb_array_elements(u.hops) with ordinality as h(hop, n)
+                 cross join lateral (
+                    select array(select jsonb_array_elements_text(h.hop -> 'columns')) as columns,
+                           array(select jsonb_array_elements_text(h.hop -> 'parent_columns')) as parent_columns) as k),
+            -- the nearest column that names the unit: whether a key's row may be missing makes no other unit
+            near as (
+                select k.hops, coalesce((select h.parent from hop as h where h.n = k.hops), w.oid) as relation,
+                       coalesce((select h.columns[1] from hop as h where h.n = k.hops + 1), u.unit_column::text) as unit_column
+                  from (select coalesce(max(h.n) filter (where h.same is not true), 0) as hops from hop as h) as k)
+            select coalesce(string_agg(concat_ws('>', dp.numbers_of(h.child, h.columns), h.parent,
+                                                 dp.numbers_of(h.parent, h.parent_columns)), '>' order by h.n)
+                                    filter (where h.n is not null) || '>', '')
+                   || dp.numbers_of(n.relation, array[n.unit_column]),
+                   coalesce(string_agg(format('%s -> %I.%I (%s)', dp.shown_list(h.columns), h.schema, h.name,
+                                              dp.shown_list(h.parent_columns)), ' -> ' order by h.n)
+                                    filter (where h.n is not null) || ' -> ', '')
+                   || quote_ident(n.unit_column)
+              from near as n left join hop as h on h.n <= n.hops
+             group by n.relation, n.unit_column) as t(ways, shown)
          where u.root is not null
          group by w.oid, u.root)
     select c.oid, n.nspname, c.relname, p.root, p.ways, p.shown
@@ -54,6 +68,53 @@ as $$
 $$;
 comment on function dp.numbers_of(oid, text[]) is 'internal: numbers of columns';
 
+-- Internal: names of columns, so that no two lists of them look the same.
+create or replace function dp.shown_list(columns text[])
+returns text
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select string_agg(quote_ident(u.name), ', ' order by u.n) from unnest(columns) with ordinality as u(name, n)
+$$;
+comment on function dp.shown_list(text[]) is 'internal: names of columns';
+
+-- Internal: whether ways to units that were recorded by numbers are to be told by their names: something on them was
+-- dropped, and all parents on them that were not are on the present ways, too.  Numbers decide as long as they mean
+-- something: of two tables either can take the other's name.  "relation" is NULL once it was dropped.
+create or replace function dp.ways_lapsed(relation oid, recorded text, present text)
+returns boolean
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    -- of three neighbours the second is a parent, the first has columns of who refers to it, the third of its own
+    with step as (
+        select w.way, e.n, e.numbers
+          from unnest(string_to_array(recorded, '; ')) with ordinality as w(text, way)
+         cross join unnest(string_to_array(w.text, '>')) with ordinality as e(numbers, n)
+         where recorded <> 'row'),
+    parent as (
+        select s.way, s.n, s.numbers, c.oid
+          from step as s left join pg_class as c on c.oid = s.numbers::oid
+         where s.n % 3 = 2)
+    select (relation is null
+            or exists (select from parent as p where p.oid is null)
+            or exists (
+                select from step as s
+                 cross join unnest(string_to_array(s.numbers, ',')) as k(attnum)
+                  left join parent as p on p.way = s.way and p.n = s.n - case s.n % 3 when 0 then 1 else 2 end
+                 where s.n % 3 <> 2
+                   and not exists (select from pg_attribute as a
+                                    where a.attrelid = case s.n when 1 then ways_lapsed.relation else p.oid end
+                                      and a.attnum::text = k.attnum and not a.attisdropped)))
+       and not exists (
+            select from parent as p
+             where p.oid is not null
+               and not exists (select from unnest(string_to_array(present, '; ')) as w(text)
+                                cross join unnest(string_to_array(w.text, '>')) with ordinality as e(numbers, n)
+                                where e.n % 3 = 2 and e.numbers = p.numbers))
+$$;
+comment on function dp.ways_lapsed(oid, text, text) is 'internal: whether recorded ways are to be told by names';
+
 -- Internal: an account that shows losses of some relation's rows and that what is declared now would not charge, or
 -- would charge for other units of the rows; NULL for none.  "told" names it, "mend" says what to do.  A relation that
 -- was dropped is the one that has its name now.
@@ -74,7 +135,9 @@ begin
         on c.relation = n.relation::regclass
         or c.relation is null and c.schema_name = n.schema_name and c.relation_name = n.relation_name
      where not exists (select from jsonb_to_recordset(covers) as o(relation oid, root integer, ways text, shown text)
-                        where o.relation = n.relation and o.root = c.root and (o.ways = c.ways or o.shown = c.shown))
+                        where o.relation = n.relation and o.root = c.root
+                          and (o.ways = c.ways
+                               or o.shown = c.shown and (c.ways is null or dp.ways_lapsed(c.relation, c.ways, o.ways))))
      order by n.relation, c.root
      limit 1;
     if not found then

@@ -47,7 +47,8 @@ begin
     perform dp.require_notion(relation, found_root, privacy_unit);
     if found_kind = 'protected' and epsilon is null and delta is null
        and exists (select from dp.root as r where r.id = found_root and r.neighbours = notion
-                      and r.unit_column is not distinct from privacy_unit) then
+                      and r.unit_column is not distinct from privacy_unit
+                      and r.unit_attnum is not distinct from attnum_found) then
         -- Nothing changes, so stored answers stay; not even a privilege is written again.
         if not has_table_privilege('dp_executor', relation, 'select') then
             perform dp.let_executor_read(relation);

@@ -102,13 +102,15 @@ declare
     known dp.root;
 begin
     select r.* into known from dp.root as r where r.id = root_id;
-    -- a column stays the same one by whatever name; of a relation that was dropped only names are left
+    -- a column stays the same one by whatever name; of a relation or column that was dropped only names are left
     if not found
        or known.unit_column is null and privacy_unit is null
        or known.unit_attnum = (select a.attnum from pg_attribute as a
                                 where a.attrelid = relation and a.attname = privacy_unit)
        or known.unit_column = privacy_unit
-          and not exists (select from dp.policy as p where p.root = root_id and p.relation = require_notion.relation) then
+          and not exists (select from dp.policy as p
+                            join pg_attribute as a on a.attrelid = p.relation and a.attnum = known.unit_attnum
+                           where p.root = root_id and p.relation = require_notion.relation and not a.attisdropped) then
         return;
     end if;
     if exists (select from dp.spend as s where root_id = any (s.roots))

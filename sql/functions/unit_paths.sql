@@ -116,7 +116,7 @@ begin
                 'hops', (path -> 'hops') || jsonb_build_array(jsonb_build_object(
                             'columns', edge -> 'columns', 'parent', edge -> 'parent',
                             'parent_columns', edge -> 'parent_columns',
-                            'schema', edge -> 'schema', 'name', edge -> 'name',
+                            'schema', edge -> 'schema', 'name', edge -> 'name', 'alike', edge -> 'alike',
                             'loose', edge -> 'loose', 'excluded', edge -> 'excluded')),
                 'loose', case when edge ->> 'loose' is null then path -> 'loose'
                               else (path -> 'loose') || to_jsonb(format('%s: %s', (edge ->> 'child')::oid::regclass,

@@ -8,8 +8,9 @@ create table dp.covered (
     schema_name name not null,
     relation_name name not null,
     root integer not null,
-    -- how its rows belong to what the account is of: 'row', or the ways to the privacy units, by numbers and by names
-    ways text not null,
+    -- how its rows belong to what the account is of: 'row', or the ways to the privacy units, by numbers and by names;
+    -- NULL after a restore that has no such ways any more: then names alone tell
+    ways text,
     shown text not null
 );
 comment on table dp.covered is 'which accounts show losses of the rows of which relations, and by which ways';

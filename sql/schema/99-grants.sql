@@ -121,6 +121,7 @@ grant execute on function
     dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
                    text, text, boolean, timestamptz, oid[], bytea, bigint, jsonb),
     dp.uncovered(jsonb),
+    dp.ways_lapsed(oid, text, text),
     dp.covers_more(jsonb),
     dp.ledger_cover(jsonb),
     dp.ledger_account(integer, timestamptz),
