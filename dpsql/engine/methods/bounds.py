@@ -65,11 +65,6 @@ class SensitivityBound(ABC):
         return Fraction(0)
 
     @property
-    def alpha(self) -> float:
-        """How much of a mechanism's beta the two-sided error of ``ln S`` takes."""
-        return 0.0
-
-    @property
     def boundaries(self) -> frozenset[Boundary]:
         """The boundaries that are counted exactly together with the answer."""
         return frozenset()

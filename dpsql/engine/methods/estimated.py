@@ -67,7 +67,7 @@ class SampledBound(SensitivityBound):
             key=services.noise.key(),
             rate=float(self.rate),
             eta=float(self.failure) or _HEURISTIC_FAILURE,
-            alpha=self.alpha,
+            alpha=0.0,  # the price is that of exact values (docs/proofs/sampling.md)
             published=self.label == HEURISTIC,
             filtered=self.filtered,
             tick=tick,

@@ -56,7 +56,7 @@ class RowMethod(SensitivityMethod[RowMechanism]):
     @property
     def beta(self) -> float:
         """Where the smooth bound is computed."""
-        return self.mechanism.beta - self.bound.alpha
+        return self.mechanism.beta
 
     @property
     def name(self) -> str:
