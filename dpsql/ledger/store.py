@@ -43,6 +43,9 @@ select (extract(epoch from
             dp.ledger_finish($1::bigint, $2::text, $3::boolean, $4::timestamptz)) * 1000000)::bigint
 """
 _FAIL = "select dp.ledger_fail($1::bigint, $2::boolean)"
+# One table each: whoever keeps the other table from being written does not keep these.
+_NO_FAILURE = "delete from dp.failure where spend = $1::bigint and failed_at is null"
+_ENDED = "update dp.spend set state = $2 where id = $1::bigint and state = 'charged'"
 _PURGE = "select purged, last_key from dp.ledger_purge($1::bytea)"
 _IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
 _WAITED = {
@@ -74,6 +77,7 @@ class LedgerStore:
     ) -> None:
         self.connection = connection
         self._wait = wait
+        self._no_failures: set[int] = set()
 
     def peek(self, role: int, text_key: bytes) -> Hit | None:
         """See `dpsql.ledger.model.Ledger.peek`."""
@@ -82,6 +86,8 @@ class LedgerStore:
 
     def open(self, charge: Charge) -> Hit | Charged:
         """See `dpsql.ledger.model.Ledger.open`."""
+        for spend in tuple(self._no_failures):
+            self._take_from_failures(spend)
         request = str(uuid.uuid4())
         deadline = time.monotonic() + self._wait
         pause = 0.002
@@ -118,7 +124,9 @@ class LedgerStore:
         """See `dpsql.ledger.model.Ledger.finish`.
 
         The commit need not be durable: if a crash loses it, the charge remains and asking again
-        is charged again.
+        is charged again.  A statement that fails is tried once more, on a new connection where the
+        old one broke.  If that fails, too, others may compute the answer, and the charge is still
+        no failure: the answer was computed.
         """
         parameters = (
             str(charged.spend),
@@ -126,20 +134,30 @@ class LedgerStore:
             "false",
             None if charged.as_of is None else charged.as_of.isoformat(),
         )
-        rows = self._call("finish", _FINISH, parameters)
+        try:
+            try:
+                rows = self._call("finish", _FINISH, parameters)
+            except LedgerUnavailable:
+                rows = self._call("finish", _FINISH, parameters)
+        except LedgerUnavailable:
+            self._end(charged, "answered")
+            raise
         return None if rows[0][0] is None else _time(rows[0][0])
 
     def fail(self, charged: Charged, *, counts: bool = True) -> None:
         """See `dpsql.ledger.model.Ledger.fail`.
 
         Where the ledger cannot be told, the connection is closed, which gives up the question
-        just as well, and counts.
+        just as well, and counts unless the failure is taken away.
         """
         tick, self.connection.tick = self.connection.tick, _no_tick
         try:
             self._call("fail", _FAIL, (str(charged.spend), _boolean(counts)))
         except DpsqlError:
-            self.connection.close()
+            if counts:
+                self.connection.close()
+            else:
+                self._end(charged, "failed")
         finally:
             self.connection.tick = tick
 
@@ -177,6 +195,24 @@ class LedgerStore:
             return self.connection.call("open", _OPEN, parameters, self._not_asked)[0]
         except StatementFailed as error:
             raise _refused(error) from None
+
+    def _end(self, charged: Charged, state: str) -> None:
+        """Let others have the question, and take its charge from the failures, now or later.
+
+        What cannot be taken away now is before the session's next charge, or is a failure.
+        """
+        self._no_failures.add(charged.spend)
+        try:
+            self._take_from_failures(charged.spend)
+            self._call("ended", _ENDED, (str(charged.spend), state))
+        except DpsqlError:
+            pass
+        finally:
+            self.connection.close()
+
+    def _take_from_failures(self, spend: int) -> None:
+        self._call("no_failure", _NO_FAILURE, (str(spend),))
+        self._no_failures.discard(spend)
 
     def _not_asked(self, rows: list[Row]) -> None:
         """Give up a charge that was committed when its asker was cancelled: no row was read."""

@@ -1,7 +1,6 @@
 -- Internal: whether a charge without an answer counts as a failure.  It does if it was recorded as failed, or if its
--- ledger connection has ended; that connection's process ends with the backend that asked.  It also does if the current
--- connection made it, since a connection that opens the next charge has abandoned the previous one.  A standby sees no
--- backends of its primary.
+-- ledger connection has ended; that connection's process ends with the backend that asked.  Everybody is told the same:
+-- the owner is shown what refuses the next question.  A standby sees no backends of its primary.
 -- Security definer on purpose: only its own role sees when a backend started.
 create or replace function dp.ledger_failed(failure dp.failure)
 returns boolean
@@ -10,7 +9,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     return failure.failed_at is not null
-        or failure.holder_pid = pg_backend_pid()
         or not pg_is_in_recovery()
            and not exists (select from pg_stat_get_activity(failure.holder_pid) as a
                             where a.backend_start = failure.holder_start);

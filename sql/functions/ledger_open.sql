@@ -207,6 +207,10 @@ begin
         status := case when root is not null then 'other_notion' end;
         payload := case when root is not null then payload end;
     end if;
+    -- A connection that charges has abandoned what it charged before: a failure, which everybody is shown.
+    update dp.failure as f set failed_at = clock_timestamp()
+     where f.principal = me and f.holder_pid = pg_backend_pid() and f.holder_start = ledger_open.holder_start
+       and f.failed_at is null;
     -- Returning a stored answer reads no rows, so it cannot fail.
     if status is null and not stored then
         select s.status, s.root into status, root from dp.ledger_stopped(me, charged_roots) as s;
