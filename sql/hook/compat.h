@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "executor/executor.h"
@@ -189,6 +190,17 @@ compat_may_call(Oid function, Oid role)
 	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
 #else
 	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
+/* Does the role own the relation, or may it do what the owner does? */
+static inline bool
+compat_owns(Oid relation, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(RelationRelationId, relation, role);
+#else
+	return pg_class_ownercheck(relation, role);
 #endif
 }
 

@@ -39,6 +39,7 @@ _PG_init(void)
 		intercept_init();
 		stored_init();
 		denied_init();
+		before_locks_init();
 		mask_init();
 		progress_init();
 		refusals_init();

@@ -99,6 +99,9 @@ extern void sent_init(void);
 extern void claims_init(void);
 extern void locks_init(void);
 
+/* before_locks.c: refuse before a relation is locked */
+extern void before_locks_init(void);
+
 /* mask.c: what a role may not know reads as unknown */
 extern void mask_init(void);
 
