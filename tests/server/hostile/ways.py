@@ -24,8 +24,11 @@ class Way:
         return numbered.replace("{q}", question).replace("{s}", quoted(question))
 
 
-#: A table of the spy.
-SCHEMA, OWN = "own", "own.written"
+#: A schema of the spy, and a table that is new for each question.  Answers that stayed in it would decide by
+#: their length, which noise changes, how many pages it has, and so how the next statement is planned.
+SCHEMA = "own"
+OWN = "written{n}"
+WRITTEN = (f"create temp table {OWN} (line json)", f"insert into {OWN} values ('0')")
 
 
 def _trigger(when: str, kind: str = "", more: str = "") -> tuple[str, ...]:
@@ -59,11 +62,11 @@ WAYS = [
     Way("EXPLAIN ANALYZE", "explain (analyze, costs off, timing off, summary off) {q}"),
     Way("copied", "copy ({q}) to stdout"),
     # outer statements that write, or that fail after the question was charged
-    Way("INSERT", f"insert into {OWN} select row_to_json(s) from ({{q}}) as s"),
-    Way("INSERT that returns", f"with new as (insert into {OWN} values ('1') returning 1) select * from new, ({{q}}) as s"),
-    Way("MERGE", f"merge into {OWN} as t using ({{q}}) as s on false when not matched then insert values (row_to_json(s))"),
-    Way("UPDATE", f"update {OWN} as t set line = row_to_json(s) from ({{q}}) as s"),
-    Way("DELETE", f"delete from {OWN} as t using ({{q}}) as s"),
+    Way("INSERT", f"insert into {OWN} select row_to_json(s) from ({{q}}) as s", WRITTEN),
+    Way("INSERT that returns", f"with new as (insert into {OWN} values ('1') returning 1) select * from new, ({{q}}) as s", WRITTEN),
+    Way("MERGE", f"merge into {OWN} as t using ({{q}}) as s on false when not matched then insert values (row_to_json(s))", WRITTEN),
+    Way("UPDATE", f"update {OWN} as t set line = row_to_json(s) from ({{q}}) as s", WRITTEN),
+    Way("DELETE", f"delete from {OWN} as t using ({{q}}) as s", WRITTEN),
     Way("a table that fails", "create temp table answered{n} as select 1 / (s::text = '')::int from ({q}) as s"),
     Way("a statement that fails", "select 1 / (s::text = '')::int from ({q}) as s"),
     Way("a function that fails for each row", "select pg_temp.failing{n}(s::text) from ({q}) as s", ("create function pg_temp.failing{n}(text) returns int language plpgsql as $way$ begin raise exception 'no'; end $way$",)),

@@ -49,7 +49,7 @@ insert into road select a, b from edge;
 alter table town owner to owner1; alter table person owner to owner1; alter table shop owner to owner1; alter table visit owner to owner1; alter table call owner to owner1;
 alter table reading owner to owner1; alter table edge owner to owner1; alter table road owner to owner1;
 grant dp_owner to owner1; grant {OTHER} to {SPY};
-create schema lab authorization {SPY}; create schema own authorization {SPY}; create table own.written (line json); alter table own.written owner to {SPY}; insert into own.written values ('0'); grant create on schema lab to {OTHER};
+create schema lab authorization {SPY}; create schema own authorization {SPY}; grant create on schema lab to {OTHER};
 grant usage on schema public to public; grant select on town to public;
 """
 DECLARE = f"""
