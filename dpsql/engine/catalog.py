@@ -1,4 +1,4 @@
-"""The catalog as the engine uses it: the analyser's facts, analysis itself, and what may change."""
+"""The catalog as the engine uses it: facts of the catalog, analysis, fingerprints and locks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Catalog(catalog.Catalog, Protocol):
     seen : set of int
         OIDs of the relations and views that were looked up since the catalog was made.
     lasting : bool
-        Whether all that was found about relations is declared or in the system catalogue.
+        Whether everything that was looked up comes from declarations or from the system catalog.
     of_rows : bool
-        Whether rows of public relations, which declare a domain, had a part in it.
+        Whether rows of public relations that list a domain were looked up.
     """
 
     seen: set[int]
@@ -42,11 +42,11 @@ class Catalog(catalog.Catalog, Protocol):
         ...
 
     def analyze_kept(self, question: int) -> dict[str, Any]:
-        """Analyse a question that is kept for statistics, with the rights of who keeps it."""
+        """Analyse a question that is kept for statistics, with the rights of its keeper."""
         ...
 
     def circumstances(self) -> catalog.Circumstances:
-        """Return what a statement's meaning depends on beside its text."""
+        """Return all, except its text, on which the meaning of a statement depends."""
         ...
 
     def immutable(self, functions: Sequence[int]) -> bool:
@@ -54,7 +54,7 @@ class Catalog(catalog.Catalog, Protocol):
         ...
 
     def folds(self, functions: Sequence[int]) -> bool:
-        """Whether analysis may compute one by the time, by settings, or by code of others."""
+        """Whether analysis may evaluate one that depends on time, settings or others' code."""
         ...
 
     def fingerprint(self, oids: Sequence[int]) -> str:
@@ -70,7 +70,7 @@ class Catalog(catalog.Catalog, Protocol):
         ...
 
     def confirm(self, oids: Sequence[int], token: str) -> None:
-        """Refuse when what is declared now has another `fingerprint`.
+        """Refuse if the `fingerprint` of the current declarations is not ``token``.
 
         Raises
         ------
@@ -80,7 +80,7 @@ class Catalog(catalog.Catalog, Protocol):
         ...
 
     def lock(self, oids: Sequence[int]) -> None:
-        """Lock relations against changes as their analysis does, and what reading them locks."""
+        """Lock relations as analysis does, and take all other locks that reading them can need."""
         ...
 
     def may_name(self, oids: Sequence[int]) -> bool:
@@ -88,5 +88,5 @@ class Catalog(catalog.Catalog, Protocol):
         ...
 
     def owns(self, role: int, oids: Sequence[int]) -> bool:
-        """Whether the role has the rights of the owner of each relation (superusers have)."""
+        """Whether the role has the rights of the owner of each relation; superusers have them."""
         ...

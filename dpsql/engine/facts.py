@@ -1,10 +1,12 @@
 """Public facts that a question needs before its charge, kept while nothing changes them.
 
-They follow from the system catalog and from declarations.  An entry is used again only at the same
-count of changes (``sql/hook/state.c``), and its key contains the fingerprint of the question's
-relations as the statement's own snapshot shows it.  The count can be late by the instant in which a
-change is being committed.  In that instant only facts outside the fingerprint can be old, and they
-are those of a question that came before the change.
+The facts follow from the system catalog and from declarations.  An entry is used again only while
+the count of changes (``sql/hook/state.c``) is the same.  Its key contains the fingerprint of the
+question's relations in the statement's own snapshot.
+
+The count is incremented an instant after other sessions can see a change.  In this instant only
+facts that the fingerprint does not cover can be out of date.  A question that uses them is answered
+as if it had come before the change.
 """
 
 from __future__ import annotations
@@ -22,16 +24,17 @@ MAX_FACTS = 512
 
 @dataclass(slots=True)
 class Facts:
-    """What one call may use of the facts that its session keeps.
+    """The facts that a session keeps, as one call uses them.
 
-    ``here`` belongs to the snapshot of this call; ``None``: nothing is kept or used.
+    ``here`` is the state of the catalog in the snapshot of this call.  If it is ``None``, no fact
+    is kept or used again.
     """
 
     kept: dict[Hashable, tuple[int, object]] = field(default_factory=dict)
     here: Circumstances | None = None
 
     def once(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return what ``find`` found under ``key`` at this count of changes, or find it now.
+        """Return the fact that is kept under ``key``, or call ``find`` and keep its result.
 
         Errors are not kept.  A result is kept only if the call's snapshot shows all changes that
         were counted.

@@ -173,7 +173,7 @@ def _require_writable(services: Services) -> None:
 
 
 def _hold(name: str, services: Services) -> None:
-    """Refuse a name that another transaction keeps, before anything is charged."""
+    """Refuse a name that another open transaction has reserved, before anything is charged."""
     ((others,),) = services.database.execute("select dp.hold_name($1) as others", [("text", name)])
     if others is not None:
         raise InvalidParameter(
@@ -186,7 +186,7 @@ def _hold(name: str, services: Services) -> None:
 
 
 def _lock(name: str, services: Services, *, exclusive: bool) -> None:
-    """Lock the table of a release, or refuse in a moment where others use it."""
+    """Lock the table of a release; refuse after two seconds if another transaction uses it."""
     services.database.execute(
         "select dp.lock_release($1, $2) is null as locked", [("text", name), ("bool", exclusive)]
     )

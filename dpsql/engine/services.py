@@ -25,9 +25,9 @@ class Services:
     ``meanings`` what `dpsql.engine.release_meaning` does.  ``warn`` shows the caller a message, a
     detail and a hint, ``note`` a message, and these where there are any: public facts.
     ``ended`` tells whether an error means that the asker or a timeout ended the call.
-    ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` what a charge
-    needs to know of the catalog.  ``apart`` runs a function that writes nothing, so that its locks
-    end with it.
+    ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` the facts of
+    the catalog that a charge needs.  ``apart`` runs a function that writes nothing, and then
+    releases the locks that it took.
     """
 
     database: Database
@@ -45,7 +45,7 @@ class Services:
     apart: Callable[[Callable[[], Any]], Any] = lambda work: work()
 
     def store(self, charged: Charged, write: Callable[[], str]) -> datetime | None:
-        """Store what ``write`` returns as the answer, or give the charge up.
+        """Store what ``write`` returns as the answer; if that fails, call `give_up`.
 
         Raises
         ------

@@ -123,8 +123,8 @@ class LedgerConnection:
     ) -> list[Row]:
         """Run a statement, which is prepared under ``name`` once, and return its rows as texts.
 
-        A statement whose asker is cancelled is cancelled as well.  If it committed before, ``undo``
-        is given its rows, after which a new connection is made where one is needed.
+        If the asker is cancelled, the statement is cancelled as well.  If it committed before that,
+        ``undo`` is called with its rows, and makes a new connection if it needs one.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class LedgerConnection:
         tick, self.tick = self.tick, check
         try:
             connection.get_cancel().cancel()
-            # what is not sent completely is not run
+            # the server runs no statement that was not sent completely
             if wait and not connection.flush():
                 return _rows(self._collect(connection))
         except (Error, StatementFailed, _StillRuns):

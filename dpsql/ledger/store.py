@@ -222,7 +222,7 @@ class LedgerStore:
     def _recover(self, request: str) -> Charged:
         """Find out whether a charge whose connection broke was committed; never charge again.
 
-        A cancel waits for that, at most as long as the connection's own time limits.
+        A cancel takes effect only after that; the connection's own time limits still apply.
         """
         tick, self.connection.tick = self.connection.tick, _no_tick
         try:

@@ -181,9 +181,9 @@ class _Ledger:
         return opened if charge.shared is not None else self._told(opened)
 
     def _coverage(self, charge: Charge) -> tuple[str, tuple[int, ...]]:
-        """Return the accounts that pay for rows of the charge's objects, and all that hold these.
+        """Return the accounts that pay for rows of the charge's objects, and their relations.
 
-        Losses of other accounts are not among them: the ledger looks these up with each charge.
+        Losses that other accounts record are not kept: the ledger looks them up with each charge.
         """
         if charge.fingerprint is None:
             return self._database.coverage(charge.objects)

@@ -51,7 +51,7 @@ _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
 
 
 class _Done(Exception):
-    """Rolls a subtransaction back that has its result."""
+    """Raised to roll a subtransaction back after its result is known."""
 
 
 class SpiDatabase:
@@ -106,7 +106,7 @@ class SpiDatabase:
         return plan
 
     def apart(self, work: Callable[[], T]) -> T:
-        """Run what writes nothing; the locks that it takes end with it, not with the transaction.
+        """Run a function that writes nothing, then release the locks that it took.
 
         See ``sql/hook/locks.c``.
         """
@@ -147,12 +147,12 @@ class SpiDatabase:
         return str(covers), tuple(int(str(oid)) for oid in cast("list[object]", members))
 
     def written(self, relations: Sequence[int]) -> tuple[bool, datetime | None]:
-        """Tell whether the rows that this transaction reads are its own, and their time.
+        """Whether the transaction may read rows that nobody else sees, and the time of the rows.
 
-        Its own are those of relations that it may have changed, and all of an old snapshot that it
-        imported, whose time nobody knows.  The time is the start of the transaction if its
-        snapshot, or one on another server, may be older than the latest commit; ``None``: the
-        snapshot is new.
+        That is so for relations that it may have changed.  It also counts as so if the transaction
+        imported an old snapshot, whose time is unknown.  The time is the start of the transaction
+        if its snapshot, or one on another server, may be older than the latest commit; ``None``:
+        the snapshot is new.
         """
         written, imported, as_of = self.execute(_WRITTEN, [("oid[]", list(relations))])[0]
         return bool(written or imported), None if as_of is None else datetime.fromisoformat(
@@ -162,8 +162,9 @@ class SpiDatabase:
     def end_lock_timeout(self) -> None:
         """Wait for locks without the asker's limit until the call ends.
 
-        All locks of the reading are held by now.  Should a row need another, which somebody else
-        can keep, the asker's ``lock_timeout`` would tell of the row by an error that is no failure.
+        All locks that reading needs are held by now.  If a row needed one more lock, an attacker
+        could hold it: the asker's ``lock_timeout`` would then show that the row exists, by an error
+        that does not count as a failure.
         """
         self.execute("select set_config('lock_timeout', '0', true) as off")
 

@@ -1,5 +1,6 @@
--- Internal: which accounts pay for questions over relations, for each of these and of its partitions and children:
--- "ways" says how rows belong to what the account is of, by numbers of columns, "shown" the same by names.
+-- Internal: the accounts to which questions over relations are charged, with a row for each relation, partition and child.
+-- "ways" lists the paths of keys from the relation to the privacy unit of the account, as numbers of columns, or is 'row' if
+-- rows are protected one by one; "shown" is the same with names.
 create or replace function dp.coverage(objects oid[])
 returns table (relation oid, schema_name name, relation_name name, root integer, ways text, shown text)
 language plpgsql stable parallel unsafe security definer
@@ -115,9 +116,9 @@ as $$
 $$;
 comment on function dp.ways_lapsed(oid, text, text) is 'internal: whether recorded ways are to be told by names';
 
--- Internal: an account that shows losses of some relation's rows and that what is declared now would not charge, or
--- would charge for other units of the rows; NULL for none.  "told" names it, "mend" says what to do.  A relation that
--- was dropped is the one that has its name now.
+-- Internal: an account that records losses of a relation's rows, and that the current declarations would not charge, or
+-- would charge for other units of these rows; NULL if there is none.  "told" is the detail of the error, "mend" its hint.
+-- Losses of a dropped relation count for the relation that has its name now.
 create or replace function dp.uncovered(
     covers jsonb, out relation oid, out root integer, out told text, out mend text)
 language plpgsql stable parallel unsafe security invoker
@@ -165,7 +166,7 @@ end
 $$;
 comment on function dp.uncovered(jsonb) is 'internal: an account that would not show all that rows lose';
 
--- Internal: whether a charge is the first of an account for some relation's rows.
+-- Internal: whether an account is charged for the rows of one of the relations for the first time.
 create or replace function dp.covers_more(covers jsonb)
 returns boolean
 language sql stable parallel unsafe security invoker
@@ -177,7 +178,7 @@ as $$
 $$;
 comment on function dp.covers_more(jsonb) is 'internal: whether an account is charged for rows for the first time';
 
--- Internal: writes down which accounts a charge is to.  Only dp_ledger may call it.
+-- Internal: records to which accounts a charge is made, and for which relations.  Only dp_ledger may call it.
 create or replace function dp.ledger_cover(covers jsonb)
 returns void
 language plpgsql volatile parallel unsafe security invoker
@@ -194,9 +195,10 @@ end
 $$;
 comment on function dp.ledger_cover(jsonb) is 'internal: writes down which accounts show losses of which rows';
 
--- Internal: refuses a declaration after which relations could not be asked about, since an account that shows losses
--- of their rows would not be charged any more, or as another notion.  Only what could be asked about counts, and
--- only relations of the caller's: others must not keep an owner from protecting what is his.
+-- Internal: refuses a declaration after which questions about relations would be refused, because an account that records
+-- losses of their rows would no longer be charged, or would be charged for other units.  Only relations that the caller
+-- owns are checked, so that no other role can keep an owner from protecting his relations.  Relations that no question could
+-- read afterwards need no check.
 create or replace function dp.require_covered(relations oid[])
 returns void
 language plpgsql stable parallel unsafe security definer

@@ -74,9 +74,9 @@ comment on function dp.guards_others(pg_trigger, oid[]) is
 -- would stop the questions of others, after the charge, and end their stored answers.  So rows of
 -- pg_class, pg_attribute and pg_type count with what they say and not with their xmin: a GRANT by
 -- somebody who may grant nothing (a warning, where he has any privilege, as everybody has on types)
--- writes the row again as it was.  Nor does the xmin of array types count: whoever may create types in the
--- schema makes PostgreSQL rename them.  A relation that was renamed and named back means what it meant, and
--- a rename waits for the lock of whoever reads.
+-- writes the row again as it was.  Nor does the xmin of array types count: any role that may create types in
+-- the schema can make PostgreSQL rename them.  A relation that was renamed and then given its old name again has
+-- the same meaning, and a rename waits for the locks of readers.
 -- Whoever was given a grant option can change privileges, which count.
 --
 -- Casts take part because the counting SQL is analysed anew: a cast could change what a comparison

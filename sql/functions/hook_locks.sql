@@ -1,17 +1,18 @@
--- What a call of ours locks (sql/hook/locks.c).
+-- Locks that are taken before rows are read (sql/hook/locks.c).
 
--- Locks relations with the partitions, children and indexes that reading them will lock: before the charge.
+-- Locks relations, and the partitions, children, indexes, TOAST tables and catalogs that reading them can lock.  Called
+-- before the charge, so that no charged question waits for a lock.
 create or replace function dp.lock_members(relations oid[])
 returns void
 language c volatile strict parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_lock_members';
-comment on function dp.lock_members(oid[]) is 'internal: what has to be waited for is so before the charge';
+comment on function dp.lock_members(oid[]) is 'internal: takes, before the charge, all locks that reading can need';
 
--- Whether a relation is there and can be read without waiting for anybody; locks it if so.
+-- Locks a relation for reading, without waiting.  Returns false if another transaction has locked it, or if it does not exist.
 create or replace function dp.lock_at_once(relation oid)
 returns boolean
 language c volatile strict parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_lock_at_once';
-comment on function dp.lock_at_once(oid) is 'internal: whether a relation can be read without waiting for anybody';
+comment on function dp.lock_at_once(oid) is 'internal: locks a relation for reading, without waiting; false if that is impossible';

@@ -1,6 +1,6 @@
--- Internal: tokens of the answers that rely on what is declared of these objects now.  A stored answer of the same objects
--- with another token is found by no question any more.  Answers of releases outlive changes of domains that they do not
--- read: their token goes without dp.declared_text.
+-- Internal: the tokens of stored answers that are valid under the current declarations of these objects.  No question
+-- finds a stored answer of the same objects that has another token.  The second token is for answers of releases: it leaves
+-- dp.declared_text out, because they stay valid after changes of domains that they do not read.
 -- Security definer on purpose: reads the catalogue, for readers of dp.ledger_status too.
 create or replace function dp.ledger_standing_tokens(objects oid[])
 returns bytea[]
@@ -16,11 +16,11 @@ end
 $$;
 comment on function dp.ledger_standing_tokens(oid[]) is 'internal: tokens of stored answers that no change of declarations ended';
 
--- Deletes stored answers that can never be returned again: older than the owner of one of their
--- relations allows, or from before the last change of what is declared of these; those of releases that exist
--- outlive such changes.  The spends stay, with all that they cost.  Only dp_ledger may call it.
--- Looks at 100 answers with keys above "after", since analysts decide how many there are, and one call must end in time.
--- Returns how many were deleted and the last key that was looked at; NULL if none was.
+-- Deletes stored answers that can never be returned again: those that are older than the owner of one of their relations
+-- allows, and those from before the last change of the declarations of their relations.  Answers of existing releases stay
+-- valid after such a change.  The spends and their costs stay.  Only dp_ledger may call it.
+-- One call looks at 100 answers with keys above "after": analysts decide how many answers there are, and a call must end
+-- before a timeout.  Returns the number of deleted answers and the last key that was looked at (NULL: no key was left).
 create or replace function dp.ledger_purge(after bytea, out purged bigint, out last_key bytea)
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp

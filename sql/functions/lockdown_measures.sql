@@ -1,10 +1,10 @@
--- The measures of dp.lockdown, each for what its caller owns.  A privilege that somebody else than the owner granted is
--- left to dp.check_lockdown: only that role can take it back.
+-- The measures of dp.lockdown.  Each revokes privileges on objects that the caller owns.  Only the role that granted a
+-- privilege can revoke it; dp.check_lockdown lists privileges that other roles than the owner granted.
 
 -- Internal: takes from PUBLIC and from analysts every privilege on protected relations, on views that show their rows,
 -- and on the sequences of their columns.  Roles that are no analysts keep theirs: applications write the data.
--- Views may be an analyst's, who can change them in a transaction that he leaves open: such a view is left as it is, with
--- a warning, after two seconds.
+-- An analyst who owns such a view can lock it in a transaction and leave the transaction open.  After two seconds the
+-- privileges on that view are left as they are, with a warning.
 create or replace function dp.lock_relations(relations oid[])
 returns void
 language plpgsql volatile parallel unsafe security invoker
@@ -52,7 +52,7 @@ begin
                                         found_privilege.column_name, found_privilege.grantee,
                                         found_privilege.privilege_type, found_privilege.is_grantable);
         exception
-            -- internal_error is "tuple concurrently updated", undefined_table a view that was dropped meanwhile
+            -- internal_error: "tuple concurrently updated"; undefined_table: the view was dropped meanwhile
             when lock_not_available or internal_error or undefined_table or undefined_object then
                 left_out := left_out || found_privilege.object;
         end;
@@ -68,8 +68,8 @@ end
 $$;
 comment on function dp.lock_relations(oid[]) is 'internal: a measure of dp.lockdown';
 
--- Internal: remembers a privilege of those who got it from a role that loses it, and so lose it too.  dp.unlock gives it
--- back in the owner's name.
+-- Internal: records the roles that lose a privilege because they got it from a role that loses it.  dp.unlock grants it to
+-- them again, as the owner.
 create or replace function dp.remember_passed_on(
     measure text, kind text, relation regclass, column_name name, from_role oid, privilege text)
 returns void
@@ -94,7 +94,8 @@ $$;
 comment on function dp.remember_passed_on(text, text, regclass, name, oid, text) is
     'internal: remembers privileges that are lost with another';
 
--- Internal: nobody makes objects that others' names could mean: temporary ones, and any in schemas where everybody may.
+-- Internal: revokes from PUBLIC the right to create temporary objects, schemas, and objects in schemas.  Names in statements
+-- of other roles could resolve to such objects.
 create or replace function dp.lock_database()
 returns void
 language plpgsql volatile parallel unsafe security invoker
@@ -121,8 +122,8 @@ end
 $$;
 comment on function dp.lock_database() is 'internal: a measure of dp.lockdown';
 
--- Internal: what the catalogue itself tells of rows.  pg_class is read by every client, so its other columns, those of
--- the system too, stay readable, each by a privilege of its own.
+-- Internal: revokes the right to read what the system catalog shows of rows.  Every client reads pg_class, so all of its
+-- other columns, system columns included, stay readable by privileges on single columns.
 create or replace function dp.lock_catalogue()
 returns void
 language plpgsql volatile parallel unsafe security invoker
@@ -166,7 +167,7 @@ end
 $$;
 comment on function dp.lock_catalogue() is 'internal: a measure of dp.lockdown';
 
--- Internal: what extensions show everybody of pages, statistics and other servers.
+-- Internal: revokes from PUBLIC the functions and views of extensions that show pages, statistics or other servers.
 create or replace function dp.lock_extensions()
 returns void
 language plpgsql volatile parallel unsafe security invoker

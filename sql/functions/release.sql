@@ -106,7 +106,7 @@ end
 $$;
 comment on function dp.own_release(text) is 'internal: a release that the caller may change';
 
--- Internal: who else has locked a relation.
+-- Internal: the other processes and prepared transactions that have locked a relation.
 create or replace function dp.lock_holders(relation regclass)
 returns text
 language sql volatile parallel unsafe security invoker
@@ -120,9 +120,9 @@ as $$
 $$;
 comment on function dp.lock_holders(regclass) is 'internal: who else has locked a relation';
 
--- Internal: keeps a name of the schema dpv for this transaction.  Where another one keeps it, nobody knows whether it is
--- taken before that ends: NULL, or who keeps names and has not ended.  A name in a table that
--- nobody else can write; an advisory lock could be taken by any role.
+-- Internal: reserves a name of the schema dpv until this transaction ends.  Returns NULL, or, if another open transaction
+-- has reserved it, the processes that have reserved names.  Only the library can write the table of reserved names; an
+-- advisory lock could be taken by any role.
 -- Security definer on purpose: reads the locks of all sessions, and writes what owners who protect cannot.
 create or replace function dp.hold_name(wanted text)
 returns text
@@ -138,10 +138,10 @@ exception when lock_not_available then
     return dp.lock_holders('dp.release_held');
 end
 $$;
-comment on function dp.hold_name(text) is 'internal: keeps a name of the schema dpv, or tells who else does';
+comment on function dp.hold_name(text) is 'internal: reserves a name of the schema dpv, or returns who has reserved names';
 
--- Internal: locks the table of a release: ACCESS EXCLUSIVE to take it away, else ACCESS SHARE.  Who wants to take it away does not wait
--- long for those who read it, because others who want to read wait behind him.
+-- Internal: locks the table of a release: ACCESS EXCLUSIVE to drop or replace it, else ACCESS SHARE.  Waits two seconds at
+-- most, because later readers queue behind an ACCESS EXCLUSIVE request.
 -- Security definer on purpose: the table is dp_executor's; reads the locks of all sessions.
 create or replace function dp.lock_release(name text, exclusive boolean)
 returns void

@@ -16,7 +16,7 @@ $$;
 comment on function dp.joined_name(text, text) is 'internal: two names as one';
 
 -- Internal: the columns of a relation as a refusing view has them, in their order: names, and types of PostgreSQL's
--- own, those that domains are over included, others as text.
+-- own; domains have the type that they are based on if that is PostgreSQL's own; others are text.
 create or replace function dp.shown_columns(relation oid)
 returns table (attnum int2, name name, type_name text)
 language sql stable parallel safe security invoker

@@ -130,7 +130,7 @@ start(QueryDesc *query, int flags)
 		standard_ExecutorStart(query, flags);
 }
 
-/* Raise the error of the first relation that may not be read, outer queries first, as the executor does. */
+/* Raise the error of the first relation that may not be read: outer queries first, in the executor's order. */
 static void
 raise_denial(PlannerInfo *root)
 {

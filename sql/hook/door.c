@@ -269,7 +269,8 @@ require_no_conflicts(void)
 }
 
 /*
- * Where it "reads" only, no lock outlives the call (locks.c).
+ * If "reads", the function only reads, and the locks that it takes are released
+ * when it returns (locks.c).
  */
 static Datum
 answer(FunctionCallInfo fcinfo, const char *source, int location, bool statement, bool reads)
@@ -421,10 +422,11 @@ dpsql_door_text(PG_FUNCTION_ARGS)
 }
 
 /*
- * A function in PL/pgSQL that asks a question which it wrote itself: where that
- * is refused, neither its text nor the frames of the function mean anything to
- * the caller.  It answers nothing itself, so that it runs as it would alone,
- * but for the locks of its statement.
+ * A function in PL/pgSQL that asks a question which it wrote itself.  If the
+ * question is refused, the caller sees neither its text nor the frames of the
+ * function, since both mean nothing to him.  The function does not answer, so it
+ * runs as it would without this entry point, except that the locks of its
+ * statement are released.
  */
 Datum
 dpsql_door_asking(PG_FUNCTION_ARGS)

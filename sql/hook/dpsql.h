@@ -51,7 +51,7 @@ extern void stored_init(void);
 extern void executed_init(void);
 extern bool executor_runs(void);
 
-/* state.c: whether anything that is said about relations may have changed */
+/* state.c: count changes of the catalog and of declarations, and note imported snapshots */
 extern void state_init(void);
 
 /* reads.c: what plans and stored answers rely on */
@@ -134,7 +134,7 @@ extern void check_self_contained(ParseState *pstate, Query *query, int location)
 /* operators.c: does it use operators that its printed form hides? */
 extern void check_hidden_operators(ParseState *pstate, Query *query, int location);
 
-/* locks.c: what only reads leaves no locks behind */
+/* locks.c: run a function and release the locks that it took */
 extern Datum call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo);
 extern Datum invoke_function(FunctionCallInfo fcinfo);
 

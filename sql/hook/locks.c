@@ -1,18 +1,19 @@
 /*
  * locks.c
- *		What a call locks, when, and for how long.
+ *		Which locks a call takes, when it takes them, and when it releases them.
  *
- * Analysis and reading lock relations until the transaction ends, which the
- * asker can put off for ever, while owners who want to alter a relation wait.
- * So what only reads runs in a subtransaction that is always rolled back,
- * which lets go of the locks that were taken in it, and of nothing else: rows
- * and declarations stay as they are while the call runs.
+ * PostgreSQL keeps the locks of analysis and reading until the transaction
+ * ends.  An analyst can leave a transaction open for ever, and an owner who
+ * wants to alter the relation would wait that long.  So calls that only read
+ * run in a subtransaction that is always rolled back: the rollback releases the
+ * locks that were taken in it.  Until then they protect the relations and
+ * declarations from changes.
  *
- * Some locks are taken only when a row arrives: those of the TOAST table that a
- * value is fetched from, and of catalogs that an expression looks into for its
- * first value.  Others would see in pg_locks whether a row exists, or fill the
- * lock table so that the row decides whether the question fails.  So all of
- * them are taken before the first row, in parallel workers as well.
+ * PostgreSQL takes some locks only when a row arrives: on the TOAST table of a
+ * long value, and on the catalogs that an expression reads for its first value.
+ * Other sessions could see in pg_locks whether a row exists, or fill the lock
+ * table so that the question fails only if the row exists.  So all these locks
+ * are taken before the first row is read, in parallel workers as well.
  */
 #include "postgres.h"
 
@@ -47,8 +48,8 @@
 PG_FUNCTION_INFO_V1(dpsql_lock_members);
 PG_FUNCTION_INFO_V1(dpsql_lock_at_once);
 
-/* The catalogs of the caches that functions use when they are called: comparisons, collations, enums. */
-static const Oid looked_into[] = {
+/* Catalogs that functions may read when they are called: for comparisons, collations, enums. */
+static const Oid catalogs_of_values[] = {
 	AccessMethodRelationId, AccessMethodOperatorRelationId, AccessMethodProcedureRelationId, CastRelationId,
 	CollationRelationId, EnumRelationId, OperatorClassRelationId, OperatorFamilyRelationId,
 	OperatorRelationId, ProcedureRelationId, RangeRelationId, TypeRelationId
@@ -56,7 +57,7 @@ static const Oid looked_into[] = {
 
 static ExecutorStart_hook_type previous_start = NULL;
 
-/* The relation, its indexes, and those of its TOAST table; whether it is there. */
+/* Lock a relation, its indexes, its TOAST table and the index of that; false if the relation does not exist. */
 static bool
 lock_with_indexes(Oid oid)
 {
@@ -76,13 +77,13 @@ lock_with_indexes(Oid oid)
 }
 
 static void
-lock_looked_into(void)
+lock_catalogs_of_values(void)
 {
-	for (int i = 0; i < lengthof(looked_into); i++)
-		lock_with_indexes(looked_into[i]);
+	for (int i = 0; i < lengthof(catalogs_of_values); i++)
+		lock_with_indexes(catalogs_of_values[i]);
 }
 
-/* A parallel worker takes locks of its own. */
+/* ExecutorStart hook: a parallel worker takes its own locks, so it locks the same relations as the leader. */
 static void
 lock_before_rows(QueryDesc *query, int flags)
 {
@@ -97,7 +98,7 @@ lock_before_rows(QueryDesc *query, int flags)
 			if (rte->rtekind == RTE_RELATION)
 				lock_with_indexes(rte->relid);
 		}
-		lock_looked_into();
+		lock_catalogs_of_values();
 	}
 	if (previous_start)
 		previous_start(query, flags);
@@ -112,7 +113,11 @@ locks_init(void)
 	ExecutorStart_hook = lock_before_rows;
 }
 
-/* The result is in the caller's memory context, and no part of the subtransaction. */
+/*
+ * Call a function in a subtransaction that is rolled back, whether the function
+ * succeeds or fails.  Its result is in the caller's memory context, so that it
+ * survives the rollback.
+ */
 Datum
 call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo)
 {
@@ -142,7 +147,7 @@ call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo)
 	return result;
 }
 
-/* FunctionCallInvoke is a macro. */
+/* FunctionCallInvoke is a macro, of which call_apart could not take the address. */
 Datum
 invoke_function(FunctionCallInfo fcinfo)
 {
@@ -150,10 +155,10 @@ invoke_function(FunctionCallInfo fcinfo)
 }
 
 /*
- * dp.lock_members(relations oid[]): locks relations, partitions, children,
- * indexes and what rows may need.  What has to be waited for, and what finds
- * the lock table full, is so before the charge.  A relation that is gone is
- * left out.
+ * dp.lock_members(relations oid[]): locks relations, their partitions, children,
+ * indexes and TOAST tables, and the catalogs above.  Called before the charge,
+ * so that a question that waits for a lock, or finds the lock table full, has
+ * not been charged yet.  Relations that do not exist any more are skipped.
  */
 Datum
 dpsql_lock_members(PG_FUNCTION_ARGS)
@@ -169,11 +174,11 @@ dpsql_lock_members(PG_FUNCTION_ARGS)
 		foreach(cell, find_all_inheritors(oids[i], AccessShareLock, NULL))
 			lock_with_indexes(lfirst_oid(cell));
 	}
-	lock_looked_into();
+	lock_catalogs_of_values();
 	PG_RETURN_VOID();
 }
 
-/* dp.lock_at_once(relation oid): whether it is there, and can be read without waiting for anybody */
+/* dp.lock_at_once(relation oid): lock a relation without waiting; false if it is locked or does not exist */
 Datum
 dpsql_lock_at_once(PG_FUNCTION_ARGS)
 {

@@ -134,7 +134,7 @@ progress_is_shown(void)
 	return began_in != InvalidSubTransactionId;
 }
 
-/* The command of this session ended. */
+/* Stop showing the command of this session. */
 void
 progress_clear(void)
 {
@@ -156,8 +156,8 @@ at_end(XactEvent event, void *arg)
 }
 
 /*
- * A call of ours rolls back what it only read (locks.c), and goes on; where it
- * fails the door clears what it showed.
+ * A call that only reads rolls its subtransaction back and goes on (locks.c), so
+ * its progress stays shown.  If the call fails, door.c clears it.
  */
 static void
 at_sub_end(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)

@@ -50,7 +50,7 @@ pin_resources(void)
 	const char *kinds = GetConfigOption("restrict_nonsystem_relation_kind", true, false);
 
 	pin("temp_file_limit", "-1", PGC_SUSET);
-	/* changed once the question is charged (dpsql/server/session.py) */
+	/* its own value, so that it is restored after the question: dpsql/server/session.py sets 0 after the charge */
 	pin("lock_timeout", GetConfigOption("lock_timeout", false, false), PGC_USERSET);
 	if (memory != work_mem)
 		pin("work_mem", psprintf("%d", memory), PGC_USERSET);

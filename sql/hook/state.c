@@ -201,7 +201,7 @@ note_import(PlannedStmt *statement, const char *text, bool read_only, ProcessUti
 		(statement, text, read_only, context, parameters, environment, receiver, completion);
 }
 
-/* What a transaction did before the library was loaded is unknown. */
+/* The transaction may have imported a snapshot before the library was loaded, so assume that it did. */
 void
 state_init(void)
 {
@@ -212,8 +212,8 @@ state_init(void)
 }
 
 /*
- * dp.snapshot_is_imported(): whether the transaction may read by a snapshot of
- * another one, which can be older than its own start.
+ * dp.snapshot_is_imported(): whether the transaction may use the snapshot of
+ * another transaction, which can be older than its own start.
  */
 Datum
 dpsql_snapshot_is_imported(PG_FUNCTION_ARGS)

@@ -1,4 +1,4 @@
-"""No transaction that an analyst leaves open keeps dp.lockdown from closing the rest."""
+"""An open transaction of an analyst does not make dp.lockdown wait or fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No row decides which locks a question takes: others would see them, or leave no room for them."""
+"""The locks of a question do not depend on rows: others could see them, or fill the lock table."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PARALLEL = (
 
 @pytest.fixture(scope="module")
 def world(server: Any) -> Iterator[Any]:
-    """Nobody's note is long, so that no value is fetched from a TOAST table."""
+    """All notes are short, so that no value is fetched from a TOAST table."""
     database = server.create_database()
     database.sql(WORLD)
     yield database
     server.drop_database(database)
 
 
-#: Locks of TOAST tables that a parallel worker holds while it runs for somebody.
+#: Number of locks on TOAST tables that parallel workers hold.
 OF_WORKERS = """
 select count(*) from pg_locks as l join pg_stat_activity as a using (pid) join pg_class as c on c.oid = l.relation
  where a.backend_type = 'parallel worker' and c.relkind = 't'
@@ -46,7 +46,7 @@ select count(*) from pg_locks as l join pg_stat_activity as a using (pid) join p
 
 
 def test_what_a_row_may_lock_is_locked_before(world: Any) -> None:
-    """While rows are read pg_locks shows the TOAST tables whether a value is fetched or not."""
+    """pg_locks shows the TOAST tables whether or not a value is fetched from them."""
     with world.connect() as session:
         session.execute("begin; set local role dp_executor")
         session.execute("select dp.lock_members(array['visit'::regclass])")

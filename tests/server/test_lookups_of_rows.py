@@ -1,8 +1,9 @@
-"""No row decides which catalogs a question looks into: whoever locks one would see who waits for it.
+"""The catalogs that a question reads do not depend on rows.
 
-Each kind of question is asked about a row that does not exist, with one catalog after the other
-locked, to find out which catalogs it does without.  Then all of these are locked at once, and a session
-that has never met a row asks about one that exists: it must not wait.
+Otherwise a session that locks a catalog could see whether the question waits for the lock.  Each kind
+of question is asked about a row that does not exist, while one catalog after the other is locked.  So
+the test finds the catalogs that the question does not read.  Then all of these are locked at once, and
+a session that has read no row before asks about a row that exists.  It must not wait.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def world(server: Any) -> Iterator[Any]:
 
 
 def asker(world: Any, statement: str) -> Any:
-    """Open a session that has asked the question before, of rows that do not exist."""
+    """Open a session that has asked the question before, about rows that do not exist."""
     session = world.connect(user="alice")
     session.execute("set dp.epsilon = 0.01; set dp.delta = 1e-9; set client_min_messages = error")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a transaction that goes on after a call of ours keeps others from doing."""
+"""An open transaction does not block others by the calls that it made before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYNTHESIS = (
     "select dp.synthesize_query('copy', array['public.{0}'::regclass::oid], '1', '1e-6', 'pairs',"
     " null, null, '{{}}', 32, false, false)"
 )
-#: What only reads; the text of each question is an argument.
+#: Calls that only read; the text of the question is an argument of each.
 READING = [
     f"select dp.release('r', $${JOIN}$$, epsilon => 1)",
     f"select * from dp.plan_release($${JOIN}$$, epsilon => 1)",
@@ -33,7 +33,7 @@ READING = [
     "select * from dp.suggest_bounds('sale', 's_pieces')",
     SYNTHESIS.format("sale"),
 ]
-#: Words of a refusal because of somebody else's transaction.
+#: Part of the message of a refusal because of another open transaction.
 OPEN = "has not ended"
 
 
@@ -53,14 +53,14 @@ def alice(sales: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def opened(sales: Any) -> Iterator[Any]:
-    """A session of alice that commits when it is told to."""
+    """A session of alice without autocommit."""
     with sales.connect("alice", autocommit=False) as session:
         yield session
 
 
 @pytest.fixture
 def owner(sales: Any) -> Iterator[Any]:
-    """The owner, who does not wait for ever: a lock that is kept is an error of his."""
+    """The owner, with a `lock_timeout`, so that a lock that somebody keeps raises an error."""
     with sales.connect("owner1") as session:
         session.execute("set lock_timeout = '5s'")
         yield session
@@ -84,7 +84,7 @@ def test_what_was_refused_can_be_altered(opened: Any, owner: Any) -> None:
 
 
 def test_what_the_transaction_locked_itself_stays_locked(opened: Any, owner: Any) -> None:
-    """Also where a question names it again."""
+    """Also if a question reads the same relation afterwards."""
     opened.execute("declare c cursor for select dp_count(*) from sale")
     opened.execute(f"select * from dp.query($${ONE}$$)")
     owner.execute("set lock_timeout = '200ms'")
@@ -96,9 +96,9 @@ def test_what_the_transaction_locked_itself_stays_locked(opened: Any, owner: Any
 
 @pytest.mark.parametrize("statement", [READING[0], READING[2], READING[3]])
 def test_what_is_read_cannot_be_altered(sales: Any, statement: str) -> None:
-    """From the analysis to the last row: here while the charge is waited for.
+    """Relations stay locked from the analysis to the last row; here the call waits for its charge.
 
-    Also where the session has analysed the question before.
+    Also if the session has analysed the question before.
     """
     with (
         sales.connect("alice") as session,
@@ -134,7 +134,7 @@ def test_a_name_that_another_transaction_keeps_is_refused_at_once(
     release(alice, "s", ONE, epsilon=1)
     opened.rollback()
     release(alice, "r", ONE, epsilon=1)
-    # a release that is replaced has a name as well
+    # replacing a release reserves its name, too
     opened.execute("select dp.refresh_release('r')")
     before = spent(sales)
     assert OPEN in str(refused(alice, "select dp.refresh_release('r')"))
@@ -142,7 +142,7 @@ def test_a_name_that_another_transaction_keeps_is_refused_at_once(
 
 
 def test_a_prepared_transaction_keeps_a_name_and_no_relation(make_server: Any) -> None:
-    """It has no process, and nobody ends it by chance."""
+    """A prepared transaction has no process, and no disconnect ends it."""
     sales = declare(make_server(max_prepared_transactions=1).create_database())
     with (
         sales.connect("alice", autocommit=False) as opened,
@@ -169,7 +169,7 @@ def test_a_name_that_is_kept_does_not_hinder_who_protects(
         owner.execute("select dp.protect('public.later')")
         shown = "select name::text from dp.shown_relation where relation = 'public.later'::regclass"
         with sales.connect("alice") as other:
-            # and the other way round: what is chosen instead is kept
+            # the name that dp.protect chose instead is reserved, too
             assert OPEN in str(refused(other, f"select dp.release('public_later', $${ONE}$$)"))
         owner.commit()
     assert sales.sql(shown) == [("public_later",)]
@@ -214,7 +214,7 @@ def test_a_release_that_is_being_replaced_is_shared_afterwards(
 
 @pytest.mark.parametrize("call", ["dp.refresh_release('r')", "dp.drop_release('r')"])
 def test_no_question_waits_for_a_release(sales: Any, alice: Any, opened: Any, call: str) -> None:
-    """One that is being replaced or dropped answers nothing, as if it were gone."""
+    """A release that is being replaced or dropped answers no question, as if it did not exist."""
     release(alice, "r", ONE, epsilon=1)
     free = spent(sales)
     assert alice.execute(ASKED).fetchone()
@@ -249,7 +249,7 @@ alter table public.visit_2 owner to owner1;
 def test_locks_are_waited_for_before_the_charge(
     sales: Any, alice: Any, statement: str, locked: str
 ) -> None:
-    """Those of partitions and indexes too, which reading alone takes."""
+    """Also locks on partitions and indexes, which are not taken before rows are read."""
     sales.sql(PARTED)
     sales.sql("select dp.protect('public.visit')", user="owner1")
     alice.execute("set lock_timeout = '200ms'; set dp.epsilon = 1")

@@ -1,4 +1,4 @@
-"""A publication of all tables gets in the way of nothing that dpsql does to its own tables."""
+"""A publication of all tables does not make changes of dpsql's own tables fail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-#: Tables of the extension, and of its schemas, whose updates and deletes a publication would refuse.
+#: Tables of the extension's schemas without replica identity: a publication makes their UPDATE and DELETE fail.
 WITHOUT_IDENTITY = """
 select c.oid::regclass::text from pg_class as c
  where c.relnamespace in (select n.oid from pg_namespace as n where n.nspname in ('dp', 'dp_private'))
@@ -21,7 +21,7 @@ select c.oid::regclass::text from pg_class as c
 @pytest.fixture
 def published(database: Any) -> Iterator[Any]:
     admin = database.connect()
-    # "wal_level is insufficient" is a warning
+    # at a low wal_level this is only a warning, "wal_level is insufficient"
     admin.execute("create publication everything for all tables")
     yield admin
     admin.execute("drop publication everything")

@@ -1,4 +1,4 @@
-"""What all mechanisms share: the plan's interface, the release, outward rounding."""
+"""Shared by all mechanisms: the interface, the release, and rounding towards more noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLACK = 4 * ERROR
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Perturbed counts: all that may leave.
+    """Noisy counts, which may be shown to the analyst.
 
     ``scale`` is the scale of the added discrete Laplace noise where it is public, else
     ``None``.  ``shown[i]`` tells whether group ``i`` may be reported; ``None``: all.
@@ -36,23 +36,23 @@ class NoiseLaw:
     Attributes
     ----------
     scale : Fraction or None
-        Scale of the noise, or the least one; ``None`` where a bound that is drawn decides it.
+        Scale of the noise, or the least possible one; ``None`` if it depends on a drawn bound.
     known : bool or None
-        Whether `scale` is the scale; ``None``: if the sensitivity is a public constant.
+        Whether `scale` is the exact scale; ``None``: only if the sensitivity is a public constant.
     drawn : bool
-        Whether the scale is drawn from the sensitivity; else it is a multiple of it.
+        Whether the scale is drawn, given the sensitivity; else it is a multiple of the sensitivity.
     hides : bool
         Whether groups with small numbers are not shown.
     quartic : bool
-        Whether the law is ``1/(1 + (x/scale)**4)``; else discrete Laplace.
+        Whether the density is proportional to ``1/(1 + (x/scale)**4)``; else discrete Laplace.
     times : Fraction
-        Scale per unit of the bound that is drawn from `bounds`.
+        Scale of the noise divided by the bound, which is drawn from `bounds`.
     bounds : tuple of int
-        The least and the largest bound that can be drawn.
+        The smallest and the largest bound that can be drawn.
     shortfall : int
-        Of a race: the answer is too low by at most so many largest contributions.
+        For a race to the top: the answer is too low by at most this many largest contributions.
     signed : bool
-        Of a race: the answer may also be too high.
+        For a race to the top: the answer may also be too high.
     """
 
     scale: Fraction | None
@@ -68,10 +68,10 @@ class NoiseLaw:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """The least noisy number of a group that is shown, where groups are not public.
+    """The least noisy number with which a group is shown, if the groups are not public.
 
-    ``of_units``: units are counted, not results; ``grows``: more is needed where a bound that is
-    drawn is larger than the least.
+    ``of_units``: it is a number of units, not of results.  ``grows``: the number is larger if a
+    larger bound than the least is drawn.
     """
 
     least: int
@@ -94,7 +94,7 @@ class Mechanism(Protocol):
 
     @property
     def law(self) -> NoiseLaw | None:
-        """What is known of the noise beforehand; ``None``: nothing."""
+        """Public facts of the noise; ``None`` if there are none."""
         ...
 
     @property
@@ -104,15 +104,15 @@ class Mechanism(Protocol):
 
 
 class RowMechanism(Mechanism, Protocol):
-    """A mechanism whose noise follows a bound of the sensitivity."""
+    """A mechanism whose noise is scaled to a smooth bound of the sensitivity."""
 
     @property
     def beta(self) -> float:
-        """Where the smooth bound must be computed; 0 if the sensitivity is public."""
+        """The beta at which the smooth bound must be computed; 0 if the sensitivity is public."""
         ...
 
     def release(self, counts: Any, sensitivity: Fraction | float, noise: NoiseSource) -> Release:
-        """Perturb the counts of all groups, given the smooth bound at ``beta``.
+        """Add noise to the counts of all groups, given the smooth bound at ``beta``.
 
         ``counts`` is a sequence of int, or an iterable of the counts of each group's cells.
         """
@@ -129,7 +129,7 @@ class Exactly:
 
     @property
     def law(self) -> NoiseLaw:
-        """The scale 0."""
+        """Noise of scale 0."""
         return NoiseLaw(Fraction(0), known=True)
 
 
@@ -146,7 +146,7 @@ def down(value: float) -> Fraction:
 
 
 def check_budget(epsilon: Fraction, delta: Fraction) -> None:
-    """Refuse budgets that mean nothing or leave the range of the proofs' arithmetic."""
+    """Refuse budgets without meaning, and those outside the range that the proofs cover."""
     if not Fraction(1, 10**6) <= epsilon <= 1000:
         raise InvalidParameter(
             "dp.epsilon must leave each number of the answer between 0.000001 and 1000",

@@ -38,7 +38,7 @@ class Terms:
     selects : bool
         Whether this aggregate decides which groups are shown.
     want_interval : bool
-        Whether the scale of the noise has to be public.
+        Whether a confidence interval is wanted, for which the scale of the noise must be public.
     """
 
     settings: Settings
@@ -62,17 +62,17 @@ class Terms:
 class SensitivityMethod(ABC, Generic[_Noise]):
     """One aggregate of a question with the method that bounds its sensitivity and its mechanism.
 
-    Everything but what `release` is given follows from public facts.
+    Everything follows from public facts, except the arguments of `present` and `release`.
 
     Attributes
     ----------
     query : JoinQuery
         The aggregate.
     mechanism : Mechanism
-        What perturbs the exact values.
+        Adds noise to the exact values.
     units_per_result : int
-        How many privacy units a result can belong to: 0 if rows are protected one by one, 1, or 2
-        for several.
+        How many privacy units a result can belong to: 0 if rows are protected one by one, 1 for one
+        unit, 2 for several units.
     """
 
     query: JoinQuery
@@ -82,7 +82,7 @@ class SensitivityMethod(ABC, Generic[_Noise]):
     @classmethod
     @abstractmethod
     def answers(cls, query: JoinQuery, groups: int | None) -> bool:
-        """Whether the method is the one for this aggregate, given the number of public groups."""
+        """Whether the method can answer the aggregate; ``groups``: their number if it is public."""
 
     @classmethod
     @abstractmethod
@@ -92,26 +92,26 @@ class SensitivityMethod(ABC, Generic[_Noise]):
         Raises
         ------
         InvalidParameter
-            When the settings ask for what the method cannot give.
+            When the method cannot answer under these settings.
         MissingDeclaration
-            When it needs statistics or declarations that do not exist.
+            When the method needs statistics or declarations that do not exist.
         PermissionDenied
-            When it is not proved and an owner did not allow such methods.
+            When the method is not proved and an owner did not allow such methods.
         """
 
     @abstractmethod
     def plan(self) -> Plan:
-        """Return what must be read; plans of one key are read together."""
+        """Return what must be read; plans of one class with equal keys are read together."""
 
     def present(self, exact: Exact) -> list[Key]:
-        """Return the groups that have results, where this aggregate decides which are shown."""
+        """Return the groups that have results, if this aggregate decides which groups are shown."""
         raise InternalError(f"the method {self.name} selects no groups")
 
     @abstractmethod
     def release(self, exact: Exact, groups: list[Key], services: Services) -> Release:
-        """Perturb what the plan read, for the given groups."""
+        """Add noise to the exact values that the plan read, for the given groups."""
 
-    # -- what is told and priced before anything is read -----------------------------------------
+    # -- facts for pricing and explaining, known before anything is read -------------------------
 
     @property
     @abstractmethod
@@ -121,7 +121,7 @@ class SensitivityMethod(ABC, Generic[_Noise]):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """All that determines the law of the bound, for the key of stored answers."""
+        """What determines the distribution of the bound; part of the key of stored answers."""
 
     @property
     def label(self) -> str:
@@ -130,7 +130,7 @@ class SensitivityMethod(ABC, Generic[_Noise]):
 
     @property
     def eta(self) -> Fraction:
-        """Probability with which the bound may be too small or not smooth.
+        """Probability that the bound is too small or not smooth.
 
         The guarantee is that of the mechanism plus ``(ln(1/(1 - eta)), eta)`` (PRIVACY.md,
         section 4).
@@ -139,24 +139,24 @@ class SensitivityMethod(ABC, Generic[_Noise]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The mechanism's promise, and the price of a bound that may fail."""
+        """The guarantee of the mechanism, plus the cost of a bound that may fail."""
         own = self.mechanism.guarantee
         return Guarantee(own.epsilon + paid_for_failure(self.eta), own.delta + self.eta)
 
     @property
     def zcdp(self) -> Zcdp:
-        """The same under zCDP: conditioning on success is what its delta is for."""
+        """The guarantee under zCDP; its delta covers the probability that the bound fails."""
         own = zcdp(self.mechanism, self.mechanism.guarantee)
         return own + Zcdp(Fraction(0), self.eta)
 
     @property
     def reads_own_rows(self) -> bool:
-        """Whether only rows of the aggregate itself are read: blocks compose in parallel then."""
+        """Whether only the aggregate's own rows are read, so that blocks compose in parallel."""
         return True
 
     @property
     def reads_in_steps(self) -> bool:
-        """Whether parts of relations on several servers may be read in different snapshots."""
+        """Whether partitions on several servers may be read in different snapshots."""
         return False
 
     @property
@@ -171,40 +171,40 @@ class SensitivityMethod(ABC, Generic[_Noise]):
 
     @property
     def least_groups(self) -> int:
-        """The number below which groups are hidden besides the threshold; 0: none."""
+        """Groups with a smaller noisy number are hidden, besides the threshold; 0: no limit."""
         return 0
 
     @property
     def cuts_units(self) -> bool:
-        """Whether units above a bound lose results."""
+        """Whether units that contribute more than a bound are cut off at it."""
         return False
 
     @property
     def reach(self) -> int:
-        """Of each unit the results in so many groups count; 0: in all."""
+        """In how many groups the results of a unit count; 0: in all."""
         return 0
 
     @property
     def bound_is_set(self) -> bool:
-        """Whether the bound at which units are cut off is public before anything is drawn."""
+        """Whether the bound at which units are cut off is known without drawing it."""
         return False
 
     @property
     def bound_is_settable(self) -> bool:
-        """Whether ``dp.max_rows_contributed`` would set the bound that is drawn."""
+        """Whether ``dp.max_rows_contributed`` would set the bound, which is drawn without it."""
         return False
 
     @property
     def epsilon_of_bound(self) -> Fraction:
-        """Part of epsilon by which a bound of what one unit adds is drawn."""
+        """Part of epsilon that is spent to draw the bound of a unit's contribution."""
         return Fraction(0)
 
     @abstractmethod
     def counting_sql(self, database: Database) -> str:
-        """Write the statement that would run by the size facts of now; for owners only."""
+        """Write the counting statement as planned by current table sizes; for owners only."""
 
     def left_out(self, database: Database) -> frozenset[int]:
-        """Return the occurrences that the bound does without, since they are on other servers."""
+        """Return the occurrences that the bound does not count, since they are on other servers."""
         return frozenset()
 
     @classmethod

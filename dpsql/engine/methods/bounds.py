@@ -1,8 +1,8 @@
 """Bounds of the smooth sensitivity of a join under row neighbours.
 
 A bound is chosen from public facts.  Its ``boundaries`` are counted with the answer, in the same
-snapshot; `SensitivityBound.smooth` turns them, and what else the bound reads, into the smooth
-sensitivity (PRIVACY.md, section 4).
+snapshot.  `SensitivityBound.smooth` computes the smooth sensitivity from them and from the other
+data that the bound reads (PRIVACY.md, section 4).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class SensitivityBound(ABC):
     def smooth(
         self, query: JoinQuery, counts: Counts, beta: float, services: Services
     ) -> SmoothBound:
-        """Return the smooth sensitivity at ``beta``: exact and secret."""
+        """Return the smooth sensitivity at ``beta``, which is exact and secret."""
 
     @property
     def identity(self) -> str:
-        """All that determines the law of the bound, for the key of stored answers."""
+        """What determines the distribution of the bound; part of the key of stored answers."""
         return self.method
 
     @property
@@ -61,7 +61,7 @@ class SensitivityBound(ABC):
 
     @property
     def eta(self) -> Fraction:
-        """Probability with which the bound may be too small or not smooth."""
+        """Probability that the bound is too small or not smooth."""
         return Fraction(0)
 
     @property
@@ -80,7 +80,7 @@ class SensitivityBound(ABC):
         return False
 
     def left_out(self, query: JoinQuery, database: Database) -> Iterable[int]:
-        """Return the occurrences whose boundaries other servers would have to send row by row."""
+        """Return the occurrences whose boundaries other servers could only send row by row."""
         return ()
 
 
@@ -93,30 +93,30 @@ class CountedBound(SensitivityBound):
 
     @property
     def constant(self) -> bool:
-        """As the shape of the join says."""
+        """Whether the shape of the join makes it constant."""
         return self.is_constant
 
     @property
     def boundaries(self) -> frozenset[Boundary]:
-        """All that are wanted."""
+        """The boundaries that the bound needs."""
         return self.wanted
 
     @property
     def reads_own_rows(self) -> bool:
-        """Counts are those of the aggregate's own rows."""
+        """True: the counts are of the aggregate's own rows."""
         return True
 
     def smooth(
         self, query: JoinQuery, counts: Counts, beta: float, services: Services
     ) -> SmoothBound:
-        """Bound from the counts."""
+        """Compute the bound from the counts."""
         from dpsql.core.sensitivity import bound
 
         tick = services.database.tick
         return bound(query.shape(), counts.boundaries, beta, self.method, self.use_keys, tick)
 
     def left_out(self, query: JoinQuery, database: Database) -> Iterable[int]:
-        """Ask the bound's own rule."""
+        """Return what residual or elastic sensitivity does not count."""
         from dpsql.core.sensitivity import left_out
 
         method = "elastic" if self.method == "elastic" else "residual"

@@ -26,7 +26,7 @@ MAX_RESIDUAL_OCCURRENCES = 8
 
 
 def choose_method(method: str, shape: Shape) -> str:
-    """Resolve ``auto``: residual, unless the join is so wide that its boundaries are too many.
+    """Resolve ``auto``: residual, or elastic if the join has too many boundaries.
 
     Residual sensitivity needs up to ``2**n`` boundaries, elastic about ``n**2`` frequencies.
     """
@@ -50,9 +50,9 @@ def choose_bound(
     query : JoinQuery
         The aggregate.
     settings : Settings
-        ``method``, ``statistics`` and what belongs to them.
+        The settings of the question, such as ``method`` and ``statistics``.
     delta : Fraction
-        What this aggregate may spend; a bound that may fail takes its ``eta`` from it.
+        The aggregate's part of delta; a bound that may fail takes its ``eta`` from it.
     database : Database
         Tells whether statistics are stored and valid, which is public.
     use_keys : bool
@@ -61,9 +61,9 @@ def choose_bound(
     Raises
     ------
     InvalidParameter
-        When the method cannot be had for this delta.
+        When the method needs a larger delta.
     MissingDeclaration
-        When it needs what nobody stored.
+        When the method needs statistics or a sketch that nobody stored.
     """
     from dpsql.core.sensitivity import is_public, required
 
@@ -88,9 +88,9 @@ def choose_bound(
             method, use_keys, settings.sampling_rate, settings.sampling_filter, wanted, eta
         )
     if settings.statistics != "live":
-        old = _old(query, method, database, use_keys)
-        if old is not None:
-            return old
+        stored = _stored(query, method, database, use_keys)
+        if stored is not None:
+            return stored
         if settings.statistics == "stored":
             raise MissingDeclaration(
                 "no valid statistics are stored for this question",
@@ -111,7 +111,9 @@ def _failure(delta: Fraction, method: str) -> Fraction:
     return delta / 2
 
 
-def _old(query: JoinQuery, method: str, database: Database, use_keys: bool) -> StoredBound | None:
+def _stored(
+    query: JoinQuery, method: str, database: Database, use_keys: bool
+) -> StoredBound | None:
     from dpsql.core.stale import numbering, required
     from dpsql.statistics.stored import load
 
@@ -129,12 +131,12 @@ def _sketched(
 
     estimator = SKETCHES[method]
     if any_cut(query):
-        return _normed(query, method, estimator, use_keys)
+        return _live_norms(query, method, estimator, use_keys)
     try:
         stored = load(query, database)
     except MissingDeclaration as error:
         reason = hopeless(query, estimator)
-        if reason is not None:  # nobody should be sent to build one
+        if reason is not None:  # the hint must not advise to build a useless sketch
             error.hint = f"A sketch would be hopeless: {reason}. Use another dp.method."
         raise
     gained = shifts(stored, query, database)
@@ -154,8 +156,8 @@ def _sketched(
     return SketchedBound(method, use_keys, promised, stored, gained)
 
 
-def _normed(query: JoinQuery, method: str, estimator: str, use_keys: bool) -> LiveNormsBound:
-    """Choose norms of now where no sketch can be kept; what can be had of them is public."""
+def _live_norms(query: JoinQuery, method: str, estimator: str, use_keys: bool) -> LiveNormsBound:
+    """Use norms that are counted with the answer, or refuse; what can be counted is public."""
     from dpsql.core.sketching import joining
     from dpsql.statistics.norms import MAX_COLUMNS, too_many
 

@@ -1,4 +1,4 @@
-"""Bounds that do not count every boundary anew: random walks, sketches, stored statistics."""
+"""Bounds from random walks, sketches and stored statistics, which do not count every boundary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SampledBound(SensitivityBound):
 
     ``sampling`` certifies every boundary from both sides or counts it (docs/proofs/sampling.md);
     ``sampling_published`` is the paper's estimate, of which no proof is known;
-    ``sampling_estimate``, for owners who look, the same without its confidence intervals.
+    ``sampling_estimate``, for owners, is this estimate without its confidence intervals.
     """
 
     rate: Fraction
@@ -39,23 +39,23 @@ class SampledBound(SensitivityBound):
 
     @property
     def eta(self) -> Fraction:
-        """Probability that a walk's interval misses; 0 where no guarantee rests on it."""
+        """Probability that an interval does not contain its boundary; 0 if nothing relies on it."""
         return self.failure
 
     @property
     def label(self) -> str:
-        """``proved`` for ``sampling`` alone."""
+        """``proved`` for ``sampling``; ``heuristic`` for the other methods."""
         return PROVED if self.method == "sampling" else HEURISTIC
 
     @property
     def identity(self) -> str:
-        """What decides how estimates are distributed."""
+        """The parameters that determine the distribution of the estimates."""
         return f"{self.method} {self.rate} {self.filtered}"
 
     def smooth(
         self, query: JoinQuery, _counts: Counts, beta: float, services: Services
     ) -> SmoothBound:
-        """Walk, then bound from the estimates; the counts of the answer do not matter."""
+        """Bound from estimates by random walks; the counts of the answer are not used."""
         from dpsql.core.sensitivity import bound
         from dpsql.statistics.walks import estimate
 
@@ -77,7 +77,7 @@ class SampledBound(SensitivityBound):
         return bound(query.shape(), values, beta, "residual", self.use_keys, tick)
 
     def left_out(self, query: JoinQuery, database: Database) -> Iterable[int]:
-        """Ask residual sensitivity's rule."""
+        """Return what residual sensitivity does not count."""
         from dpsql.core.sensitivity import left_out
 
         return left_out(query.shape(), "residual", self.use_keys, database.tick)
@@ -85,9 +85,9 @@ class SampledBound(SensitivityBound):
 
 @dataclass(frozen=True, slots=True)
 class SketchedBound(SensitivityBound):
-    """Sketching sensitivity from what was stored of each relation, whatever the data is by now.
+    """Sketching sensitivity from stored sketches of the relations, and the changes since.
 
-    It was read when the question was priced, in the snapshot of the answer.
+    Both were read when the question was priced, in the snapshot of the answer.
     ``sketch`` uses the exact norms, ``sketch_published`` the paper's mean over estimators.
     """
 
@@ -99,15 +99,15 @@ class SketchedBound(SensitivityBound):
     def label(self) -> str:
         """``proved`` if the bound cannot fail.
 
-        One that may, if only for some seeds, is proved for one question to them and not for
-        many (docs/proofs/sketch.md, section 5).
+        A bound that fails for some seeds is proved for one question to the sketch, not for many
+        (docs/proofs/sketch.md, section 5).
         """
         return PROVED if self.promise.label == PROVED and not self.promise.eta else HEURISTIC
 
     def smooth(
         self, query: JoinQuery, _counts: Counts, beta: float, services: Services
     ) -> SmoothBound:
-        """Bound by sketches and by how much their relations gained since."""
+        """Bound from the sketches and from the number of rows that each relation gained since."""
         from dpsql.core.sketching import bound
         from dpsql.core.stale import share
 
@@ -126,18 +126,18 @@ class SketchedBound(SensitivityBound):
 class LiveNormsBound(SensitivityBound):
     """Sketching sensitivity from exact norms that are counted with the answer.
 
-    For relations with rows on other servers, of which no sketch is kept.
+    It is used for relations with rows on other servers, of which no sketch is kept.
     """
 
     @property
     def identity(self) -> str:
-        """Norms of now give another law than those of a sketch."""
+        """The method, marked as live: norms of a sketch give another distribution."""
         return f"{self.method} of the data itself"
 
     def smooth(
         self, query: JoinQuery, _counts: Counts, beta: float, services: Services
     ) -> SmoothBound:
-        """Count the norms in the snapshot of the answer, and bound by them."""
+        """Count the norms in the snapshot of the answer, then bound from them."""
         from dpsql.core.sketching import bound, promise
         from dpsql.statistics.norms import count_norms
 
@@ -158,18 +158,18 @@ class StoredBound(SensitivityBound):
 
     @property
     def from_storage(self) -> bool:
-        """Statistics are stored."""
+        """True."""
         return True
 
     @property
     def identity(self) -> str:
-        """Old statistics give another law than fresh ones."""
+        """The method, marked as stored: live counts give another distribution."""
         return f"{self.method} from stored statistics"
 
     def smooth(
         self, query: JoinQuery, _counts: Counts, beta: float, services: Services
     ) -> SmoothBound:
-        """Bound by what was stored and by how much every relation gained since."""
+        """Bound from the statistics and from the number of rows that each relation gained since."""
         from dpsql.core.stale import bound, numbering
 
         return bound(

@@ -1,4 +1,4 @@
-"""Counts and sums of results that can belong to several privacy units (section 5)."""
+"""Counts and sums of results that can belong to several privacy units (PRIVACY.md, section 5)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MultiUnitMechanism = LinearRace | LinearQuantile
 
 @dataclass(frozen=True, slots=True)
 class MultiUnitMethod(SensitivityMethod[MultiUnitMechanism]):
-    """One count or sum; linear programs cut units off.
+    """One count or sum, in which linear programs cut off what each unit contributes.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class MultiUnitMethod(SensitivityMethod[MultiUnitMechanism]):
 
     @classmethod
     def answers(cls, query: JoinQuery, groups: int | None) -> bool:
-        """Where results can belong to several units."""
+        """Whether results can belong to several units."""
         return bool(query.units)
 
     @classmethod
@@ -65,27 +65,27 @@ class MultiUnitMethod(SensitivityMethod[MultiUnitMechanism]):
 
     @property
     def identity(self) -> str:
-        """The method, and where every unit is cut off at the latest."""
+        """The method, and the largest bound at which units are cut off."""
         return f"truncation of several {self.limits}"
 
     @property
     def reads_own_rows(self) -> bool:
-        """One aggregate has all of the budget."""
+        """False: a single aggregate has the whole budget, so nothing is composed in parallel."""
         return False
 
     @property
     def cuts_units(self) -> bool:
-        """Nothing public bounds what a unit has."""
+        """True: no public fact bounds what a unit contributes."""
         return True
 
     @property
     def bound_is_set(self) -> bool:
-        """Whether there is one bound only."""
+        """Whether only one bound is possible."""
         return isinstance(self.mechanism, LinearQuantile) and len(self.mechanism.bounds) == 1
 
     @property
     def bound_is_settable(self) -> bool:
-        """Whether it is a drawn bound of a number of results."""
+        """Whether a bound of the number of results is drawn."""
         return self.mechanism.name == "quantile" and not self.query.weights
 
     def plan(self) -> ResultMemberships:
@@ -93,7 +93,7 @@ class MultiUnitMethod(SensitivityMethod[MultiUnitMechanism]):
         return ResultMemberships(self.query)
 
     def release(self, exact: Exact, groups: list[Key], services: Services) -> Release:
-        """Perturb the one count or sum."""
+        """Add noise to the count or sum."""
         found = narrowed(Memberships, exact)
         return self.mechanism.release(found, services.noise, services.database.tick)
 

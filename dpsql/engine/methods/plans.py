@@ -1,7 +1,7 @@
-"""What a method reads: exact and secret (PRIVACY.md, section 2).
+"""Plans: what a method reads, which is exact and secret (PRIVACY.md, section 2).
 
-Plans of one class and key are read together: vectors that differ only in what is summed, and over
-units also those that differ in their FILTERs.
+Plans of one class with equal keys are read together.  Aggregates have equal keys if they differ
+only in what is summed; over privacy units their FILTERs may differ as well.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Plan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResultCounts:
-    """Counts or sums of a join's results, and what its sensitivity is bounded by."""
+    """Counts or sums of a join's results, and the boundaries that bound its sensitivity."""
 
     query: JoinQuery
     boundaries: frozenset[Boundary] = frozenset()
 
     @property
     def key(self) -> JoinQuery:
-        """The results, whatever is summed over them."""
+        """The query without what is summed over its results."""
         return replace(self.query, weights=(), rank=None)
 
     def read_all(self, plans: Sequence[Plan], services: Services) -> list[Exact]:
-        """Count boundaries once for all that read the same results."""
+        """Count the boundaries once for all aggregates over the same results."""
         from dpsql.statistics.counts import count
         from dpsql.statistics.sums import sums
 
@@ -77,7 +77,7 @@ class UnitContributions:
 
     @property
     def key(self) -> JoinQuery:
-        """The results, whatever is summed over them and filtered by FILTER."""
+        """The query without its FILTER and what is summed over its results."""
         from dpsql.statistics.contributions import alike
 
         return alike(self.query)
@@ -87,7 +87,7 @@ class UnitContributions:
         from dpsql.statistics.contributions import contributions
 
         same = of_class(UnitContributions, plans)
-        # the reach follows from settings and public groups, so that all have the same
+        # all plans have the same reach, since it follows from settings and public groups
         reach = max(plan.reach for plan in same)
         queries, bounds = [plan.query for plan in same], [plan.bounds for plan in same]
         return [*contributions(queries, bounds, services.database, reach=reach)]
@@ -95,7 +95,7 @@ class UnitContributions:
 
 @dataclass(frozen=True, slots=True)
 class ResultMemberships:
-    """How many results have which units, or what they add up to."""
+    """The number of results, or the sum over them, for each set of units that results have."""
 
     query: JoinQuery
 
@@ -105,7 +105,7 @@ class ResultMemberships:
         return self.query
 
     def read_all(self, plans: Sequence[Plan], services: Services) -> list[Exact]:
-        """Read each; equal queries are one aggregate of a question."""
+        """Read each plan; a question has no two aggregates with equal queries."""
         from dpsql.statistics.memberships import memberships
 
         same = of_class(ResultMemberships, plans)
@@ -113,7 +113,7 @@ class ResultMemberships:
 
 
 def of_class(kind: type[_Read], found: Sequence[object]) -> list[_Read]:
-    """Narrow a list to one class, which all of it must have."""
+    """Narrow a list whose elements must all be of one class."""
     return [narrowed(kind, each) for each in found]
 
 
@@ -123,7 +123,7 @@ def narrowed(kind: type[_Read], found: object) -> _Read:
     Raises
     ------
     InternalError
-        When a method is given what another method's plan read.
+        When a method is given values that the plan of another method read.
     """
     if not isinstance(found, kind):
         raise InternalError(f"expected {kind.__name__}, got {type(found).__name__}")
@@ -131,5 +131,5 @@ def narrowed(kind: type[_Read], found: object) -> _Read:
 
 
 def _is_summed(query: JoinQuery) -> bool:
-    """Tell what is no plain count by attributes."""
+    """Whether the aggregate is more than a count by attributes."""
     return bool(query.weights or query.distinct or query.computed)

@@ -1,4 +1,4 @@
-"""Aggregates that read public relations only or report no group: exact and free."""
+"""Aggregates that read only public relations, or report no group: exact and free."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NOTHING = "nothing to protect"
 
 @dataclass(frozen=True, slots=True)
 class PublicMethod(SensitivityMethod[Exactly]):
-    """An aggregate that is not perturbed."""
+    """An aggregate to which no noise is added."""
 
     @classmethod
     def answers(cls, query: JoinQuery, groups: int | None) -> bool:
-        """Without protected relations, or without groups."""
+        """Whether there are no protected relations, or no groups."""
         return query.shape().private_count == 0 or groups == 0
 
     @classmethod
     def quote(cls, query: JoinQuery, terms: Terms, database: Database) -> PublicMethod:
-        """Cost nothing."""
+        """Return the method, which costs nothing."""
         return cls(query, Exactly())
 
     @property
@@ -43,17 +43,17 @@ class PublicMethod(SensitivityMethod[Exactly]):
 
     @property
     def identity(self) -> str:
-        """The name says it all."""
+        """The name; there are no parameters."""
         return self.name
 
     @property
     def has_constant_sensitivity(self) -> bool:
-        """It is 0."""
+        """True: the sensitivity is 0."""
         return True
 
     @property
     def has_public_scale(self) -> bool:
-        """Nothing is counted to bound the sensitivity."""
+        """True: nothing is counted to bound the sensitivity."""
         return True
 
     def plan(self) -> ResultCounts:

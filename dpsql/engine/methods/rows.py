@@ -1,4 +1,4 @@
-"""Relations protected row by row: noise scaled to a smooth bound of the sensitivity (section 4)."""
+"""Relations protected row by row: noise is scaled to a smooth bound (PRIVACY.md, section 4)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class RowMethod(SensitivityMethod[RowMechanism]):
 
     @classmethod
     def answers(cls, query: JoinQuery, groups: int | None) -> bool:
-        """Where no privacy units are declared."""
+        """Whether no privacy unit is declared."""
         return query.unit is None and not query.units
 
     @classmethod
     def quote(cls, query: JoinQuery, terms: Terms, database: Database) -> RowMethod:
-        """Choose the bound, then the mechanism with what the bound's failure leaves."""
+        """Choose the bound, then a mechanism for the budget that is left after the bound's eta."""
         bound = choose_bound(query.plain, terms.settings, terms.delta, database)
         require_permission(query, bound)
         found = cls(query, _mechanism(query, bound, terms), bound)
@@ -55,7 +55,7 @@ class RowMethod(SensitivityMethod[RowMechanism]):
 
     @property
     def beta(self) -> float:
-        """Where the smooth bound is computed."""
+        """The beta at which the smooth bound is computed."""
         return self.mechanism.beta
 
     @property
@@ -65,27 +65,27 @@ class RowMethod(SensitivityMethod[RowMechanism]):
 
     @property
     def label(self) -> str:
-        """Whether the bound is proved."""
+        """The label of the bound."""
         return self.bound.label
 
     @property
     def identity(self) -> str:
-        """That of the bound."""
+        """The identity of the bound."""
         return self.bound.identity
 
     @property
     def eta(self) -> Fraction:
-        """That of the bound."""
+        """The failure probability of the bound."""
         return self.bound.eta
 
     @property
     def reads_own_rows(self) -> bool:
-        """Stored statistics, walks and sketches look at rows of other aggregates too."""
+        """Whether the bound does; stored statistics, walks and sketches also read other rows."""
         return self.bound.reads_own_rows
 
     @property
     def has_constant_sensitivity(self) -> bool:
-        """As the bound says."""
+        """Whether the bound is a public constant."""
         return self.bound.constant
 
     @property
@@ -112,7 +112,7 @@ class RowMethod(SensitivityMethod[RowMechanism]):
         noise = Ticking(services.noise, services.database.tick)
         true = values_of(query, counts, query.counted_keys(groups))
         smooth = self.bound.smooth(query.plain, counts, self.beta, services)
-        # as many values change with a row as results, each by as much as its bound at most
+        # a row changes one value for each result that it adds, and each value by its bound at most
         sensitivity = smooth.exact * (query.weights[0].bound if query.weights else 1)
         return self.mechanism.release(true, sensitivity, noise)
 
@@ -123,7 +123,7 @@ class RowMethod(SensitivityMethod[RowMechanism]):
         return of_results(self.query, self.bound.boundaries, database)
 
     def left_out(self, database: Database) -> frozenset[int]:
-        """Ask the bound."""
+        """Return the occurrences that the bound does not count."""
         return frozenset(self.bound.left_out(self.query, database))
 
     @classmethod
@@ -207,5 +207,5 @@ def values_of(query: JoinQuery, counts: Counts, groups: list[Key]) -> Iterable[A
     """Return the exact number of each group; for ranks the counts of its cells."""
     if query.rank is None:
         return [counts.groups.get(key, 0) for key in groups]
-    # group by group: together they may have very many cells
+    # lazily, because the cells of all groups together can be very many
     return ([counts.groups.get(c, 0) for c in query.cells_of(key)] for key in groups)

@@ -1,4 +1,4 @@
-"""The methods, and which of them answers an aggregate."""
+"""The list of methods, and the choice of the one that answers an aggregate."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The statements that methods read by, as text for owners (``dp.explain``).
+"""The statements by which methods read, as text for owners (``dp.explain``).
 
-They are what runs if nothing is computed in arrays, by the size facts of now, which only owners may
-see (PRIVACY.md, section 2).
+They are planned by current table sizes, which only owners may see (PRIVACY.md, section 2).  If some
+of the work is done in arrays, other statements run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Relations of privacy units: each unit is cut off at a bound (section 5)."""
+"""Relations of privacy units: what a unit contributes is cut off (PRIVACY.md, section 5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpsql.ports import Database
 
 UnitMechanism = truncation.Quantile | truncation.RaceToTheTop | OfUnits
-#: No bound of sums is smaller than this part of the largest value that was declared or written.
+#: No bound of a sum is smaller than 1/1024 of the largest value that is declared or given.
 _FINEST = 1024
 
 
@@ -36,7 +36,7 @@ class UnitMethod(SensitivityMethod[UnitMechanism]):
     limits : Limits
         How much a unit can contribute.
     groups_of_unit : int
-        Of each unit the results in so many of its groups count; 0: in all.
+        In how many groups the results of a unit count; 0: in all.
     whole : bool
         Whether no unit can have more than the bound, so that none is cut off.
     least : int
@@ -51,7 +51,7 @@ class UnitMethod(SensitivityMethod[UnitMechanism]):
 
     @classmethod
     def answers(cls, query: JoinQuery, groups: int | None) -> bool:
-        """Where one attribute is the unit of every result."""
+        """Whether each result belongs to one unit, which an attribute names."""
         return query.unit is not None and not query.units
 
     @classmethod
@@ -84,15 +84,15 @@ class UnitMethod(SensitivityMethod[UnitMechanism]):
 
     @property
     def identity(self) -> str:
-        """The method, and where every unit is cut off at the latest."""
+        """The method, and the largest bound at which units are cut off."""
         return f"truncation {self.limits} {self.least} {self.reach}"
 
     @property
     def reads_in_steps(self) -> bool:
-        """Whether every relation names its unit itself.
+        """Whether every relation has a column that names the unit.
 
-        The vector then is a sum over units, each cut off by itself, of what one statement reads of
-        the unit's rows (docs/citus.md, theorem).
+        The answer is then a sum over units.  One statement reads all rows of a unit, which is cut
+        off without regard to other units (docs/citus.md, theorem).
         """
         return not any(path.hops for o in self.query.occurrences for path in o.relation.units)
 
@@ -103,22 +103,22 @@ class UnitMethod(SensitivityMethod[UnitMechanism]):
 
     @property
     def cuts_units(self) -> bool:
-        """Unless public facts bound what a unit has."""
+        """Whether no public fact bounds what a unit contributes."""
         return not self.whole
 
     @property
     def reach(self) -> int:
-        """As `groups_of_unit` says."""
+        """The attribute `groups_of_unit`."""
         return self.groups_of_unit
 
     @property
     def bound_is_set(self) -> bool:
-        """Whether there is one bound only."""
+        """Whether only one bound is possible."""
         return self.mechanism.name != "r2t" and len(self.mechanism.bounds) == 1
 
     @property
     def bound_is_settable(self) -> bool:
-        """Whether it is a drawn bound of a number of results."""
+        """Whether a bound of the number of results is drawn."""
         return (
             self.mechanism.name == "quantile"
             and not self.query.weights
@@ -127,7 +127,7 @@ class UnitMethod(SensitivityMethod[UnitMechanism]):
 
     @property
     def epsilon_of_bound(self) -> Fraction:
-        """What the mechanism pays for the drawn bound."""
+        """The part of epsilon that the mechanism spends on the bound."""
         drawn = self.mechanism
         return drawn.epsilon_choice if isinstance(drawn, truncation.Quantile) else Fraction(0)
 
@@ -153,7 +153,7 @@ class UnitMethod(SensitivityMethod[UnitMechanism]):
 
     @classmethod
     def why(cls, methods: Sequence[Method], settings: Settings) -> str:
-        """Say whether units are cut off, and at what."""
+        """Say whether units are cut off, and at which bound."""
         if all(isinstance(m, UnitMethod) and m.whole for m in methods):
             if any(m.reach for m in methods):
                 return "of each unit some groups count, in which it has one result"
@@ -180,7 +180,7 @@ class UnitMethod(SensitivityMethod[UnitMechanism]):
 def told_by_settings(
     methods: Sequence[Method], settings: Settings, *, groups_known: bool
 ) -> str | None:
-    """Say why the mechanism answers where settings or keys decide it; ``None`` where not."""
+    """Say why settings or keys decide the mechanism; ``None`` if they do not."""
     if all(m.bound_is_set for m in methods):
         hidden = "; the groups are unknown: delta is spent to hide those of one unit"
         return (
@@ -192,10 +192,10 @@ def told_by_settings(
 
 
 def is_whole(query: JoinQuery) -> bool:
-    """Tell whether public facts bound what a unit has by what its noise is for.
+    """Whether public facts show that no unit contributes more than the bound.
 
-    Keys, so that it has one result, and for sums the declared or written bounds of values; or it is
-    the units themselves that are counted, without groups.
+    That is so if a unit has one result by keys and, for sums, values have declared or given bounds,
+    or if the units themselves are counted without groups.
     """
     if query.unit is None:
         return False
@@ -228,7 +228,7 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
     """Tell how much a unit can contribute, from the question and the settings."""
     chosen = int(settings.max_rows_contributed)
     if query.distinct == (query.unit,):
-        # a unit is one value in each of its groups
+        # units are counted: a unit contributes 1 to each of its groups
         if not query.groups:
             return truncation.Limits(1, fixed=True)
         most = int(settings.max_contribution)
@@ -238,7 +238,7 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
         return truncation.Limits(min(chosen or most, most), fixed=bool(chosen))
     rows = chosen or int(settings.max_contribution)
     once = query.unit is not None and query.determined_by(frozenset({query.unit}))
-    if once:  # by keys, so that the bound need not be paid for
+    if once:  # keys give the bound, so no epsilon is spent on it
         rows = 1
     if query.weights:
         (weight,) = query.weights
@@ -249,9 +249,10 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
 def largest_sum(weight: Weight, rows: int) -> truncation.Limits:
     """Tell how much a unit of so many results can contribute to a sum."""
     if weight.loose:
-        # nobody says how large values are: not below one, since each power of ten costs units
+        # values have no declared bounds: no bound below 1 is tried, since each further one costs
+        # accuracy
         least = min(10**weight.digits, weight.bound)
         return truncation.Limits(rows * weight.bound, signed=weight.low < 0, least=least)
-    # noise a thousandth of the largest value is little: smaller bounds only compete with better
+    # noise of a thousandth of the largest value is small, so smaller bounds would gain nothing
     least = max(weight.bound // _FINEST, 1)
     return truncation.Limits(rows * weight.bound, signed=weight.low < 0, least=least)

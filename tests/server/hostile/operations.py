@@ -66,9 +66,9 @@ WRITTEN = {
     "date_trunc": ("date_trunc('century', {1})", "date_trunc('minute', {1})"),
     "timezone": ("({1} at time zone 'Asia/Tokyo')",),
 }
-#: Applied to no row: they are constants.
+#: Functions without arguments: they are constants, which no row changes.
 CONSTANT = {("now",), ("transaction_timestamp",), ("statement_timestamp",)}
-#: Casts are found by their types, but the type of a column is seldom `character varying`.
+#: An operator or function with the types of its arguments, or a cast with a column and a type.
 Signature = tuple[str, ...]
 
 _HUGE = "repeat('9', 131072)::numeric"
@@ -92,7 +92,7 @@ EXTREMES = {
     "u": ("'ffffffff-ffff-ffff-ffff-ffffffffffff'",),
     "m": ("'b'",),
 }  # fmt: skip
-#: The same columns for all relations with heavy rows, and a light row.
+#: Columns of all relations with heavy rows, and the values of a row that is not heavy.
 DEFINED = (
     "t text, b bpchar, n numeric, y bytea, s smallint, i int, l bigint, r real, f double precision,"
     ' c "char", q boolean, d date, h time, p timestamp, z timestamptz, v interval, u uuid, m mood'
@@ -116,20 +116,20 @@ def planted(relation: str) -> str:
 
 
 def _operands(*types: str) -> Iterator[tuple[str, ...]]:
-    """Yield columns and constants, at least one of them a column: of each kind in each place."""
+    """Yield lists of operands: columns, and constants in each place; one operand at least is a column."""
     listed = [COLUMNS.get(type_) or CONSTANTS.get(type_, ("",))[0] for type_ in types]
     yield tuple(listed)
     long = set(types) & LONG_TYPES.keys()
     for place, type_ in enumerate(types):
         for constant in CONSTANTS.get(type_, ())[: 2 if long else 1] * (len(types) > 1):
             yield (*listed[:place], constant, *listed[place + 1 :])
-    for number in range(2 if long else 0):  # most take but constants beside the first argument
+    for number in range(2 if long else 0):  # many need constants after the first
         rest = [CONSTANTS.get(type_, ("",))[-number] for type_ in types[1:]]
         yield (listed[0], *rest)
 
 
 def signatures() -> set[Signature]:
-    """Return all that the allow-list has and rows can reach."""
+    """Return all operators and functions of the allow-list that can be applied to columns."""
     return {*functions.operators(), *functions.functions()} - CONSTANT
 
 

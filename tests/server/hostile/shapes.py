@@ -39,7 +39,7 @@ class Shape:
     holds, least : str, int
         A query of the spy that counts what the session holds, and the least count at the last step.
     beyond, fails : str
-        A statement that succeeds at the first step and fails at the last, and its SQLSTATE.
+        A statement that succeeds at the first step and fails at the last; the SQLSTATE of its failure.
     transaction : bool
         Whether it opens a transaction and ends with it: each question is asked in a savepoint.
     shared : bool

@@ -1,4 +1,4 @@
-"""Run a trial (a hostile session and its questions) on both twins and compare all that it shows."""
+"""Run a trial (a hostile session and its questions) on both twins, and compare what it shows."""
 
 from __future__ import annotations
 

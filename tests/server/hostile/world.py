@@ -61,7 +61,7 @@ select dp.grant_budget('{SPY}', 1e6, 1e-3), dp.grant_budget('{OTHER}', 1e6, 1e-3
 select dp.allow_heuristic('reading'), dp.allow_heuristic('edge'), dp.allow_heuristic('road');
 select dp.collect_statistics('road'); select dp.keep_statistics('select dp_count(*) from {PATHS}'); select dp.refresh_statistics('road');
 """
-#: What the owner and the spy make once all rows are there.  Of the planted ones the statistics above know nothing.
+#: Made by the owner and the spy when all rows exist.  The statistics above were taken before rows were planted.
 SKETCH = f"select dp.create_sketch('select dp_count(*) from {PATHS}', 100, 2)"
 RELEASE = f"select dp.release('{KEPT}', 'select r_kind, dp_count(*) from reading group by r_kind', 0.01, 1e-12)"
 #: After `dp.lockdown()` the shapes need temporary objects, which an owner may grant by name.
@@ -90,7 +90,7 @@ WARM = "select dp_count(*) from reading"
 
 
 def make(server: Any, *more: str) -> Any:
-    """Make one twin; ``more`` are its last statements."""
+    """Make one twin; ``more`` are statements that are run before the sketch and the release are made."""
     database = server.create_database()
     database.sql(SET_UP)
     database.sql(DECLARE, user="owner1")
