@@ -79,15 +79,15 @@ as $$
 $$;
 comment on function dp.shown_list(text[]) is 'internal: names of columns';
 
--- Internal: whether ways to units that were recorded by numbers are to be told by their names: something on them was
--- dropped, and all parents on them that were not are on the present ways, too.  Numbers decide as long as they mean
--- something: of two tables either can take the other's name.  "relation" is NULL once it was dropped.
+-- Internal: whether recorded paths to units are to be compared by names instead of numbers.  That is so if a relation or
+-- column on them was dropped, and all their parents that still exist are on the present paths, too.  Otherwise numbers
+-- decide, because two tables can exchange their names.  "relation" is NULL if it was dropped.
 create or replace function dp.ways_lapsed(relation oid, recorded text, present text)
 returns boolean
 language sql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    -- of three neighbours the second is a parent, the first has columns of who refers to it, the third of its own
+    -- a path is a list of triples: columns of the child, the parent, columns of the parent
     with step as (
         select w.way, e.n, e.numbers
           from unnest(string_to_array(recorded, '; ')) with ordinality as w(text, way)

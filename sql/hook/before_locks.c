@@ -1,16 +1,16 @@
 /*
  * before_locks.c
- *		Who may not do a thing to a relation is told so before it is locked.
+ *		Refuse commands without permission before PostgreSQL locks the relation.
  *
- * Some commands of PostgreSQL lock a relation, some of them exclusively, and
- * then look at who owns it.  One transaction that has read the relation lets
- * such a command wait as long as its role likes, and whoever comes after it
- * waits, too: questions, the ledger, the application.  So what PostgreSQL will
- * refuse is refused here, by the same error, without a lock.
+ * Some commands of PostgreSQL lock a relation, some of them exclusively, before
+ * they check who owns it.  An open transaction that has read the relation makes
+ * such a command wait.  All later users of the relation queue behind the
+ * command: questions, the ledger, the application.  So commands that PostgreSQL
+ * would refuse are refused here, by the same error, without a lock.
  *
- * A command may wait for another lock before it looks a name up once more.  A
- * name that may be used is therefore given its schema: it cannot become another
- * relation's meanwhile.
+ * A permitted command may wait for another lock and then look the name up again.
+ * The name is therefore qualified with its schema, so that it cannot come to mean
+ * a relation of another schema meanwhile.
  *
  * Only in databases with the extension.  What is locked no more strongly than
  * by a reader or a writer of rows is left to PostgreSQL.

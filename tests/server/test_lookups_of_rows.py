@@ -3,7 +3,8 @@
 Otherwise a session that locks a catalog could see whether the question waits for the lock.  Each kind
 of question is asked about a row that does not exist, while one catalog after the other is locked.  So
 the test finds the catalogs that the question does not read.  Then all of these are locked at once, and
-a session that has read no row before asks about a row that exists.  It must not wait.
+a session that has read no row before asks about a row that exists.  It must not wait.  The question is
+repeated if it waited.
 """
 
 from __future__ import annotations
@@ -136,14 +137,14 @@ def _names(watcher: Any, waiting: str, pid: int) -> list[str]:
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_a_row_needs_no_catalog_that_no_row_does_without(world: Any, statement: str) -> None:
+def test_a_row_that_exists_needs_no_further_catalog(world: Any, statement: str) -> None:
     with world.connect() as locker, asker(world, statement) as session:
-        # from the charge on the first has no effect
+        # lock_timeout is off after the charge, so statement_timeout ends later waits
         session.execute("set lock_timeout = '20ms'; set statement_timeout = '1s'")
         catalogs = [row[0] for row in locker.execute(CATALOGS).fetchall()]
         free = [c for c in catalogs if goes_without(locker, session, c, statement)]
     assert len(free) >= 10
-    # another session's change of the catalog makes a question look again; a row does so each time
+    # a change of the catalog by another session can cause a wait once; a row would cause it each time
     tried = [waited_for(world, statement, free)]
     while tried[-1] and len(tried) < 4:
         tried.append(waited_for(world, statement, free))
