@@ -188,7 +188,7 @@ def _debit_and_run(
         services.catalog.confirm(prepared.relations, prepared.fingerprint)
         return payload
     services.facts.once(
-        ("rehearsed", prepared.fingerprint, shape(quote.question)),
+        ("rehearsed", prepared.fingerprint, _digest(shape(quote.question))),
         lambda: rehearse(quote.question, services.database, settings.confidence),
     )
     # before the charge: whoever hears it can still be refused, or cancel
@@ -295,6 +295,11 @@ def cache_key(quote: Quote, fingerprint: str) -> bytes:
         *(f"least {n}" for a in quote.aggregates if (n := a.least_groups)),
     )
     return hashlib.sha256("\x1f".join(parts).encode()).digest()
+
+
+def _digest(shape: object) -> bytes:
+    """Shorten a key that holds the text of a statement."""
+    return hashlib.sha256(repr(shape).encode()).digest()
 
 
 def _text_key(prepared: Prepared, settings: Settings) -> bytes:

@@ -17,7 +17,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
-from dpsql.errors import FunctionNotAllowed, InternalError, UndeclaredRelation, UnsupportedConstruct
+from dpsql.errors import (
+    DeclarationsChanged,
+    FunctionNotAllowed,
+    InternalError,
+    UndeclaredRelation,
+    UnsupportedConstruct,
+)
 from dpsql.query import matches, refusals, types
 from dpsql.query.catalog import Catalog
 from dpsql.query.expressions import Builder
@@ -98,7 +104,12 @@ class Scope:
                 refusals.refuse("whole_row", node.position)
         if parts and parts[-1] in SYSTEM_COLUMNS:
             refusals.refuse("system_column", node.position)
-        raise InternalError("a column of the statement is not known", position=node.position)
+        # names are resolved as of now, and the transaction's snapshot may be older
+        raise DeclarationsChanged(
+            "a relation of the statement has other columns by now",
+            detail="The transaction's snapshot still shows what was there before.",
+            position=node.position,
+        )
 
 
 def _how_to_declare(schema: str, shown: str) -> str:

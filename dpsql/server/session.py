@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # query_canceled (also by statement_timeout), lock_not_available, admin_shutdown.  Serialization
 # failures and deadlocks are left out: they can depend on which rows were read.
-_ENDED = frozenset({"57014", "55P03", "57P01"})
+_ENDED = frozenset({"57014", "57P01"})
 
 
 def _ended(error: BaseException) -> bool:

@@ -31,7 +31,7 @@ begin
               join pg_attribute as t on t.attrelid = c.oid and not t.attisdropped, aclexplode(t.attacl) as a)
         select case g.relkind when 'S' then 'SEQUENCE' else 'TABLE' end as kind, g.oid::regclass::text as object,
                case g.relkind when 'S' then 'sequences' else 'relations' end as measure,
-               g.column_name, g.grantee, g.privilege_type, g.is_grantable
+               g.column_name, g.grantee, g.privilege_type, g.is_grantable, g.relkind <> 'v' as guarded
           from granted as g
          where g.grantor = g.relowner and g.grantee <> g.relowner
            and pg_has_role(dp.caller(), g.relowner, 'usage')
@@ -39,7 +39,7 @@ begin
                 or exists (select from pg_roles as r where r.oid = g.grantee and not r.rolsuper)
                and pg_has_role(g.grantee, 'dp_analyst', 'usage') and not pg_has_role(g.grantee, 'dp_owner', 'member')
                and pg_get_userbyid(g.grantee) not in ('dp_executor', 'dp_ledger'))
-         order by 2, 1, 4, 5, 6
+         order by g.relkind = 'v', 2, 1, 4, 5, 6
     loop
         continue when found_privilege.object = any (left_out);
         begin
@@ -53,8 +53,22 @@ begin
                                         found_privilege.privilege_type, found_privilege.is_grantable);
         exception
             -- internal_error: "tuple concurrently updated"; undefined_table: the view was dropped meanwhile
-            when lock_not_available or internal_error or undefined_table or undefined_object then
+            when lock_not_available or deadlock_detected or internal_error or undefined_table or undefined_object then
+                if sqlstate = 'XX000' and sqlerrm not like 'tuple concurrently %' then
+                    raise;
+                end if;
+                if found_privilege.guarded then
+                    raise exception using
+                        errcode = 'PD040',
+                        message = format('the privileges on %s cannot be taken: another transaction is changing them',
+                                         found_privilege.object),
+                        detail = 'Nothing was changed.',
+                        hint = 'Run SELECT * FROM dp.lockdown() again when that transaction has ended; pg_stat_activity '
+                               'lists open transactions, and SELECT pg_terminate_backend(pid) ends a session.';
+                end if;
                 left_out := left_out || found_privilege.object;
+                -- an analyst may hold many views: the call waits two seconds for the first, and little for the rest
+                perform set_config('lock_timeout', '50ms', true);
         end;
     end loop;
     if left_out <> '{}' then
@@ -100,6 +114,7 @@ create or replace function dp.lock_database()
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '5s'
 as $$
 declare
     found_object record;
@@ -128,6 +143,7 @@ create or replace function dp.lock_catalogue()
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '5s'
 as $$
 declare
     found_object record;
@@ -172,6 +188,7 @@ create or replace function dp.lock_extensions()
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '5s'
 as $$
 declare
     found_object record;

@@ -156,7 +156,13 @@ begin
         execute format('lock table dpv.%I in %s mode', lock_release.name,
                        case when exclusive then 'access exclusive' else 'access share' end);
     end if;
-exception when lock_not_available then
+exception
+    when undefined_table then
+        raise exception using
+            errcode = 'PD040',
+            message = format('release %I does not exist any more', lock_release.name),
+            hint = 'Another transaction has dropped it; SELECT * FROM dp.releases lists those that there are.';
+    when lock_not_available then
     raise exception using
         errcode = 'PD040',
         message = format('dpv.%I is in use by a transaction that has not ended', lock_release.name),

@@ -37,9 +37,12 @@ language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+    -- waits a moment: what the other transaction made is looked for afterwards
+    if dp.hold_name(shown_taken.name) is not null then
+        return true;
+    end if;
     return to_regclass(format('dpv.%I', shown_taken.name)) is not null
-        or exists (select from dp.stored_release as r where r.name = shown_taken.name)
-        or dp.hold_name(shown_taken.name) is not null;
+        or exists (select from dp.stored_release as r where r.name = shown_taken.name);
 end
 $$;
 comment on function dp.shown_taken(name) is 'internal: whether a name of the schema dpv is taken';

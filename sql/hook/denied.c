@@ -160,7 +160,12 @@ before_planning(PlannerInfo *root, Oid relation, bool inherited, RelOptInfo *inf
 	if (previous_relation_info)
 		previous_relation_info(root, relation, inherited, info);
 	if (asked != NULL && !compat_check_permission(asked, false))
+	{
 		raise_denial(root);
+		/* the relation itself, should no query of the chain name it */
+		explain_denial(list_make1(asked));
+		(void) compat_check_permission(asked, true);
+	}
 }
 
 void

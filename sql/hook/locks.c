@@ -62,13 +62,16 @@ static bool
 lock_with_indexes(Oid oid)
 {
 	Relation	relation = try_relation_open(oid, AccessShareLock);
+	List	   *indexes;
 	ListCell   *index;
 	Oid			toast;
 
 	if (relation == NULL)
 		return false;
-	foreach(index, RelationGetIndexList(relation))
+	indexes = RelationGetIndexList(relation);
+	foreach(index, indexes)
 		LockRelationOid(lfirst_oid(index), AccessShareLock);
+	list_free(indexes);
 	toast = relation->rd_rel->reltoastrelid;
 	relation_close(relation, NoLock);
 	if (OidIsValid(toast))

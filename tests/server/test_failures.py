@@ -167,14 +167,17 @@ def test_failures_are_shown(shop: Any) -> None:
     assert counted(shop) == {}
 
 
-@pytest.mark.parametrize("state", ["53100", "53200", "54001", "XX000", "40001", "40P01", ""])
+# no lock_timeout of the asker's ends a wait after the charge: 55P03 comes from another server then
+@pytest.mark.parametrize(
+    "state", ["53100", "53200", "54001", "XX000", "40001", "40P01", "55P03", ""]
+)
 def test_what_rows_may_have_decided_counts(shop: Any, state: str) -> None:
     with failing(shop, state) as session:
         assert refused(session, CLIENTS.format(1))
     assert counted(shop)["alice", "public.client"] == (1, False)
 
 
-@pytest.mark.parametrize("state", ["57014", "55P03"])
+@pytest.mark.parametrize("state", ["57014"])
 def test_what_time_or_the_asker_ended_does_not_count(shop: Any, state: str) -> None:
     with failing(shop, state) as session:
         for i in range(2 * LIMIT):

@@ -40,7 +40,8 @@ def world(server: Any) -> Iterator[Any]:
 #: Number of locks on TOAST tables that parallel workers hold.
 OF_WORKERS = """
 select count(*) from pg_locks as l join pg_stat_activity as a using (pid) join pg_class as c on c.oid = l.relation
- where a.backend_type = 'parallel worker' and c.relkind = 't'
+ where a.backend_type = 'parallel worker'
+   and c.oid in (select m.reltoastrelid from pg_class as m where m.oid in (select relid from pg_partition_tree('visit')))
    and l.database = (select oid from pg_database where datname = current_database())
 """
 
