@@ -74,9 +74,8 @@ comment on function dp.guards_others(pg_trigger, oid[]) is
 -- would stop the questions of others, after the charge, and end their stored answers.  So rows of
 -- pg_class, pg_attribute and pg_type count with what they say and not with their xmin: a GRANT by
 -- somebody who may grant nothing (a warning, where he has any privilege, as everybody has on types)
--- writes the row again as it was.  Nor does the xmin of array types count: any role that may create types in
--- the schema can make PostgreSQL rename them.  A relation that was renamed and then given its old name again has
--- the same meaning, and a rename waits for the locks of readers.
+-- writes the row again as it was.  That a relation or type was renamed and named back shows in the xmin
+-- of its array type, which is renamed with it and takes no GRANT; other changes wait for a reader's lock.
 -- Whoever was given a grant option can change privileges, which count.
 --
 -- Casts take part because the counting SQL is analysed anew: a cast could change what a comparison
@@ -106,11 +105,13 @@ begin
   (select encode(sha256(convert_to(dp.declared_text(objects, units), getdatabaseencoding())), 'hex')),
   (select string_agg(row(c.oid, n.nspname, c.relname, c.relowner, c.relkind, c.relpersistence, c.relrowsecurity,
             c.relforcerowsecurity, c.relispartition, c.relam, c.reltablespace, c.oid, c.reltype, c.relnatts,
-            c.relchecks, c.reloptions, coalesce(c.relacl, acldefault('r', c.relowner)))::text,
+            c.relchecks, c.reloptions, coalesce(c.relacl, acldefault('r', c.relowner)),
+            (select own.xmin from pg_type r join pg_type own on own.oid = r.typarray where r.oid = c.reltype))::text,
             ',' order by c.oid)
      from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = any (objects)),
   (select string_agg(row(t.oid, n.nspname, t.typname, t.typowner, t.typtype, t.typelem, t.typbasetype, t.typtypmod,
             t.typnotnull, t.typcollation, t.typinput, t.typoutput,
+            (select own.xmin from pg_type own where own.oid = t.typarray),
             array(select row(e.enumlabel, e.xmin) from pg_enum e where e.enumtypid = t.oid order by e.enumsortorder))::text,
             ',' order by t.oid)
      from pg_type t join pg_namespace n on n.oid = t.typnamespace where t.oid = any (objects)),
