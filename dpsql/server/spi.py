@@ -117,6 +117,8 @@ class SpiDatabase:
                 raise _Done
         except _Done:
             return found[0]
+        finally:
+            self.execute("select dp.forget_lookups() as forgotten")
 
     def before_reading(self, relations: Sequence[int]) -> None:
         """Refuse relations whose rows other servers hold; see `dpsql.ports.Database`."""

@@ -98,6 +98,10 @@ extern void sent_init(void);
 /* claims.c: hide unenforced NOT NULL and parallel bitmap scans from the planner */
 extern void claims_init(void);
 extern void locks_init(void);
+extern void look_up_relation(Relation relation);
+extern void look_up_before_rows(void);
+extern void look_up_collation(Oid collation);
+extern void forget_lookups(void);
 
 /* before_locks.c: refuse before a relation is locked */
 extern void before_locks_init(void);

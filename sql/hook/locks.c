@@ -68,6 +68,7 @@ lock_with_indexes(Oid oid)
 
 	if (relation == NULL)
 		return false;
+	look_up_relation(relation);
 	indexes = RelationGetIndexList(relation);
 	foreach(index, indexes)
 		LockRelationOid(lfirst_oid(index), AccessShareLock);
@@ -145,6 +146,7 @@ call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo)
 	RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
+	forget_lookups();
 	if (error)
 		ReThrowError((ErrorData *) error);
 	return result;
@@ -178,6 +180,7 @@ dpsql_lock_members(PG_FUNCTION_ARGS)
 			lock_with_indexes(lfirst_oid(cell));
 	}
 	lock_catalogs_of_values();
+	look_up_before_rows();
 	PG_RETURN_VOID();
 }
 

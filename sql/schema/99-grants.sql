@@ -252,6 +252,7 @@ grant execute on function
     dp.end_progress(),
     dp.lock_members(oid[]),
     dp.lock_at_once(oid),
+    dp.forget_lookups(),
     dp.catalogue_state(),
     dp.snapshot_is_imported(),
     dp.snapshot_is_new(),
