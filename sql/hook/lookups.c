@@ -116,7 +116,6 @@ look_up_before_rows(void)
 	Datum		zero = ObjectIdGetDatum(InvalidOid);
 
 	reading = true;
-	InitCatalogCachePhase2();
 	SearchSysCacheExists1(TYPEOID, zero);
 	SearchSysCacheExists1(PROCOID, zero);
 	SearchSysCacheExists1(OPEROID, zero);
