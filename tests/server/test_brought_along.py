@@ -21,15 +21,20 @@ insert into person select i, md5(i::text) from generate_series(1, 200000) as i;
 select dp.protect('person'), dp.grant_budget('alice', 1000, 1e-3);
 analyze person;
 """
-#: Has the backend store the value of the setting ``try.name`` before it reads rows.
+#: Has the backend keep the value of the setting ``try.name`` before it reads rows.  A setting would not
+#: outlive the subtransaction that reading is rolled back with.
 TELLS = """
 do language plpython3u $body$
 from dpsql.server.spi import SpiDatabase
 def told(self, relations, work, reads=SpiDatabase.at_one_moment):
     name = self.execute("select current_setting('try.name') as n")[0][0]
-    self.execute(f"select set_config('try.found', current_setting('{name}'), false) as n")
+    SpiDatabase.kept = self.execute(f"select current_setting('{name}') as n")[0][0]
     return reads(self, relations, work)
 SpiDatabase.at_one_moment = told
+$body$;
+create function pg_temp.found() returns text language plpython3u as $body$
+from dpsql.server.spi import SpiDatabase
+return SpiDatabase.kept
 $body$"""
 BROUGHT = [
     ("work_mem", "64kB", "4MB"),
@@ -82,7 +87,7 @@ def test_what_rows_could_reach_is_not_the_askers(
         session.execute("select set_config('try.name', %s, false)", [name])
         session.execute("set role alice; set dp.fresh = on; set dp.epsilon = 0.001")
         session.execute("select dp_count(*) from person")
-        (told,) = session.execute("show try.found").fetchone() or ()
+        (told,) = session.execute("select pg_temp.found()").fetchone() or ()
         assert told.strip('"') == found.strip('"')
         (after,) = session.execute(f"show {name}").fetchone() or ()
     assert after.strip('"') == brought or name == "work_mem"
