@@ -220,7 +220,7 @@ REFUND = """
 import plpy
 from dpsql.ledger.connection import LedgerConnection
 
-def call(self, name, sql, parameters=()):
+def call(self, name, sql, parameters=(), *rest, **more):
     rows = plpy.execute(plpy.prepare(sql, ["text"] * len(parameters)), list(parameters))
     return [tuple(None if v is None else str(v) for v in row.values()) for row in rows]
 
