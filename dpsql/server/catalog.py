@@ -411,8 +411,8 @@ class SpiCatalog:
             )
 
     def lock(self, oids: Sequence[int]) -> None:
-        """Lock relations against changes as their analysis does, and what reading them locks."""
-        self._database.execute("select dp.lock_members($1) as locked", (("oid[]", list(oids)),))
+        """Lock relations against changes as their analysis does."""
+        self._database.lock_members(oids, before_rows=False)
 
     def may_name(self, oids: Sequence[int]) -> bool:
         """Tell whether the role in effect may use the schemas of these relations."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dpsql.ledger.store import LedgerStore
 
 
-# query_canceled (also by statement_timeout), lock_not_available, admin_shutdown.  Serialization
-# failures and deadlocks are left out: they can depend on which rows were read.
+# query_canceled (also by statement_timeout), admin_shutdown.  Serialization failures, deadlocks and
+# lock timeouts of other servers are left out: they can depend on which rows were read.
 _ENDED = frozenset({"57014", "57P01"})
 
 

@@ -120,6 +120,11 @@ class SpiDatabase:
         finally:
             self.execute("select dp.forget_lookups() as forgotten")
 
+    def lock_members(self, relations: Sequence[int], *, before_rows: bool) -> None:
+        """Lock relations with their parts; ``before_rows``: and all that their rows may need."""
+        parameters = [("oid[]", list(relations)), ("bool", before_rows)]
+        self.execute("select dp.lock_members($1, $2) as locked", parameters)
+
     def before_reading(self, relations: Sequence[int]) -> None:
         """Refuse relations whose rows other servers hold; see `dpsql.ports.Database`."""
         self.shards.require_none(relations)
@@ -132,7 +137,7 @@ class SpiDatabase:
         self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
     ) -> None:
         """Wait for locks, and find out whether all servers with parts answer; reads no row."""
-        self.execute("select dp.lock_members($1) as locked", [("oid[]", list(relations))])
+        self.lock_members(relations, before_rows=True)
         self.shards.meet(relations, check, by_steps=by_steps)
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:

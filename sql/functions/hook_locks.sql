@@ -2,12 +2,12 @@
 
 -- Locks relations, and the partitions, children, indexes, TOAST tables and catalogs that reading them can lock.  Called
 -- before the charge, so that no charged question waits for a lock.
-create or replace function dp.lock_members(relations oid[])
+create or replace function dp.lock_members(relations oid[], before_rows boolean)
 returns void
 language c volatile strict parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_lock_members';
-comment on function dp.lock_members(oid[]) is 'internal: takes, before the charge, all locks that reading can need';
+comment on function dp.lock_members(oid[], boolean) is 'internal: takes, before the charge, all locks that reading can need';
 
 -- Locks a relation for reading, without waiting.  Returns false if another transaction has locked it, or if it does not exist.
 create or replace function dp.lock_at_once(relation oid)

@@ -130,6 +130,14 @@ start(QueryDesc *query, int flags)
 		standard_ExecutorStart(query, flags);
 }
 
+/* Raise PostgreSQL's error for a permission that is not given, with a hint where there is one. */
+static void
+refuse(void *asked)
+{
+	explain_denial(list_make1(asked));
+	(void) compat_check_permission(asked, true);
+}
+
 /* Raise the error of the first relation that may not be read: outer queries first, in the executor's order. */
 static void
 raise_denial(PlannerInfo *root)
@@ -144,10 +152,7 @@ raise_denial(PlannerInfo *root)
 		void	   *asked = rte->rtekind == RTE_RELATION ? compat_permission(root->parse, rte) : NULL;
 
 		if (asked != NULL && !compat_check_permission(asked, false))
-		{
-			explain_denial(list_make1(asked));
-			(void) compat_check_permission(asked, true);
-		}
+			refuse(asked);
 	}
 }
 
@@ -163,8 +168,7 @@ before_planning(PlannerInfo *root, Oid relation, bool inherited, RelOptInfo *inf
 	{
 		raise_denial(root);
 		/* the relation itself, should no query of the chain name it */
-		explain_denial(list_make1(asked));
-		(void) compat_check_permission(asked, true);
+		refuse(asked);
 	}
 }
 

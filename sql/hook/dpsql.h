@@ -98,7 +98,7 @@ extern void sent_init(void);
 /* claims.c: hide unenforced NOT NULL and parallel bitmap scans from the planner */
 extern void claims_init(void);
 extern void locks_init(void);
-extern void look_up_relation(Relation relation);
+extern void look_up_types(Relation relation);
 extern void look_up_before_rows(void);
 extern void look_up_collation(Oid collation);
 extern void forget_lookups(void);

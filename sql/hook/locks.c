@@ -17,6 +17,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/parallel.h"
 #include "access/relation.h"
 #include "access/xact.h"
@@ -57,9 +58,13 @@ static const Oid catalogs_of_values[] = {
 
 static ExecutorStart_hook_type previous_start = NULL;
 
-/* Lock a relation, its indexes, its TOAST table and the index of that; false if the relation does not exist. */
+/*
+ * Lock a relation, its indexes, its TOAST table and the index of that, and have
+ * them in the relation cache; false if the relation does not exist.  If rows
+ * follow, fill the caches for the types of its columns, too.
+ */
 static bool
-lock_with_indexes(Oid oid)
+lock_with_indexes(Oid oid, bool before_rows)
 {
 	Relation	relation = try_relation_open(oid, AccessShareLock);
 	List	   *indexes;
@@ -68,15 +73,16 @@ lock_with_indexes(Oid oid)
 
 	if (relation == NULL)
 		return false;
-	look_up_relation(relation);
 	indexes = RelationGetIndexList(relation);
 	foreach(index, indexes)
-		LockRelationOid(lfirst_oid(index), AccessShareLock);
+		index_close(index_open(lfirst_oid(index), AccessShareLock), NoLock);
 	list_free(indexes);
+	if (before_rows)
+		look_up_types(relation);
 	toast = relation->rd_rel->reltoastrelid;
 	relation_close(relation, NoLock);
 	if (OidIsValid(toast))
-		lock_with_indexes(toast);
+		lock_with_indexes(toast, false);
 	return true;
 }
 
@@ -84,7 +90,7 @@ static void
 lock_catalogs_of_values(void)
 {
 	for (int i = 0; i < lengthof(catalogs_of_values); i++)
-		lock_with_indexes(catalogs_of_values[i]);
+		lock_with_indexes(catalogs_of_values[i], false);
 }
 
 /* ExecutorStart hook: a parallel worker takes its own locks, so it locks the same relations as the leader. */
@@ -100,7 +106,7 @@ lock_before_rows(QueryDesc *query, int flags)
 			RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
 
 			if (rte->rtekind == RTE_RELATION)
-				lock_with_indexes(rte->relid);
+				lock_with_indexes(rte->relid, false);
 		}
 		lock_catalogs_of_values();
 	}
@@ -160,27 +166,36 @@ invoke_function(FunctionCallInfo fcinfo)
 }
 
 /*
- * dp.lock_members(relations oid[]): locks relations, their partitions, children,
- * indexes and TOAST tables, and the catalogs above.  Called before the charge,
- * so that a question that waits for a lock, or finds the lock table full, has
- * not been charged yet.  Relations that do not exist any more are skipped.
+ * dp.lock_members(relations oid[], before_rows boolean): locks relations, their
+ * partitions, children, indexes and TOAST tables.  If their rows will be read,
+ * it locks the catalogs above and fills the caches that rows could fill, too.
+ * Called before the charge, so that a question that waits for a lock, or finds
+ * the lock table full, has not been charged yet.  Relations that do not exist
+ * any more are skipped.
  */
 Datum
 dpsql_lock_members(PG_FUNCTION_ARGS)
 {
 	int			count;
 	Oid		   *oids = objects_of(PG_GETARG_DATUM(0), &count);
+	bool		before_rows = PG_GETARG_BOOL(1);
 	ListCell   *cell;
 
 	for (int i = 0; i < count; i++)
 	{
-		if (!lock_with_indexes(oids[i]))
+		if (!lock_with_indexes(oids[i], before_rows))
 			continue;
 		foreach(cell, find_all_inheritors(oids[i], AccessShareLock, NULL))
-			lock_with_indexes(lfirst_oid(cell));
+		{
+			if (lfirst_oid(cell) != oids[i])
+				lock_with_indexes(lfirst_oid(cell), before_rows);
+		}
 	}
-	lock_catalogs_of_values();
-	look_up_before_rows();
+	if (before_rows)
+	{
+		lock_catalogs_of_values();
+		look_up_before_rows();
+	}
 	PG_RETURN_VOID();
 }
 

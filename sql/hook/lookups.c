@@ -14,19 +14,15 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/relation.h"
 #include "catalog/pg_amop.h"
 #include "catalog/pg_enum.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "storage/lmgr.h"
 #include "utils/catcache.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/relcache.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
@@ -87,18 +83,10 @@ look_up_type(Oid type)
 	}
 }
 
-/* Fill the caches of a relation's columns, and open its indexes and those of its TOAST table. */
+/* Fill the caches for the types of a relation's columns. */
 void
-look_up_relation(Relation relation)
+look_up_types(Relation relation)
 {
-	List	   *indexes = RelationGetIndexList(relation);
-	ListCell   *cell;
-
-	foreach(cell, indexes)
-		index_close(index_open(lfirst_oid(cell), AccessShareLock), NoLock);
-	list_free(indexes);
-	if (relation->rd_id < FirstNormalObjectId || relation->rd_rel->relkind == RELKIND_TOASTVALUE)
-		return;
 	for (int i = 0; i < relation->rd_att->natts; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(relation->rd_att, i);

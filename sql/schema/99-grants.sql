@@ -250,7 +250,7 @@ grant execute on function
     dp.show_phase(integer, integer, oid[], integer),
     dp.show_rounds(bigint, bigint, bigint, double precision, double precision, integer),
     dp.end_progress(),
-    dp.lock_members(oid[]),
+    dp.lock_members(oid[], boolean),
     dp.lock_at_once(oid),
     dp.forget_lookups(),
     dp.catalogue_state(),

@@ -13,26 +13,8 @@ from typing import Any
 
 import pytest
 
-WORLD = """
-create type mood as enum ('sad', 'well', 'glad');
-alter type mood add value 'low' before 'well';
-alter type mood add value 'high' before 'glad';
-create table person (id int primary key, town text not null);
-create table obs (id int primary key, person int not null references person, x numeric not null, f float8 not null,
-  felt mood not null, note text not null, said text collate "C" not null, day date not null);
-create table doc (id int primary key, x numeric not null, f float8 not null, felt mood not null, note text not null, said text collate "C" not null, day date not null);
-insert into person select i, 'town' from generate_series(1, 40) as i;
-insert into obs select i, i, i, i, 'high', 'note' || i, 'a' || i, date '2024-01-01' + i from generate_series(1, 40) as i;
-insert into doc select i, i, i, 'high', 'note' || i, 'a' || i, date '2024-01-01' + i from generate_series(1, 40) as i;
-update obs set note = (select string_agg(md5(i::text), '') from generate_series(1, 1000) as i) where id = 7;
-update doc set note = (select string_agg(md5(i::text), '') from generate_series(1, 1000) as i) where id = 7;
-select dp.protect('person', privacy_unit => 'id'), dp.protect('doc');
-select dp.set_domain('obs', 'f', 0, 100), dp.set_domain('doc', 'f', 0, 100);
-select dp.grant_budget('alice', epsilon => 1e6, delta => 1e-3);
-grant usage on schema public to public;
-vacuum analyze;
-"""
-ONE = ("obs where id = {id} and id < {n}", "doc where id = {id} and id < {n}")
+from tests.server.single_rows import make, statements
+
 KINDS = {
     "count": "select dp_count(*) from {one}",
     "sum": "select dp_sum(x, 0, 50) from {one}",
@@ -66,12 +48,7 @@ NUMBERS = count(1000)
 
 @pytest.fixture(scope="module")
 def world(server: Any) -> Iterator[Any]:
-    database = server.create_database()
-    with database.connect() as admin:
-        for statement in WORLD.split(";\n"):
-            admin.execute(statement)
-    yield database
-    server.drop_database(database)
+    yield from make(server)
 
 
 def buffers(world: Any, statement: str, row: int) -> list[list[int]]:
@@ -89,14 +66,7 @@ def buffers(world: Any, statement: str, row: int) -> list[list[int]]:
         return found
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        pytest.param(text.replace("{one}", one), id=f"{name} of {one.split()[0]}")
-        for name, text in KINDS.items()
-        for one in ONE
-    ],
-)
+@pytest.mark.parametrize("statement", statements(KINDS))
 def test_what_a_lookup_reads_tells_of_no_row(world: Any, statement: str) -> None:
     without, with_row = (buffers(world, statement, row) for row in (-1, 7))
     assert dict(zip(PROBES, with_row, strict=True)) == dict(zip(PROBES, without, strict=True))

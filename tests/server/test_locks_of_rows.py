@@ -50,7 +50,7 @@ def test_what_a_row_may_lock_is_locked_before(world: Any) -> None:
     """pg_locks shows the TOAST tables whether or not a value is fetched from them."""
     with world.connect() as session:
         session.execute("begin; set local role dp_executor")
-        session.execute("select dp.lock_members(array['visit'::regclass])")
+        session.execute("select dp.lock_members(array['visit'::regclass], before_rows => true)")
         session.execute("reset role")
         locked = "select l.relation from pg_locks as l where l.pid = pg_backend_pid() and l.granted"
         missing = session.execute(

@@ -53,7 +53,7 @@ class LinearRace:
 
     @property
     def law(self) -> NoiseLaw:
-        """What the answer falls short of."""
+        """How far the answer can fall short, and whether it can be too high."""
         return NoiseLaw(None, shortfall=8 * self.margin(1), signed=self.signed)
 
     def release(

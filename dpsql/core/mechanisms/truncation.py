@@ -156,7 +156,7 @@ class RaceToTheTop:
 
     @property
     def law(self) -> NoiseLaw:
-        """What the answer falls short of."""
+        """How far the answer can fall short, and whether it can be too high."""
         return NoiseLaw(None, shortfall=8 * self.margin(1), signed=self.signed)
 
     def release(
