@@ -8,7 +8,6 @@ section 3): nothing in the server can do that, and what it measures must not be 
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.types.string import TextLoader
 
 from bench.synthesis_data import Data
 from dpsql.core.mechanisms import exponential
@@ -32,39 +30,10 @@ from dpsql.engine.synthesis_units import units_of
 from dpsql.engine.synthesize import Wish, _stored
 from dpsql.server.catalog import SpiCatalog
 from dpsql.synthesis.planning import planned
+from tests.direct import Direct
 
 #: A budget of which nothing is too noisy.
 _RHO = Fraction(10**9)
-
-
-class _Session:
-    """`dpsql.ports.Database` over a connection."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
-        connection.adapters.register_loader("json", TextLoader)
-
-    def execute(self, sql: str, parameters: Any = ()) -> list[tuple[object, ...]]:
-        typed = re.sub(r"\$(\d+)", lambda m: f"{m[0]}::{parameters[int(m[1]) - 1][0]}", sql)
-        cursor = psycopg.RawCursor(self.connection)
-        return cursor.execute(typed, [v for _, v in parameters] or None).fetchall()
-
-    def before_reading(self, relations: Any) -> None:
-        """Read what there is."""
-
-    def reads_shards(self, relations: Any) -> bool:
-        """Everything is here."""
-        return False
-
-    def meet(self, relations: Any, check: Any, *, by_steps: bool = False) -> None:
-        """Everything is here."""
-
-    def at_one_moment(self, relations: Any, work: Any) -> Any:
-        """Read what there is."""
-        return work()
-
-    def tick(self) -> None:
-        """Go on."""
 
 
 class _Silent:
@@ -95,7 +64,7 @@ def copied(where: str, data: Data, target: str, method: str) -> float:
     exponential.choose = _best  # type: ignore[assignment]
     with psycopg.connect(where, autocommit=True) as connection:
         connection.execute("set search_path = pg_catalog, pg_temp")
-        database = _Session(connection)
+        database = Direct(connection)
         services = Services(
             database=database,  # type: ignore[arg-type]
             catalog=SpiCatalog(database),  # type: ignore[arg-type]

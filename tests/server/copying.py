@@ -6,7 +6,7 @@ from typing import Any
 
 from dpsql.engine.synthesis_schema import read_schema
 from dpsql.synthesis.schema import Table
-from tests.server.collecting import Direct
+from tests.direct import Direct
 
 #: Accounts, clients and loans of a bank with a public table of districts; the unit is an account.
 BANK = """

@@ -8,7 +8,8 @@ import pytest
 from dpsql.core import sensitivity, stale
 from dpsql.model import Boundary, JoinQuery, Shape
 from dpsql.statistics.stored import unfiltered, wanted
-from tests.server.collecting import JOIN, WIDE, Collector, Direct
+from tests.direct import Direct
+from tests.server.collecting import JOIN, WIDE, Collector
 
 
 def count(stats: Collector, query: JoinQuery, method: str) -> dict[Boundary, int]:
