@@ -1,5 +1,5 @@
 -- The body of dp.plan_release_query, which alone calls it; charges nothing, reads no protected row.
--- All rows in one array of texts, as of dp.python_run; dp.plan_release_query makes them.
+-- All rows in one array of texts; dp.plan_release_query makes them.
 create or replace function dp.python_plan_release_query(
     query text, epsilon text, delta text, mechanism text, weights double precision[], postprocess text,
     source text

@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 
 LEDGER_ROLE = "dp_ledger"
+SERVICE_ROLE = "dp_executor"
+ROLES = (LEDGER_ROLE, SERVICE_ROLE)
 BEGIN = "# dpsql begin: the ledger's connection; must stay first"
 END = "# dpsql end"
 
@@ -26,8 +28,8 @@ def hba_block() -> str:
     return "\n".join(
         [
             BEGIN,
-            f"local all {LEDGER_ROLE} peer map={LEDGER_ROLE}",
-            f"host all {LEDGER_ROLE} all reject",
+            *(f"local all {role} peer map={LEDGER_ROLE}" for role in ROLES),
+            *(f"host all {role} all reject" for role in ROLES),
             END,
             "",
         ]
@@ -36,7 +38,8 @@ def hba_block() -> str:
 
 def ident_block(os_user: str) -> str:
     """Return the lines for pg_ident.conf; ``os_user`` runs the server."""
-    return "\n".join([BEGIN, f"{LEDGER_ROLE} {quote(os_user)} {LEDGER_ROLE}", END, ""])
+    lines = (f"{LEDGER_ROLE} {quote(os_user)} {role}" for role in ROLES)
+    return "\n".join([BEGIN, *lines, END, ""])
 
 
 def with_block(text: str, block: str) -> str:

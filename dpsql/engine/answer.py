@@ -16,7 +16,14 @@ from dpsql.engine.finish import finish, rehearse, shape
 from dpsql.engine.groups import confirmed_groups, listed_groups
 from dpsql.engine.methods.base import HEURISTIC
 from dpsql.engine.payload import Payload
-from dpsql.engine.prepare import Prepared, confirm_read, meet, prepare, prepared_before
+from dpsql.engine.prepare import (
+    Prepared,
+    confirm_moved,
+    confirm_read,
+    meet,
+    prepare,
+    prepared_before,
+)
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.undeclared import (
@@ -205,19 +212,12 @@ def _debit_and_run(
     # a client that does not read what it is told must not keep those waiting who ask the same
     _say_heuristic(quote.label, quote.method, services)
     if quote.groups != []:
-        meet(
-            read_by(quote),
-            prepared.relations,
-            prepared.fingerprint,
-            services,
-            by_steps=all(a.reads_in_steps for a in quote.aggregates),
-        )
+        _meet(quote, prepared, services)
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)
     try:
-        payload = compute(quote, services)
-        confirm_read(prepared.relations, prepared.fingerprint, services)
+        payload = _read(quote, prepared, services)
     except BaseException as error:
         services.give_up(opened, error)
         raise
@@ -229,6 +229,28 @@ def _debit_and_run(
             "The question was charged and this is its answer; the ledger went away meanwhile.",
             "Keep it: asking the same question again is charged again.",
         )
+    return payload
+
+
+def _meet(quote: Quote, prepared: Prepared, services: Services) -> None:
+    """Lock the relations that answering reads; make sure that all their servers answer."""
+    meet(
+        read_by(quote),
+        prepared.relations,
+        prepared.fingerprint,
+        services,
+        by_steps=all(a.reads_in_steps for a in quote.aggregates),
+    )
+
+
+def _read(quote: Quote, prepared: Prepared, services: Services) -> Payload:
+    """Read and perturb what was charged, as it was declared when it was priced."""
+    if services.moved:
+        confirm_moved(prepared.relations, prepared.fingerprint, services)
+        if quote.groups != []:
+            _meet(quote, prepared, services)
+    payload = compute(quote, services)
+    confirm_read(prepared.relations, prepared.fingerprint, services)
     return payload
 
 

@@ -151,6 +151,15 @@ def confirm_read(relations: Sequence[int], fingerprint: str, services: Services)
         ) from None
 
 
+def confirm_moved(relations: Sequence[int], fingerprint: str, services: Services) -> None:
+    """Refuse where the snapshot that is read was taken after a change of what was charged."""
+    if services.catalog.fingerprint(relations) != fingerprint:
+        raise ChangedWhileRead(
+            "a relation or a declaration changed while it was read",
+            hint="Ask again when the change is done.",
+        )
+
+
 def meet(
     read: Sequence[int],
     relations: Sequence[int],

@@ -27,7 +27,8 @@ class Services:
     ``ended`` tells whether an error means that the asker or a timeout ended the call.
     ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` the facts of
     the catalog that a charge needs.  ``apart`` runs a function that writes nothing, and then
-    releases the locks that it took.
+    releases the locks that it took.  ``moved``: the ledger's charge ended the transaction in which
+    the question was priced, and rows are read in the next one.
     """
 
     database: Database
@@ -43,6 +44,7 @@ class Services:
     facts: Facts = field(default_factory=Facts)
     ended: Callable[[BaseException], bool] = lambda _: False
     apart: Callable[[Callable[[], Any]], Any] = lambda work: work()
+    moved: bool = False
 
     def store(self, charged: Charged, write: Callable[[], str]) -> datetime | None:
         """Store what ``write`` returns as the answer; if that fails, call `give_up`.

@@ -43,9 +43,8 @@ select (extract(epoch from
             dp.ledger_finish($1::bigint, $2::text, $3::boolean, $4::timestamptz)) * 1000000)::bigint
 """
 _FAIL = "select dp.ledger_fail($1::bigint, $2::boolean)"
-# One table each: whoever keeps the other table from being written does not keep these.
-_NO_FAILURE = "delete from dp.failure where spend = $1::bigint and failed_at is null"
-_ENDED = "update dp.spend set state = $2 where id = $1::bigint and state = 'charged'"
+_NO_FAILURE = "select dp.ledger_take_from_failures($1::bigint)"
+_ENDED = "select dp.ledger_end($1::bigint, $2::text)"
 _PURGE = "select purged, last_key from dp.ledger_purge($1::bytea)"
 _IN_RECOVERY = ("25006", "55000")  # read_only_sql_transaction, object_not_in_prerequisite_state
 _WAITED = {

@@ -11,18 +11,84 @@ from dpsql.server import settings as read_settings
 from dpsql.server.session import Session
 
 if TYPE_CHECKING:
-    from dpsql.engine.prepare import Prepared
+    from dpsql.engine.request import Role, Settings
+    from dpsql.engine.services import Services
+
+#: The rows of an answer, as texts.
+Rows = list[list[str | None]]
 
 
-def run(
-    plpy: Any, session: Session, *, query: str, parameters: Sequence[str | None] | None
-) -> list[list[str | None]]:
-    """``dp.run``: rows in the order and number of the statement's columns, as texts."""
-    return _as_texts(_answer(plpy, session, query, parameters)[1])
+def serve(
+    plpy: Any,
+    session: Session,
+    *,
+    wanted: str,
+    query: str | None,
+    parameters: Sequence[str | None] | None,
+    level: str | None,
+    asker: int,
+    wrote: bool,
+    settings: str,
+) -> Rows:
+    """``dp.serve``: what a service session does for the backend that asks."""
+    services = session.services(plpy, asker=asker, wrote=wrote)
+    role, given = read_settings.given(services.database, settings)  # type: ignore[arg-type]
+    text = _text(query)
+    if wanted == "run":
+        return _run(text, parameters, role, given, services)
+    if wanted == "run_json":
+        return _run_json(text, level, role, given, services)
+    if wanted == "explain_query":
+        return _explain(text, role, given, services)
+    if wanted == "estimate_query":
+        return _estimate(text, role, given, services)
+    raise InternalError(f"a service session does not {wanted}")
+
+
+def _run(
+    text: str,
+    parameters: Sequence[str | None] | None,
+    role: Role,
+    settings: Settings,
+    services: Services,
+) -> Rows:
+    """``dp.run``: rows in the order and number of the statement's columns."""
+    from dpsql.engine.answer import answer
+
+    return _as_texts(answer(text, parameters, role, settings, services)[1])
+
+
+def _run_json(
+    text: str, level: str | None, role: Role, settings: Settings, services: Services
+) -> Rows:
+    """``dp.run_json``: one JSON object per row, with intervals of that level unless it is NULL."""
+    import json
+
+    from dpsql.engine.answer import answer
+
+    if level is not None:
+        settings = settings.with_intervals(level)
+    prepared, rows = answer(text, None, role, settings, services, intervals=level is not None)
+    names = _distinct([column.name for column in prepared.question.columns])
+    return [[json.dumps(dict(zip(names, row, strict=True)), default=str)] for row in rows]
+
+
+def _explain(text: str, role: Role, settings: Settings, services: Services) -> Rows:
+    """``dp.explain_query``: (item, value) rows; charges nothing, reads no protected row."""
+    from dpsql.engine.explain import explain
+
+    return _as_texts(explain(text, role, settings, services))
+
+
+def _estimate(text: str, role: Role, settings: Settings, services: Services) -> Rows:
+    """``dp.estimate_query``: cost and error of each aggregate; charges nothing."""
+    from dpsql.engine.estimate import estimate
+
+    return _as_texts(line.row() for line in estimate(text, role, settings, services))
 
 
 def _as_texts(rows: Iterable[Sequence[object]]) -> list[list[str | None]]:
-    """Write rows as the door reads them: PL/Python makes one array of texts of them."""
+    """Write rows as PL/Python makes one array of texts of them."""
     return [[_as_text(value) for value in row] for row in rows]
 
 
@@ -47,16 +113,6 @@ def _element(value: object) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def run_json(plpy: Any, session: Session, *, query: str, intervals: object) -> list[list[str]]:
-    """``dp.run_json``: one JSON object per row, with intervals of that level unless it is NULL."""
-    import json
-
-    level = None if intervals is None else str(intervals)
-    prepared, rows = _answer(plpy, session, query, None, level)
-    names = _distinct([column.name for column in prepared.question.columns])
-    return [[json.dumps(dict(zip(names, row, strict=True)), default=str)] for row in rows]
-
-
 def _distinct(names: list[str]) -> list[str]:
     """Make names distinct by numbers, so that no value is lost in a JSON object."""
     seen: dict[str, int] = {}
@@ -65,43 +121,6 @@ def _distinct(names: list[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         result.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
     return result
-
-
-def _answer(
-    plpy: Any,
-    session: Session,
-    query: str | None,
-    parameters: Sequence[str | None] | None,
-    intervals: str | None = None,
-) -> tuple[Prepared, list[tuple[object, ...]]]:
-    from dpsql.engine.answer import answer
-
-    services = session.services(plpy)
-    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
-    if intervals is not None:
-        settings = settings.with_intervals(intervals)
-    return answer(
-        _text(query), parameters, role, settings, services, intervals=intervals is not None
-    )
-
-
-def explain(plpy: Any, session: Session, *, query: str) -> list[list[str | None]]:
-    """``dp.explain_query``: (item, value) rows; charges nothing, reads no protected row."""
-    from dpsql.engine.explain import explain as explain_question
-
-    services = session.services(plpy)
-    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
-    return _as_texts(explain_question(_text(query), role, settings, services))
-
-
-def estimate(plpy: Any, session: Session, *, query: str) -> list[list[str | None]]:
-    """``dp.estimate_query``: cost and error of each aggregate; charges nothing."""
-    from dpsql.engine.estimate import estimate as estimate_question
-
-    services = session.services(plpy)
-    role, settings = read_settings.read(services.database)  # type: ignore[arg-type]
-    lines = estimate_question(_text(query), role, settings, services)
-    return _as_texts(line.row() for line in lines)
 
 
 def sensitivity(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.facts import Facts
 from dpsql.engine.services import Services
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, UnsupportedConstruct
 from dpsql.ledger.model import Charge, Charged, Hit, Outlook
 from dpsql.server.catalog import SpiCatalog
 from dpsql.server.spi import SpiDatabase, sqlstate
@@ -56,17 +56,26 @@ class Session:
     # strategies of releases: functions of public facts
     strategies: dict[bytes, Any] = field(default_factory=dict)
 
-    def services(self, plpy: Any) -> Services:
-        """Wire the ports for one call."""
+    # in a service session: the backend that asks, and whether its transaction wrote anything
+    asker: int | None = None
+    wrote: bool = False
+
+    def services(self, plpy: Any, *, asker: int | None = None, wrote: bool = False) -> Services:
+        """Wire the ports for one call; ``asker`` is whom a service session serves."""
         from dpsql.core.rng import SystemNoise
 
+        self.asker, self.wrote = asker, wrote
         self.touched = self.charged = False
         database = self.database = SpiDatabase(plpy, self.statements, self.wait)
         facts = Facts(self.facts)
         return Services(
             database=database,
             catalog=SpiCatalog(database),
-            ledger=_Ledger(self, database, facts),
+            ledger=(
+                _Ledger(self, database, facts)
+                if asker is None
+                else _OwnLedger(self, database, facts, plpy)
+            ),
             noise=SystemNoise(),
             warn=database.warn,
             note=database.note,
@@ -77,6 +86,7 @@ class Session:
             facts=facts,
             ended=_ended,
             apart=database.apart,
+            moved=asker is not None,
         )
 
     def in_snapshot(self, work: Callable[[], Any]) -> Any:
@@ -208,3 +218,40 @@ class _Ledger:
         when = hit.taken_at.strftime("%Y-%m-%d %H:%M:%S UTC")
         self._database.note(f"stored answer, taken at {when}")
         return hit
+
+
+class _OwnLedger(_Ledger):
+    """The store in a service session: charged and committed by the session itself."""
+
+    def __init__(self, session: Session, database: SpiDatabase, facts: Facts, plpy: Any) -> None:
+        super().__init__(session, database, facts)
+        self._plpy = plpy
+
+    def _store(self) -> LedgerStore:
+        session = self._session
+        if session.store is None:
+            from dpsql.ledger.store import LedgerStore
+            from dpsql.server.own_transactions import OwnTransactions
+
+            own: Any = OwnTransactions(self._plpy, self._database)
+            session.store = LedgerStore(own)
+        connection: Any = session.store.connection
+        connection.database = self._database
+        connection.tick = self._database.tick
+        return session.store
+
+    def open(self, charge: Charge) -> Hit | Charged:
+        session = self._session
+        covers, members = self._coverage(charge)
+        if session.wrote and self._database.written_by(session.asker, members):
+            raise UnsupportedConstruct(
+                "this transaction has changed a relation of the question",
+                detail="Answers are of committed rows.",
+                hint="COMMIT first, or ask before the change.",
+            )
+        opened = self._store().open(replace(charge, covers=covers))
+        if isinstance(opened, Charged):
+            session.touched = session.charged = True
+            return opened
+        session.touched = session.charged = opened.charged
+        return self._told(opened)

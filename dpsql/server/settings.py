@@ -33,6 +33,11 @@ _SQL = (
     + " from pg_catalog.pg_roles as r where r.oid = dp.caller() and $1 = 1"
 )
 
+_ROLE = (
+    "select r.oid::int8 as oid, r.rolname::text as name"
+    " from pg_catalog.pg_roles as r where r.oid = dp.caller() and $1 = 1"
+)
+
 
 def read(database: SpiDatabase, *, capped: bool = True) -> tuple[Role, Settings]:
     """Return who asks and with which settings, as of now.
@@ -43,6 +48,12 @@ def read(database: SpiDatabase, *, capped: bool = True) -> tuple[Role, Settings]
     oid, name, *texts = row
     settings = _settings(capped, *(None if t is None else str(t) for t in texts))
     return Role(int(str(oid)), str(name)), settings
+
+
+def given(database: SpiDatabase, texts: str) -> tuple[Role, Settings]:
+    """Return who asks and with which settings, as another backend says (sql/hook/service.c)."""
+    oid, name = database.execute(_ROLE, (("int4", 1),))[0]
+    return Role(int(str(oid)), str(name)), _settings(True, *texts.split("\x1f"))
 
 
 @lru_cache(maxsize=16)

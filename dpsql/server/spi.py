@@ -46,6 +46,15 @@ select dp.written_here($1)
        then to_char(transaction_timestamp() at time zone 'UTC',
                     'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"') end as as_of
 """
+_WRITTEN_BY = """
+select exists (
+  select from pg_locks as l
+   where l.pid = $2 and l.locktype = 'relation' and l.granted
+     and l.database = (select d.oid from pg_database as d where d.datname = current_database())
+     and l.mode in ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock',
+                    'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+     and l.relation = any ($1)) as written
+"""
 # SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
 _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
 
@@ -174,6 +183,11 @@ class SpiDatabase:
         that does not count as a failure.
         """
         self.execute("select set_config('lock_timeout', '0', true) as off")
+
+    def written_by(self, backend: int | None, relations: Sequence[int]) -> bool:
+        """Tell whether a backend's transaction may have changed rows of these relations."""
+        parameters = [("oid[]", list(relations)), ("int4", backend)]
+        return bool(self.execute(_WRITTEN_BY, parameters)[0][0])
 
     def tick(self) -> None:
         """Let the server notice a cancel or a timeout (4 µs)."""

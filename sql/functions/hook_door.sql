@@ -19,7 +19,7 @@ comment on function dp.run(text, text[]) is
 create or replace function dp.run_json(query text, intervals double precision, source text)
 returns setof jsonb
 language c stable parallel unsafe security invoker
-as 'MODULE_PATHNAME', 'dpsql_door_rows';
+as 'MODULE_PATHNAME', 'dpsql_ask_json';
 
 comment on function dp.run_json(text, double precision, text) is
     'internal: answers one SELECT with dp_count aggregates privately; rows as jsonb';
@@ -28,7 +28,7 @@ comment on function dp.run_json(text, double precision, text) is
 create or replace function dp.explain_query(query text, source text)
 returns table (item text, value text)
 language c stable parallel unsafe security invoker
-as 'MODULE_PATHNAME', 'dpsql_door_rows';
+as 'MODULE_PATHNAME', 'dpsql_ask_about';
 
 comment on function dp.explain_query(text, text) is
     'internal: says how a statement would be answered and what it would cost; free';
@@ -40,7 +40,7 @@ returns table (
     expected_error double precision, error_95 double precision, bias text, groups bigint,
     epsilon_remaining numeric, delta_remaining numeric, stored boolean, refused_by text, note text)
 language c stable parallel unsafe security invoker
-as 'MODULE_PATHNAME', 'dpsql_door_rows';
+as 'MODULE_PATHNAME', 'dpsql_ask_about';
 
 comment on function dp.estimate_query(text, text) is
     'internal: cost and expected error of each aggregate of a statement; free';

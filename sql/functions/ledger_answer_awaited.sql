@@ -2,9 +2,10 @@
 -- dies closes its connection, whose process then ends, so nothing needs cleaning up.  A question
 -- that this very connection left open was given up.  (An advisory lock would do too, but any role
 -- can take those and make everybody wait.)
+-- Security definer on purpose: only its own role sees when a backend started.
 create or replace function dp.ledger_answer_awaited(answer dp.answer)
 returns boolean
-language plpgsql volatile parallel unsafe security invoker
+language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin

@@ -38,7 +38,7 @@ comment on function dp.ledger_exceeded_root(integer[], numeric, numeric, numeric
 -- dp_ledger may call it.
 create or replace function dp.ledger_exhausted(root integer)
 returns boolean
-language plpgsql stable parallel unsafe security invoker
+language plpgsql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -46,3 +46,5 @@ begin
 end
 $$;
 comment on function dp.ledger_exhausted(integer) is 'internal: whether a root has nothing left to spend';
+
+alter function dp.ledger_exhausted(integer) owner to dp_ledger;

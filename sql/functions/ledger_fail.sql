@@ -3,7 +3,7 @@
 -- asker or a timeout ended it, which is not a failure.  Only dp_ledger may call it.
 create or replace function dp.ledger_fail(spend_id bigint, counts boolean)
 returns void
-language plpgsql volatile parallel unsafe security invoker
+language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -24,3 +24,5 @@ begin
 end
 $$;
 comment on function dp.ledger_fail(bigint, boolean) is 'internal: records that a charged question has no answer';
+
+alter function dp.ledger_fail(bigint, boolean) owner to dp_ledger;

@@ -8,7 +8,7 @@ create or replace function dp.ledger_finish(
     durable boolean,
     as_of timestamptz default null)
 returns timestamptz
-language plpgsql volatile parallel unsafe security invoker
+language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -38,3 +38,5 @@ begin
 end
 $$;
 comment on function dp.ledger_finish(bigint, text, boolean, timestamptz) is 'internal: stores a computed answer';
+
+alter function dp.ledger_finish(bigint, text, boolean, timestamptz) owner to dp_ledger;

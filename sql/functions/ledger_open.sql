@@ -58,7 +58,7 @@ create or replace function dp.ledger_open(
     out root integer,
     out budget_window interval,
     out window_end timestamptz)
-language plpgsql volatile parallel unsafe security invoker
+language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -280,3 +280,6 @@ comment on function dp.ledger_open(
     uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
     boolean, timestamptz, oid[], bytea, bigint, jsonb) is
     'internal: looks up or charges one question';
+
+alter function dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
+    boolean, timestamptz, oid[], bytea, bigint, jsonb) owner to dp_ledger;

@@ -22,7 +22,7 @@ create or replace function dp.ledger_outlook(
     out root integer,
     out budget_window interval,
     out window_end timestamptz)
-language plpgsql volatile parallel unsafe security invoker
+language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -84,3 +84,5 @@ end
 $$;
 comment on function dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean, jsonb) is
     'internal: what asking a question now would cost or meet';
+
+alter function dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean, jsonb) owner to dp_ledger;

@@ -3,8 +3,9 @@
 -- Only dp_ledger may call it.
 create or replace function dp.ledger_peek(role_oid oid, text_key bytea)
 returns table (spend_id bigint, payload text, taken_at timestamptz)
-language plpgsql volatile parallel unsafe security invoker
+language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
     me integer;
@@ -30,3 +31,5 @@ begin
 end
 $$;
 comment on function dp.ledger_peek(oid, bytea) is 'internal: stored answer for an exact text';
+
+alter function dp.ledger_peek(oid, bytea) owner to dp_ledger;

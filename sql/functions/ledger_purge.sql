@@ -4,7 +4,7 @@
 -- Security definer on purpose: reads the catalogue, for readers of dp.ledger_status too.
 create or replace function dp.ledger_standing_tokens(objects oid[])
 returns bytea[]
-language plpgsql stable parallel unsafe security definer
+language plpgsql stable parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -22,7 +22,7 @@ comment on function dp.ledger_standing_tokens(oid[]) is 'internal: tokens of sto
 -- One call looks at 100 answers with keys above "after": analysts decide how many answers there are, and a call must end
 -- before a timeout.  Returns the number of deleted answers and the last key that was looked at (NULL: no key was left).
 create or replace function dp.ledger_purge(after bytea, out purged bigint, out last_key bytea)
-language plpgsql volatile parallel unsafe security invoker
+language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -56,3 +56,5 @@ begin
 end
 $$;
 comment on function dp.ledger_purge(bytea) is 'internal: deletes stored answers that have expired';
+
+alter function dp.ledger_purge(bytea) owner to dp_ledger;

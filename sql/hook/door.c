@@ -15,6 +15,7 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_proc.h"
+#include "common/shortest_dec.h"
 #include "executor/instrument.h"
 #include "fmgr.h"
 #include "catalog/pg_type.h"
@@ -26,15 +27,20 @@
 #include "tcop/tcopprot.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
 #include "dpsql.h"
+#include "service.h"
 
 #define PREFIX "dpsql: "
 
 PG_FUNCTION_INFO_V1(dpsql_door);
+PG_FUNCTION_INFO_V1(dpsql_ask_json);
+PG_FUNCTION_INFO_V1(dpsql_ask_about);
 PG_FUNCTION_INFO_V1(dpsql_door_rows);
 PG_FUNCTION_INFO_V1(dpsql_door_table);
 PG_FUNCTION_INFO_V1(dpsql_door_value);
@@ -104,6 +110,29 @@ asking_role(void)
 	return GetOuterUserId();
 }
 
+/*
+ * In a service session the asking backend says who asks.  Messages leave as
+ * they are; client_min_messages of the asker decides there.
+ */
+static Caller served;
+
+void
+begin_serving(Oid role)
+{
+	served.outer = NULL;
+	served.context = error_context_stack;
+	served.messages = NOTICE;
+	served.conforming = true;
+	served.role = role;
+	current_caller = &served;
+}
+
+void
+end_serving(void)
+{
+	current_caller = NULL;
+}
+
 bool
 below_door(void)
 {
@@ -153,12 +182,14 @@ function_behind(FunctionCallInfo fcinfo, const char *prefix)
 /*
  * Analysis runs code of whoever asks (the CHECK of a domain), which could call
  * the same function again: PL/Python would free it under the outer call if it
- * was altered meanwhile.
+ * was altered meanwhile.  A service session has one question at a time.
  */
 static void
 require_not_running(Oid function)
 {
-	for (Running *one = running; one; one = one->outer)
+	Running		served = {.outer = running, .function = function};
+
+	for (Running *one = is_serving() ? &served : running; one; one = one->outer)
 	{
 		if (one->function == function)
 			ereport(ERROR,
@@ -354,6 +385,32 @@ answer_rows(FunctionCallInfo fcinfo, const char *source, int location, bool stat
 	return (Datum) 0;
 }
 
+/* The answer of the service session, as rows; "statement" as in raise_refusal. */
+static Datum
+ask(FunctionCallInfo fcinfo, Question *question, const char *source, int location, bool statement)
+{
+	ErrorData  *refused;
+	Datum		rows;
+
+	question->query = PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0));
+	question->role = role_at_door();
+	require_not_running(InvalidOid);
+	rows = ask_service(question, &refused);
+	if (refused && is_refusal(refused->sqlerrcode))
+		raise_refusal(refused, source, location, statement, standard_conforming_strings,
+					  statement && asked_over_views(fcinfo->flinfo->fn_expr));
+	if (refused)
+		ereport(ERROR,
+				(errcode(refused->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ?
+						 ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_INTERNAL_ERROR),
+				 errmsg("the service session failed with SQLSTATE %s",
+						unpack_sql_state(refused->sqlerrcode)),
+				 errhint("Ask again. SELECT * FROM dp.ledger shows what was charged.")));
+	return_rows((ReturnSetInfo *) fcinfo->resultinfo, DatumGetArrayTypeP(rows));
+	fcinfo->isnull = true;
+	return (Datum) 0;
+}
+
 /*
  * dp.run: the text was put there by the interception, which left the place of
  * the private aggregate in the statement of the client.
@@ -364,13 +421,16 @@ dpsql_door(PG_FUNCTION_ARGS)
 	Node	   *call = fcinfo->flinfo->fn_expr;
 	int			location = call && IsA(call, FuncExpr) ? ((FuncExpr *) call)->location : -1;
 	const char *source = location >= 0 ? debug_query_string : NULL;
+	Question	question = {.handler = "run"};
 
 	if (!wants_rows((ReturnSetInfo *) fcinfo->resultinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
 				 errmsg("dp.run must stand in FROM with a column definition list"),
 				 errhint("Ask the question itself, or use dp.query('<question>').")));
-	return answer_rows(fcinfo, source, location, true);
+	if (!PG_ARGISNULL(1))
+		question.parameters = OidOutputFunctionCall(F_ARRAY_OUT, PG_GETARG_DATUM(1));
+	return ask(fcinfo, &question, source, location, true);
 }
 
 /* The caller's own text, which is the last argument. */
@@ -389,6 +449,33 @@ require_rows_wanted(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("set-valued function called in context that cannot accept a set")));
+}
+
+/* dp.run_json: as dp.run, with the level of intervals around the values */
+Datum
+dpsql_ask_json(PG_FUNCTION_ARGS)
+{
+	Question	question = {.handler = "run_json"};
+
+	require_rows_wanted(fcinfo);
+	if (!PG_ARGISNULL(1))
+	{
+		char	   *level = palloc(DOUBLE_SHORTEST_DECIMAL_LEN);
+
+		double_to_shortest_decimal_buf(PG_GETARG_FLOAT8(1), level);
+		question.level = level;
+	}
+	return ask(fcinfo, &question, source_argument(fcinfo), -1, false);
+}
+
+/* dp.explain_query, dp.estimate_query: what a question would cost, by the function's own name */
+Datum
+dpsql_ask_about(PG_FUNCTION_ARGS)
+{
+	Question	question = {.handler = get_func_name(fcinfo->flinfo->fn_oid)};
+
+	require_rows_wanted(fcinfo);
+	return ask(fcinfo, &question, source_argument(fcinfo), -1, false);
 }
 
 /* Those that return rows and take no text. */

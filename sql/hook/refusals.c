@@ -38,6 +38,7 @@
 
 #include "compat.h"
 #include "dpsql.h"
+#include "service.h"
 #include "hints.h"
 
 #define ROWS 16384
@@ -278,6 +279,7 @@ watch(ErrorData *error)
 	if (next_emit)
 		next_emit(error);
 	if (refusals && error->elevel == ERROR && OidIsValid(MyDatabaseId) && !IsParallelWorker() &&
+		!is_serving() &&
 		is_known_state(error->sqlerrcode))
 		count(error->sqlerrcode, error->hint);
 }

@@ -31,6 +31,7 @@
 #include "utils/syscache.h"
 
 #include "dpsql.h"
+#include "service.h"
 
 PG_FUNCTION_INFO_V1(dpsql_catalogue_state);
 PG_FUNCTION_INFO_V1(dpsql_fingerprint_known);
@@ -144,7 +145,9 @@ catalogue_state(void)
 		for (int i = 0; i < lengthof(told); i++)
 			CacheRegisterSyscacheCallback(told[i], object_changed, (Datum) 0);
 	}
-	if (IsolationUsesXactSnapshot() || TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
+	/* a service session takes its snapshot when a question comes */
+	if ((IsolationUsesXactSnapshot() && !is_serving()) ||
+		TransactionIdIsValid(GetTopTransactionIdIfAny()) ||
 		RecoveryInProgress())
 		return 0;
 	AcceptInvalidationMessages();

@@ -133,10 +133,31 @@ grant execute on function
     dp.ledger_standing_tokens(oid[]),
     dp.zcdp_price(numeric),
     dp.ledger_fail(bigint, boolean),
+    dp.ledger_take_from_failures(bigint),
+    dp.ledger_end(bigint, text),
     dp.ledger_stopped(integer, integer[]),
     dp.ledger_failed(dp.failure),
     dp.ledger_adopt(uuid, timestamptz)
 to dp_ledger;
+
+-- The service session.
+grant execute on function
+    dp.ledger_peek(oid, bytea),
+    dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
+                   text, text, boolean, timestamptz, oid[], bytea, bigint, jsonb),
+    dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean, jsonb),
+    dp.ledger_finish(bigint, text, boolean, timestamptz),
+    dp.ledger_fail(bigint, boolean),
+    dp.ledger_exhausted(integer),
+    dp.ledger_take_from_failures(bigint),
+    dp.ledger_end(bigint, text),
+    dp.serve_phase(boolean),
+    dp.end_service()
+to dp_executor;
+grant execute on procedure
+    dp.serve(text[], text, text, text[], text, oid, integer, boolean, oid, text, text),
+    dp.python_serve(text[], text, text, text[], text, oid, integer, boolean, oid, text, text)
+to dp_executor;
 
 -- Asking questions.  dp.run and its like check role and budget themselves.
 grant execute on function

@@ -28,6 +28,7 @@ from tests.server import (
     test_audit_sums,
     test_audit_units,
 )
+from tests.server.in_service import in_service
 from tests.server.test_audit import DELTA, patched
 
 #: Coordinates of a draw that are kept besides its size, sum and ends.
@@ -112,7 +113,7 @@ class Audited:
             session.execute("reset session authorization")
             session.execute(self.imports)
             if patch:
-                session.execute(f"do language plpython3u $body${patch}$body$")
+                session.execute(in_service(patch))
             session.execute("set session authorization alice")
             session.execute(f"set dp.fresh = on; set dp.epsilon = {self.epsilon}")
             session.execute(f"set dp.delta = {self.delta}; {self.settings}")

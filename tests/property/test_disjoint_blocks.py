@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.server.in_service import in_service
+
 pytestmark = pytest.mark.server
 
 SCHEMA = """
@@ -38,23 +40,20 @@ SOURCES = {
     "cu join cu d on d.c = cu.c": (("cu.b", "boolean"), ("d.x", "int"), ("cu.x", "int")),
 }
 NEIGHBOURS = ("r", "q", "cu")
-EVERY_PRIVATE = """
-do language plpython3u $body$
+EVERY_PRIVATE = in_service("""
 from dpsql.query import disjoint
 disjoint._deciding = lambda graph: {o for o in graph.alive if graph.relations[o].private}
-$body$"""
-EVERY_RELATION = """
-do language plpython3u $body$
+""")
+EVERY_RELATION = in_service("""
 from dpsql.query import disjoint
 disjoint._deciding = lambda graph: set(graph.alive)
-$body$"""
-TOUCHING = """
-do language plpython3u $body$
+""")
+TOUCHING = in_service("""
 from dpsql.query import disjoint
 def below(high, low):
     return bool(high and low) and high[0][0] == low[0][0] and high[0] <= low[0]
 disjoint._below = below
-$body$"""
+""")
 
 
 def fill(connection: Any, chance: random.Random) -> None:

@@ -22,30 +22,29 @@ from tests.property import test_units_match_the_join as units
 from tests.property import test_units_move_cells as cells
 from tests.property.test_answers_over_parts import Cut, CutCase, CutUnits
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 from tests.server.shards import Shards, sharded
 from tests.server.test_audit_sums import NOT_CUT
 
 pytestmark = pytest.mark.server
 
 #: Of the largest counts of parts only the first one's is looked at.
-ONE_PART_ALONE = """
-do language plpython3u $body$
+ONE_PART_ALONE = in_service("""
 from dpsql.query import counting_sql
 right = counting_sql.largest_sql
 def first(*given):
     text = right(*given)
     return text and text.split(" UNION ALL ")[0] + ")"
 counting_sql.largest_sql = first
-$body$"""
+""")
 #: What a unit has in two parts is cut off in each by itself.
-TWICE_THE_BOUND = """
-do language plpython3u $body$
+TWICE_THE_BOUND = in_service("""
 from dpsql.core.mechanisms import truncation
 right = truncation.Contributions.truncated
 def truncated(self, j, groups):
     return [2 * value for value in right(self, j, groups)]
 truncation.Contributions.truncated = truncated
-$body$"""
+""")
 #: Rows that are taken away for a question.
 SAMPLED = 6
 

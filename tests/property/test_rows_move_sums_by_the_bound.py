@@ -18,6 +18,7 @@ import pytest
 
 from tests.property.test_answers_match_the_join import Case
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -29,8 +30,7 @@ CELLS = ("histogram", "median", "percentile")
 #: it but for 1e-9, and runs end after four to twenty.
 MOST_CASES = 300
 #: Keeps each vector before noise, and what one row may move it by.
-WATCH = """
-do language plpython3u $body$
+WATCH = in_service("""
 from dpsql.engine.methods import rows
 rows.seen, rows.unwatched = [], rows.RowMethod.release
 def release(aggregate, exact, groups, services):
@@ -46,7 +46,7 @@ import json
 from dpsql.engine.methods import rows
 found, rows.seen[:] = json.dumps(rows.seen), []
 return found
-$body$"""
+""")
 Vectors = list[tuple[dict[tuple[str, ...], int], int]]
 
 

@@ -24,6 +24,7 @@ from tests.property.test_units_match_the_join import (
     answer,
 )
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -46,8 +47,7 @@ class TwoKinds(UnitCase):
 
 
 #: Keeps what is cut before noise, the bound, and what the largest unit has.
-WATCH = """
-do language plpython3u $body$
+WATCH = in_service("""
 from dpsql.core.mechanisms import linear_quantile
 plan = linear_quantile.LinearQuantile
 original = plan.cut
@@ -63,7 +63,7 @@ import json
 from dpsql.core.mechanisms.linear_quantile import LinearQuantile as plan
 found, plan.seen[:] = json.dumps(plan.seen), []
 return found
-$body$"""
+""")
 #: The largest bound that has whole steps.
 WHOLE = 2**31 - 1
 

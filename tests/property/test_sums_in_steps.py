@@ -16,6 +16,7 @@ from dpsql.statistics.amounts import Amounts
 from dpsql.statistics.arrays import Memory, NotInArrays
 from dpsql.steps import Steps
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -31,8 +32,7 @@ select dp.set_domain('s.t', 'b', -300.5, 400.25), dp.set_domain('s.t', 'g', -1, 
 select dp.grant_budget('postgres', 1e6)
 """
 #: Keeps the weights that are made, instead of answering.
-WATCH = """
-do language plpython3u $body$
+WATCH = in_service("""
 import base64, pickle
 from dpsql.query import emit
 emit.seen, unwatched = [], emit._Emitter.weight
@@ -48,7 +48,7 @@ import json
 from dpsql.query import emit
 found, emit.seen[:] = json.dumps(emit.seen), []
 return found
-$body$"""
+""")
 #: Arguments that are looked at in any case, and until all kinds were.  The rarest is one of fourteen:
 #: none of 1200 with probability below 1e-20.
 ARGUMENTS, MOST = 400, 1200

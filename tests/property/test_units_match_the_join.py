@@ -24,6 +24,7 @@ from tests.property.test_answers_match_the_join import (
     agree,
 )
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -31,8 +32,7 @@ pytestmark = pytest.mark.server
 #: one tenth at least (the rarest, a second kind of unit, was measured at one fifth): of 300 cases four have
 #: it but for 1e-9, and runs end after four to twenty.
 MOST_CASES = 300
-BOUND = """
-do language plpython3u $body$
+BOUND = in_service("""
 from dpsql.core.mechanisms import threshold, truncation
 truncation.bounds = lambda largest, least=1: ({0},)
 threshold.cutoff = lambda *parameters, each: 1
@@ -49,7 +49,7 @@ if not hasattr(packing, "right"):
     packing.right = packing.step_of, packing._MOST
 packing.step_of, packing._MOST = (
     packing.right if {0} < 2**31 else (lambda tau: 1, 2**61))
-$body$"""
+""")
 
 
 class UnitCase(Case):
@@ -174,8 +174,7 @@ def test_without_a_bound_squares_of_several_units_are_not_cut(server: Any) -> No
 
 
 #: Keeps what is truncated before noise: vectors in steps of their grid.
-WATCH = """
-do language plpython3u $body$
+WATCH = in_service("""
 from dpsql.core.mechanisms import truncation
 original = truncation.Quantile.release
 truncation.seen = []
@@ -191,7 +190,7 @@ import json
 from dpsql.core.mechanisms import truncation
 found, truncation.seen[:] = json.dumps(truncation.seen), []
 return found
-$body$"""
+""")
 Vectors = list[tuple[dict[tuple[str, ...], int], int]]
 
 

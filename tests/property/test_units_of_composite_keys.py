@@ -24,6 +24,7 @@ from tests.property.test_units_match_the_join import (
     delete_units,
 )
 from tests.server.asking import refused, silent
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -157,8 +158,7 @@ class CompositeCase(UnitCase):
 
 
 #: Keeps what was read: of how many relations, whether of several units, and what each contributes.
-WATCH = """
-do language plpython3u $body$
+WATCH = in_service("""
 import dpsql
 from dpsql.engine import compute
 dpsql.seen = []
@@ -184,14 +184,13 @@ create function pg_temp.seen() returns text language plpython3u as $body$
 import json, dpsql
 found, dpsql.seen[:] = json.dumps(dpsql.seen), []
 return found
-$body$"""
+""")
 #: Parents are joined for the name of a unit, and name it.
-JOINED = """
-do language plpython3u $body$
+JOINED = in_service("""
 from dpsql.query import pipeline, units
 pipeline.remove_unit_joins = lambda graph, stated: None
 units._nearest = lambda graph, path, way: (way[-1], path.column)
-$body$"""
+""")
 
 
 def seen(session: Any) -> list[tuple[int, bool, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 from tests.server.shards import UNCUT, Shards, sharded
 
 pytestmark = pytest.mark.server
@@ -27,12 +28,11 @@ select dp.set_domain('line', 'l_amount', 0, 3);
 select dp.grant_budget('postgres', 1e7, 1);
 """
 #: What a plain join of the parents would count.
-MUTANT = """
-do language plpython3u $body$
+MUTANT = in_service("""
 from dataclasses import replace
 import dpsql.query.units as units
 units.agreed = lambda parent, key, onward: replace(parent, keys=(tuple(key),))
-$body$"""
+""")
 QUESTIONS = (
     "select dp_count(*) from line",
     "select dp_sum(l_amount) from line",

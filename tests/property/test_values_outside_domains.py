@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from tests.server import asking
+from tests.server.in_service import in_service
 from tests.server.releasing import release
 
 pytestmark = pytest.mark.server
@@ -219,8 +220,7 @@ def test_other_values_are_counted_as_sql_does(big: Any) -> None:
 
 
 #: A declared value counts as one of the others.
-LOST = """
-do language plpython3u $body$
+LOST = in_service("""
 import dpsql.query.domains as domains
 import dpsql.query.others as others
 import dpsql.query.pipeline as pipeline
@@ -234,13 +234,12 @@ def lost(key, relations):
     inside = Expr(inside.kind, inside.type, inside.args[:-1], inside.data)
     return Expr(found.kind, found.type, (inside, *arms))
 domains.mapped = pipeline.mapped = lost
-$body$"""
+""")
 #: A condition is evaluated on the value for all others, whatever it says of these.
-UNTOLD = """
-do language plpython3u $body$
+UNTOLD = in_service("""
 import dpsql.query.over_keys
 dpsql.query.over_keys.is_told = lambda e, others: e.kind == "op"
-$body$"""
+""")
 ROWS = """truncate big; insert into big select i, (array['a', 'b', 'Z'])[1 + i % 3], null, null, null,
   '2024-01-01', true from generate_series(1, 9) i;
   select dp.set_domain('big', 't', array['a', 'b'], includes_null => true, other => 'rest')"""

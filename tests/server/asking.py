@@ -9,8 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-SILENCE = """
-do language plpython3u $body$
+from tests.server.in_service import in_service
+
+SILENCE = in_service("""
 import dpsql.core.rng
 class Silent(dpsql.core.rng.SystemNoise):
     __slots__ = ()
@@ -22,16 +23,15 @@ def zeros(count):
     import numpy
     yield numpy.zeros(count, dtype=numpy.int64)
 dpsql.core.rng.SystemNoise = Silent
-$body$"""
+""")
 
 #: The server's own error where the reading of protected rows begins, after the charge.
-UNREADABLE = """
-do language plpython3u $body$
+UNREADABLE = in_service("""
 from dpsql.server.spi import SpiDatabase
 def denied(*_):
     raise plpy.spiexceptions.InsufficientPrivilege("permission denied for table client")
 SpiDatabase.before_reading = SpiDatabase.at_one_moment = denied
-$body$"""
+""")
 
 # Plan for workers whatever that costs; 16 renamed the setting.
 PARALLEL = (

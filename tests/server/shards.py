@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tests.server.in_service import in_service
+
 #: Who reads the shards, on the shards.
 READER = "shard_reader"
 #: Who writes to them through the coordinator.
@@ -40,11 +42,10 @@ grant select on visit to {READER};
 """
 PLAIN = "drop view visit; drop function slowly(bigint); alter table kept rename to visit"
 #: No unit is cut off.
-UNCUT = """
-do language plpython3u $body$
+UNCUT = in_service("""
 from dpsql.core.mechanisms import truncation
 truncation.bounds = lambda largest, least=1: (10**9,)
-$body$"""
+""")
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -199,8 +200,7 @@ def test_only_the_owner_sees_counting_sql_and_sensitivity(shop: Any) -> None:
     assert caught.value.sqlstate == "PD070"
 
 
-WATCH = """
-do language plpython3u $body$
+WATCH = in_service("""
 from dpsql.server import spi
 from dpsql.statistics import counts
 counts.prefer_arrays = lambda *parameters: False
@@ -213,7 +213,7 @@ $body$;
 create function pg_temp.seen() returns setof text language plpython3u as $body$
 from dpsql.server import spi
 return spi.seen
-$body$"""
+""")
 #: How a cycle is cut depends on the sizes of relations.
 CYCLE = """select dp_count(*) from purchase a, purchase b, client c, client d
   where a.p_client = c.c_id and b.p_client = d.c_id and c.c_region = d.c_region and a.p_day = b.p_day"""

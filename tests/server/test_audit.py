@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from scipy.stats import beta as beta_law
 
+from tests.server.in_service import in_service
+
 pytestmark = [pytest.mark.server, pytest.mark.stat]
 
 RUNS = 1500
@@ -61,7 +63,7 @@ def patched(database: Any, question: str, patch: str = "") -> Iterator[Any]:
     try:
         connection.execute("select * from dp.explain(%s)", (question,))  # imports the package
         if patch:
-            connection.execute(f"do language plpython3u $body${patch}$body$")
+            connection.execute(in_service(patch))
         connection.execute("set session authorization alice")
         yield connection
     finally:

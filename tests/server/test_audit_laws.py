@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.server.in_service import in_service
+
 pytestmark = pytest.mark.server
 
 LINKS = """
@@ -94,7 +96,7 @@ def chain(database: Any, text: str, sizes: range, mechanism: str, mutant: str) -
     connection.execute("select * from dp.explain(%s)", (text,))  # imports the package
     for patch in (RECORDER, mutant):
         if patch:
-            connection.execute(f"do language plpython3u $body${patch}$body$")
+            connection.execute(in_service(patch))
     connection.execute(f"set dp.epsilon = {EPSILON}")
     connection.execute(f"set dp.delta = {0 if mechanism == 'cauchy' else DELTA}")
     connection.execute(f"set dp.mechanism = {mechanism}")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import made, state
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -23,8 +24,7 @@ analyze person;
 """
 #: Has the backend keep the value of the setting ``try.name`` before it reads rows.  A setting would not
 #: outlive the subtransaction that reading is rolled back with.
-TELLS = """
-do language plpython3u $body$
+TELLS = in_service("""
 from dpsql.server.spi import SpiDatabase
 def told(self, relations, work, reads=SpiDatabase.at_one_moment):
     name = self.execute("select current_setting('try.name') as n")[0][0]
@@ -35,7 +35,7 @@ $body$;
 create function pg_temp.found() returns text language plpython3u as $body$
 from dpsql.server.spi import SpiDatabase
 return SpiDatabase.kept
-$body$"""
+""")
 BROUGHT = [
     ("work_mem", "64kB", "4MB"),
     ("work_mem", "1TB", "64MB"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import refused, silent, state
+from tests.server.in_service import in_service
 
 UNITS = range(1, 7)
 STATES = 3
@@ -42,8 +43,7 @@ select dp.set_domain('visit', 'v_amount', 0, 9);
 select dp.grant_budget('postgres', 1e7, 1), dp.grant_budget('alice', 1e6, 1e-2);
 """
 #: The k-th time that a statement names the table it means the k-th state; and what units are cut off at.
-STEPS = """
-do language plpython3u $body$
+STEPS = in_service("""
 from dpsql.statistics import running
 from dpsql.core.mechanisms import truncation
 truncation.bounds = lambda largest, least=1: ({tau},)
@@ -59,7 +59,7 @@ class Moved:
             first += '"public"."visit_' + str((k + {first}) % {states}) + '"' + text
         return self.database.execute(first, *more)
 running._by_steps = of_states
-$body$"""
+""")
 #: Counts over one reading, and over two or three of one table, each of its own state.
 QUESTIONS = (
     "select dp_count(*) from visit",

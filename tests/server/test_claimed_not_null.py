@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server import asking
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -44,14 +45,13 @@ update child set g = null where g = 'b';
 update child set v = null where o = 99;
 """
 #: Whatever can be counted in arrays is; no unit is cut off.
-PATCH = """
-do language plpython3u $body$
+PATCH = in_service("""
 from functools import partial
 from dpsql.core.mechanisms import truncation
 from dpsql.statistics import contributions
 truncation.bounds = lambda largest, least=1: (10**9,)
 contributions.contributions = partial(contributions.contributions, kernel="{kernel}")
-$body$"""
+""")
 QUESTIONS = (
     "select g, dp_count(*), dp_sum(o.id) from {visit} v join orders o on v.o = o.id group by g",
     "select g, dp_count(*) from {visit} v join orders o on v.o = o.id group by g",

@@ -17,14 +17,14 @@ import pytest
 from tests.server.asking import refused, unreadable
 from tests.server.commanding import commander
 from tests.server.conftest import declare
+from tests.server.in_service import in_service
 from tests.server.waiting import wait_until
 
 CLIENTS = "select dp_count(*) from client where c_id > {}"
 JOIN = "select dp_count(*) from client join purchase on p_client = c_id where c_id > {}"
 LIMIT = 3
 #: Replaces the reading of rows: raises an error of a given SQLSTATE, or runs until it is cancelled.
-READING = """
-do language plpython3u $body$
+READING = in_service("""
 import time
 import dpsql.engine.answer as it, dpsql.engine.release_measure as of_releases
 kinds = {{kind.sqlstate: kind for kind in vars(plpy.spiexceptions).values() if hasattr(kind, "sqlstate")}}
@@ -39,7 +39,7 @@ def compute(*arguments):
         time.sleep(0.01)
         services.database.tick()
 it.compute = of_releases.measure = compute
-$body$"""
+""")
 
 
 @pytest.fixture
@@ -208,8 +208,7 @@ def test_cancels_and_statement_timeouts_do_not_count(shop: Any) -> None:
 
 
 #: The asker's cancel arrives while the answer is stored.
-STORING = """
-do language plpython3u $body$
+STORING = in_service("""
 from dpsql.ledger.connection import LedgerConnection
 run = LedgerConnection.call
 def call(self, name, *rest):
@@ -217,7 +216,7 @@ def call(self, name, *rest):
         raise plpy.spiexceptions.QueryCanceled("canceling statement due to user request")
     return run(self, name, *rest)
 LedgerConnection.call = call
-$body$"""
+""")
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from dpsql.errors import LedgerUnavailable, TooManyFailures
 from dpsql.ledger.connection import SETTINGS, ConnectionBroken, LedgerConnection
 from dpsql.ledger.model import Charged, Hit
 from dpsql.ledger.store import LedgerStore
+from tests.server.in_service import in_service
 from tests.server.test_failures import CLIENTS
 from tests.server.test_ledger_contract import ServerHarness, harness, ledger_access
 
 __all__ = ["harness", "ledger_access"]
 
 #: Every statement that stores an answer, or gives a charge up, is refused in a session.
-REFUSING = """
-do language plpython3u $body$
+REFUSING = in_service("""
 from dpsql.ledger.connection import LedgerConnection, StatementFailed
 run = LedgerConnection.call
 def call(self, name, *rest):
@@ -25,7 +25,7 @@ def call(self, name, *rest):
         raise StatementFailed("55P03")
     return run(self, name, *rest)
 LedgerConnection.call = call
-$body$"""
+""")
 RELEASE = "select dp.release('r{}', 'select c_kind, dp_count(*) from client group by 1')"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 from tests.server.shards import Shards, sharded
 from tests.server.test_parts_pushed import scans
 
@@ -370,10 +371,10 @@ def test_where_no_row_is_sent_nothing_is_said_of_them(sent: Sent) -> None:
 
 
 def test_without_what_tells_equal_values_apart_answers_differ(shards: Shards) -> None:
-    mutant = """do language plpython3u $body$
+    mutant = in_service("""
 from dpsql.query import late
 late._APART.clear()
-$body$"""
+""")
     with silent(shards.near, "whole", mutant) as session:
         for condition in ("num::text = '1.00'", "extract(month from iv) = 1"):
             here, there = (

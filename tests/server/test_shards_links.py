@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 from tests.server.shards import READER, UNCUT, WRITER, Shards, sharded
 from tests.server.test_shards_admission import said
 from tests.server.test_shards_moment import NO_SNAPSHOT, counting, waits
@@ -89,12 +90,11 @@ def test_nobody_multiplies_the_rows_of_others_by_parents_of_his_own(shop: Shards
     shop.near.sql("insert into person select i, i from generate_series(6, 40) i")
     for i in range(6, 41):
         shop.far[i % 2].sql(f"insert into orders values (1, {i}, 1)")
-    mutant = """
-do language plpython3u $body$
+    mutant = in_service("""
 from dataclasses import replace
 import dpsql.query.units as units
 units.agreed = lambda parent, key, onward: replace(parent, keys=(tuple(key),))
-$body$"""
+""")
     cut = UNCUT.replace("10**9", "1")
     question = "select dp_count(*) from line where l_order = 1"
     before = "delete from line where l_order = 1"

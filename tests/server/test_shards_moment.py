@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import silent
+from tests.server.in_service import in_service
 from tests.server.shards import Shards, sharded
 from tests.server.waiting import wait_until
 
@@ -23,11 +24,11 @@ select dp.grant_budget('postgres', 1e7, 1), dp.grant_budget('alice', 1e7, 1);
 select dp.grant_budget('owner1', 1e7, 1);
 """
 # each breaks one thing that keeps moved rows from being seen twice or not at all
-MUTANT = """do language plpython3u $body$
+MUTANT = in_service("""
 from dpsql.server.shards import Shards
 together = Shards._together
 {0}
-$body$"""
+""")
 NO_LOCKS = MUTANT.format("Shards._together = lambda *a: None if together(*a) is None else []")
 NO_SNAPSHOT = MUTANT.format("Shards._in_snapshots = lambda self, work: work()")
 

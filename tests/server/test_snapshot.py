@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.in_service import in_service
 from tests.server.waiting import wait_until
 
 ROWS = 20_000
@@ -18,8 +19,7 @@ NOISE = 100  # far above the noise at epsilon = 100
 
 # Locks of tables and indexes are waited for before anything is read, so that the asker's session is
 # made to wait for a lock of the writer's at the statement that reads a table.
-PAUSE = """
-do language plpython3u $body$
+PAUSE = in_service("""
 import re
 import dpsql.server.spi
 plain = dpsql.server.spi.SpiDatabase.execute
@@ -28,7 +28,7 @@ def execute(self, sql, parameters=()):
         self._plpy.execute("select pg_catalog.pg_advisory_xact_lock(1)")
     return plain(self, sql, parameters)
 dpsql.server.spi.SpiDatabase.execute = execute
-$body$"""
+""")
 SETUP = f"""
 create table a as select generate_series(1, {ROWS}) as k;
 create table b as select generate_series(1, {ROWS}) as k;

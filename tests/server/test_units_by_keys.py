@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server import asking
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -31,8 +32,7 @@ select dp.grant_budget('postgres', 1e6, 1);
 analyze customer, orders, item;
 """
 #: No unit is cut off, and what counts by keys is counted.
-PATCH = """
-do language plpython3u $body$
+PATCH = in_service("""
 from dpsql.core.mechanisms import truncation
 truncation.bounds = lambda largest, least=1: (10**15,)
 from dpsql.statistics import keyed
@@ -44,14 +44,13 @@ def evaluate(*given):
     dpsql.by_keys += found is not None
     return found
 keyed.evaluate = evaluate
-$body$"""
-USED = """
-do language plpython3u $body$
+""")
+USED = in_service("""
 import dpsql
 if dpsql.by_keys != 1:
     raise Exception(f"answered by keys {dpsql.by_keys} times")
 dpsql.by_keys = 0
-$body$"""
+""")
 QUESTIONS = (
     "select dp_count(*) from orders",
     "select dp_count(*) from item",

@@ -15,6 +15,7 @@ import pytest
 
 from tests.property.test_units_match_the_join import BOUND
 from tests.server import asking
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -31,8 +32,7 @@ select dp.set_domain('visit', 'place', 1, 9), dp.set_domain('visit', 'year', 200
 select dp.grant_budget('postgres', 1e6, 1), dp.grant_budget('alice', 1e6, 1);
 """
 UNITS = range(1, 10)
-BY_OTHERS = """
-do language plpython3u $body$
+BY_OTHERS = in_service("""
 from dpsql.query import contribution_sql
 def by_others(answer, query, most):
     unit, group = query.unit, query.groups[0]
@@ -40,7 +40,7 @@ def by_others(answer, query, most):
             f" FROM (SELECT q.*, count(*) OVER (PARTITION BY a{group}) AS size FROM ({answer}) AS q) AS r)"
             f" AS k WHERE reach <= {most}")
 contribution_sql.within_reach = by_others
-$body$"""
+""")
 
 
 @pytest.fixture(scope="module")

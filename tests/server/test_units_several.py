@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import refused
+from tests.server.in_service import in_service
 from tests.server.waiting import wait_until, worked
 
 pytestmark = pytest.mark.server
@@ -51,25 +52,23 @@ TRIANGLES = (
 )
 WORK = "select dp_count(*) from works"
 #: answers without noise and without a shift: the largest bound in whole steps cuts nobody off
-SILENT = """
-do language plpython3u $body$
+SILENT = in_service("""
 from fractions import Fraction
 from dpsql.core.mechanisms.linear import LinearRace
 from dpsql.core.mechanisms.linear_quantile import LinearQuantile
 LinearRace._handicap = lambda self, tau, noise: 0
 LinearQuantile.draw = lambda self, *given: sum(tau < 2**31 for tau in self.bounds) - 1
 LinearQuantile.scale = lambda self, tau: Fraction(1, 10**9)
-$body$"""
+""")
 #: nothing fits into memory
-ON_DISK = """
-do language plpython3u $body$
+ON_DISK = in_service("""
 import dpsql.core.space, dpsql.core.deletion, dpsql.core.programs, dpsql.statistics.limits
 import dpsql.statistics.memberships as m
 m.memberships.__kwdefaults__['memory_limit'] = 0
 dpsql.statistics.limits.BUDGET = 100
 dpsql.core.space.IN_MEMORY = 0
 dpsql.core.space.BLOCK = 256
-$body$"""
+""")
 #: what a person with all others is too many for
 FEW = """;
 do language plpython3u $body$
@@ -86,8 +85,7 @@ def refuse(*given):
 m._Reading.in_pieces = refuse
 $body$"""
 #: programs that take seconds: many random triples
-LONG_PROGRAMS = """
-do language plpython3u $body$
+LONG_PROGRAMS = in_service("""
 from dataclasses import replace
 import numpy as np
 import dpsql.statistics.memberships as m
@@ -101,7 +99,7 @@ big = Memberships.of(columns, [1, 1, 1], np.ones(60000, np.int64))
 m.memberships = lambda query, database: replace(big, space=Space(database.tick))
 LinearRace._handicap = lambda self, tau, noise: 0 if tau == 16 else -2**80
 programs.SIMPLEX = 10**9
-$body$"""
+""")
 #: passes that do not end
 LONG_PASSES = """;
 do language plpython3u $body$

@@ -1,0 +1,94 @@
+"""The ledger's statements in a service session, which commits for itself (PRIVACY.md section 7).
+
+Stands in the place of `dpsql.ledger.connection.LedgerConnection`.  What writes the ledger is a
+transaction of its own, READ COMMITTED because it waits for locks; what reads protected rows is the
+next one, in one snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpsql.ledger.connection import Row, StatementFailed
+from dpsql.server.spi import sqlstate
+
+if TYPE_CHECKING:
+    from dpsql.server.spi import SpiDatabase
+
+#: The number of columns that each statement returns, if it is not one.
+_COLUMNS = {"peek": 3, "outlook": 14, "open": 14}
+_READING = frozenset({"peek", "outlook"})
+_PHASE = "select dp.serve_phase($1) is null as done"
+_START = "select backend_start::text as start from pg_stat_get_activity(pg_backend_pid())"
+
+
+class OwnTransactions:
+    """The session's own transactions as a ledger connection."""
+
+    def __init__(self, plpy: Any, database: SpiDatabase) -> None:
+        self._plpy = plpy
+        self.database = database
+        self.backend_start = str(database.execute(_START)[0][0])
+        self.tick: Callable[[], None] = database.tick
+
+    def connect(self) -> None:
+        """Do nothing: the session is the connection."""
+
+    def close(self) -> None:
+        """End the session after its question: others do not wait for what it gave up then."""
+        self.database.execute("select dp.end_service() is null as done")
+
+    def call(
+        self,
+        name: str,
+        sql: str,
+        parameters: Sequence[str | None] = (),
+        undo: Callable[[list[Row]], None] | None = None,
+    ) -> list[Row]:
+        """Run a statement of the ledger, committed if it writes.
+
+        A cancel comes before the commit, or after it in what is computed then: nothing has to be
+        undone here.
+
+        Raises
+        ------
+        StatementFailed
+            The server refused the statement; nothing was committed.
+        """
+        del undo
+        writes = name not in _READING
+        if writes:
+            self._next(writes=True)
+        try:
+            rows = self._run(name, sql, parameters)
+        except self._plpy.SPIError as error:
+            if writes:
+                self._plpy.rollback()
+                self._next()
+            if sqlstate(error).startswith("57"):
+                raise
+            raise StatementFailed(sqlstate(error)) from None
+        if writes:
+            self._next()
+        return rows
+
+    def _run(self, name: str, sql: str, parameters: Sequence[str | None]) -> list[Row]:
+        columns = ", ".join(f"c{number}" for number in range(_COLUMNS.get(name, 1)))
+        found = self.database.execute(
+            f"select q.* from ({sql}) as q({columns})", [("text", value) for value in parameters]
+        )
+        return [tuple(_text(value) for value in row) for row in found]
+
+    def _next(self, *, writes: bool = False) -> None:
+        """Commit, and begin the next transaction."""
+        self.database.execute(_PHASE, [("bool", writes)])
+        self._plpy.commit()
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    return str(value)

@@ -1,0 +1,397 @@
+/*
+ * service.c
+ *		The asking backend's side of the service session.
+ *
+ * A question is read, charged and noised in another backend of the same
+ * database, which one asking backend keeps for itself.  Text and parameters,
+ * the asking role, the settings of dpsql and the time zone go there; an array
+ * of texts, notices and at most one refusal come back.  Nothing else of this
+ * session reaches the service: no stack, memory, snapshot, transaction,
+ * temporary object or other setting.
+ *
+ * The asking backend waits on its latch, so that a cancel, a timeout or a
+ * termination is noticed at once and is passed on.
+ *
+ * Both backends are one lock group, as a leader and its parallel workers are:
+ * a lock that the asking transaction holds does not block the service, and the
+ * deadlock detector sees both as one.
+ */
+#include "postgres.h"
+
+#include <libpq-fe.h>
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/postmaster.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "dpsql.h"
+#include "service.h"
+
+#define ERRCODE_DPSQL_LEDGER MAKE_SQLSTATE('P', 'D', '0', '5', '0')
+#define CONNECT_TIMEOUT 5000	/* ms */
+#define TICK 1000				/* ms, of a wait that its latch ends */
+#define SEPARATOR '\x1f'
+#define ASK "call dp.serve(null, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+#define ARGUMENTS 10
+
+/*
+ * The settings of a service session.  They come with the connection, so that
+ * ALTER ROLE and ALTER DATABASE do not change them.
+ */
+static const char *const session_settings[] = {
+	/* what every statement over protected rows is planned and run with */
+	"search_path=pg_catalog,pg_temp", "standard_conforming_strings=on", "datestyle=ISO,YMD",
+	"intervalstyle=postgres", "extra_float_digits=1", "bytea_output=hex", "array_nulls=on",
+	"transform_null_equals=off", "quote_all_identifiers=off", "row_security=off",
+	"client_min_messages=error", "debug_print_parse=off", "debug_print_rewritten=off",
+	"debug_print_plan=off", "gin_fuzzy_search_limit=0", "plan_cache_mode=force_generic_plan",
+	"constraint_exclusion=off", "default_table_access_method=heap", "jit=off",
+	"max_parallel_workers_per_gather=0", "geqo_pool_size=0", "geqo_generations=0",
+	/* what the ledger is written with */
+	"synchronous_commit=on", "lock_timeout=5s", "statement_timeout=0",
+	"idle_in_transaction_session_timeout=15s", "idle_session_timeout=60s",
+	"default_transaction_isolation=repeatable\\ read", "default_transaction_read_only=off",
+	"default_transaction_deferrable=off",
+	/* an asker that dies ends the work that it waited for */
+	"client_connection_check_interval=100ms",
+};
+
+/* Settings that the asker chooses; dpsql/server/settings.py names the same, in this order. */
+static const char *const asked_settings[] = {
+	"dp.epsilon", "dp.delta", "dp.method", "dp.mechanism", "dp.max_epsilon_per_query", "dp.fresh",
+	"dp.confidence", "dp.sampling_rate", "dp.sampling_filter", "dp.statistics",
+	"dp.max_contribution", "dp.max_groups_contributed", "dp.max_rows_contributed",
+	"dp.min_frequency",
+};
+
+static PGconn *service = NULL;
+
+static void
+disconnect(void)
+{
+	if (service)
+	{
+		PQfinish(service);
+		service = NULL;
+		ReleaseExternalFD();
+	}
+}
+
+static void
+unavailable(const char *detail)
+{
+	char	   *copy = pstrdup(detail);
+
+	disconnect();
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_LEDGER),
+			 errmsg("the service session of this session is not available"),
+			 errdetail_internal("%s", copy),
+			 errhint("Ask again. SELECT * FROM dp.ledger shows what was charged.")));
+}
+
+/* Wait until the socket is ready or the latch is set; interrupts are served. */
+static void
+wait_for_service(int events)
+{
+	int			found = WaitLatchOrSocket(MyLatch,
+										  events | WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+										  PQsocket(service), TICK, PG_WAIT_EXTENSION);
+
+	if (found & WL_LATCH_SET)
+	{
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* A message of the service to the client, under the client's own settings. */
+static void
+pass_on(void *unused, const PGresult *message)
+{
+	const char *severity = PQresultErrorField(message, PG_DIAG_SEVERITY_NONLOCALIZED);
+	const char *primary = PQresultErrorField(message, PG_DIAG_MESSAGE_PRIMARY);
+	const char *detail = PQresultErrorField(message, PG_DIAG_MESSAGE_DETAIL);
+	const char *hint = PQresultErrorField(message, PG_DIAG_MESSAGE_HINT);
+
+	ereport(severity && strcmp(severity, "WARNING") == 0 ? WARNING : NOTICE,
+			(errmsg_internal("%s", primary ? primary : ""),
+			 detail ? errdetail_internal("%s", detail) : 0,
+			 hint ? errhint("%s", hint) : 0));
+}
+
+/* The first of the server's socket directories. */
+static char *
+socket_directory(void)
+{
+	char	   *all = pstrdup(Unix_socket_directories ? Unix_socket_directories : "");
+	List	   *directories = NIL;
+
+	if (!SplitDirectoriesString(all, ',', &directories) || directories == NIL)
+		unavailable("The server has no unix socket.");
+	return (char *) linitial(directories);
+}
+
+static char *
+options_of_session(void)
+{
+	StringInfoData options;
+
+	initStringInfo(&options);
+	for (int i = 0; i < lengthof(session_settings); i++)
+		appendStringInfo(&options, "-c %s ", session_settings[i]);
+	return options.data;
+}
+
+/* Wait for all results of what was sent; the last one, or the first that failed. */
+static PGresult *
+collect(void)
+{
+	PGresult   *last = NULL;
+
+	while (PQflush(service) == 1)
+	{
+		wait_for_service(WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE);
+		if (!PQconsumeInput(service))
+			break;
+	}
+	for (;;)
+	{
+		PGresult   *one;
+
+		while (PQisBusy(service))
+		{
+			wait_for_service(WL_SOCKET_READABLE);
+			if (!PQconsumeInput(service))
+				break;
+		}
+		one = PQgetResult(service);
+		if (one == NULL)
+			return last;
+		if (last && PQresultStatus(last) == PGRES_FATAL_ERROR)
+			PQclear(one);
+		else
+		{
+			PQclear(last);
+			last = one;
+		}
+		if (PQstatus(service) == CONNECTION_BAD)
+			return last;
+	}
+}
+
+static void
+start_connecting(void)
+{
+	const char *keywords[] = {"host", "port", "dbname", "user", "application_name", "sslmode",
+	"gssencmode", "client_encoding", "options", NULL};
+	const char *values[] = {socket_directory(), psprintf("%d", PostPortNumber),
+		get_database_name(MyDatabaseId), DPSQL_SERVICE_ROLE, "dpsql_service", "disable",
+	"disable", GetDatabaseEncodingName(), options_of_session(), NULL};
+
+	if (!AcquireExternalFD())
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_LEDGER),
+				 errmsg("the service session of this session is not available"),
+				 errdetail("This backend has too many open files."),
+				 errhint("Close cursors over foreign tables, or ask in a new session.")));
+	service = PQconnectStartParams(keywords, values, 0);
+	if (service == NULL)
+		ReleaseExternalFD();
+}
+
+static void
+connect_service(void)
+{
+	PostgresPollingStatusType state = PGRES_POLLING_WRITING;
+	TimestampTz start = GetCurrentTimestamp();
+	PGresult   *result;
+
+	BecomeLockGroupLeader();
+	start_connecting();
+	if (service == NULL || PQstatus(service) == CONNECTION_BAD)
+		unavailable(service ? pchomp(PQerrorMessage(service)) : "Out of memory.");
+	while (state != PGRES_POLLING_OK)
+	{
+		wait_for_service(state == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE);
+		state = PQconnectPoll(service);
+		if (state == PGRES_POLLING_FAILED)
+			unavailable(pchomp(PQerrorMessage(service)));
+		if (TimestampDifferenceExceeds(start, GetCurrentTimestamp(), CONNECT_TIMEOUT))
+			unavailable("Connecting took too long.");
+	}
+	PQsetNoticeReceiver(service, pass_on, NULL);
+	if (PQsetnonblocking(service, 1) != 0 || !PQsendPrepare(service, "ask", ASK, 0, NULL))
+		unavailable(pchomp(PQerrorMessage(service)));
+	result = collect();
+	if (PQresultStatus(result) != PGRES_COMMAND_OK)
+	{
+		PQclear(result);
+		unavailable(pchomp(PQerrorMessage(service)));
+	}
+	PQclear(result);
+}
+
+/* An idle service has nothing to say but goodbye. */
+static bool
+is_usable(void)
+{
+	int			found;
+
+	if (service == NULL || PQstatus(service) != CONNECTION_OK)
+		return false;
+	found = WaitLatchOrSocket(NULL, WL_SOCKET_READABLE | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							  PQsocket(service), 0, PG_WAIT_EXTENSION);
+	return !(found & WL_SOCKET_READABLE);
+}
+
+static char *
+settings_text(void)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (int i = 0; i < lengthof(asked_settings); i++)
+	{
+		const char *value = GetConfigOption(asked_settings[i], false, false);
+
+		if (i > 0)
+			appendStringInfoChar(&text, SEPARATOR);
+		appendStringInfoString(&text, value ? value : "");
+	}
+	return text.data;
+}
+
+static void
+send_question(const Question *question)
+{
+	const char *values[ARGUMENTS] = {
+		question->handler,
+		question->query,
+		question->parameters,
+		question->level,
+		psprintf("%u", question->role),
+		psprintf("%d", MyProcPid),
+		TransactionIdIsValid(GetTopTransactionIdIfAny()) ? "t" : "f",
+		psprintf("%u", MyDatabaseId),
+		settings_text(),
+		GetConfigOption("timezone", false, false),
+	};
+
+	if (!PQsendQueryPrepared(service, "ask", ARGUMENTS, values, NULL, NULL, 0))
+		unavailable(pchomp(PQerrorMessage(service)));
+}
+
+static char *
+copy_field(const PGresult *result, int field)
+{
+	const char *text = PQresultErrorField(result, field);
+
+	return text ? pstrdup(text) : NULL;
+}
+
+static ErrorData *
+error_of(const PGresult *result)
+{
+	ErrorData  *error = palloc0(sizeof(ErrorData));
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *position = PQresultErrorField(result, PG_DIAG_INTERNAL_POSITION);
+
+	error->elevel = ERROR;
+	error->sqlerrcode = MAKE_SQLSTATE(state[0], state[1], state[2], state[3], state[4]);
+	error->message = copy_field(result, PG_DIAG_MESSAGE_PRIMARY);
+	error->detail = copy_field(result, PG_DIAG_MESSAGE_DETAIL);
+	error->hint = copy_field(result, PG_DIAG_MESSAGE_HINT);
+	error->internalquery = copy_field(result, PG_DIAG_INTERNAL_QUERY);
+	error->internalpos = position ? atoi(position) : 0;
+	return error;
+}
+
+/*
+ * The locks of this backend do not exclude those of the service, so it goes on
+ * when the service has ended, or a second later.
+ */
+static void
+wait_for_end(void)
+{
+	TimestampTz start = GetCurrentTimestamp();
+
+	while (PQstatus(service) == CONNECTION_OK && PQisBusy(service) &&
+		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), TICK))
+	{
+		(void) WaitLatchOrSocket(NULL, WL_SOCKET_READABLE | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+								 PQsocket(service), 100, PG_WAIT_EXTENSION);
+		if (!PQconsumeInput(service))
+			break;
+	}
+}
+
+/* Stop what the service does for a question that nobody waits for any more. */
+static void
+abandon(void)
+{
+	if (service && PQtransactionStatus(service) == PQTRANS_ACTIVE)
+	{
+		PGcancel   *cancel = PQgetCancel(service);
+		char		message[256];
+
+		if (cancel)
+		{
+			(void) PQcancel(cancel, message, sizeof(message));
+			PQfreeCancel(cancel);
+			wait_for_end();
+		}
+	}
+	disconnect();
+}
+
+Datum
+ask_service(const Question *question, ErrorData **refused)
+{
+	volatile Datum rows = (Datum) 0;
+	PGresult   *volatile result = NULL;
+
+	*refused = NULL;
+	PG_TRY();
+	{
+		if (!is_usable())
+		{
+			disconnect();
+			connect_service();
+		}
+		send_question(question);
+		result = collect();
+		if (PQresultStatus(result) == PGRES_FATAL_ERROR &&
+			PQresultErrorField(result, PG_DIAG_SQLSTATE) != NULL &&
+			PQstatus(service) == CONNECTION_OK)
+			*refused = error_of(result);
+		else if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1 &&
+				 PQnfields(result) == 1 && !PQgetisnull(result, 0, 0))
+			rows = OidInputFunctionCall(F_ARRAY_IN, PQgetvalue(result, 0, 0), TEXTOID, -1);
+		else
+			unavailable("It ended while the question was computed; the charge may have been recorded.");
+		PQclear(result);
+	}
+	PG_CATCH();
+	{
+		PQclear(result);
+		abandon();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return rows;
+}

@@ -1,0 +1,40 @@
+/*
+ * service.h
+ *		The service session: a backend that answers the questions of one other backend.
+ */
+#ifndef DPSQL_SERVICE_H
+#define DPSQL_SERVICE_H
+
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/elog.h"
+
+/* The role that service sessions log in as. */
+#define DPSQL_SERVICE_ROLE "dp_executor"
+
+/* What is asked of a service session.  Texts, or NULL. */
+typedef struct Question
+{
+	const char *handler;		/* in dpsql/server/handlers.py */
+	const char *query;
+	const char *parameters;		/* text[] */
+	const char *level;			/* of intervals */
+	Oid			role;			/* who asks */
+} Question;
+
+/*
+ * service.c, in the asking backend: send a question and wait for the rows as
+ * an array of texts.  A refusal by the service is returned in *refused and not
+ * raised.
+ */
+extern Datum ask_service(const Question *question, ErrorData **refused);
+
+/* door.c: on whose behalf a service session works */
+extern void begin_serving(Oid role);
+extern void end_serving(void);
+
+/* serve.c: whether this backend is a service session that answers now. */
+extern bool is_serving(void);
+
+#endif							/* DPSQL_SERVICE_H */

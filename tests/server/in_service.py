@@ -1,0 +1,44 @@
+"""Python that a test runs in the service session of its connection: patches, and what they saw.
+
+A superuser's session asks a question that begins with `MARK`, and the test's version of
+``dp.python_serve`` runs its text as the body of a function, with ``plpy`` and ``GD``.
+"""
+
+from __future__ import annotations
+
+MARK = "#python"
+_RUN = f'''
+if query and query.startswith("{MARK}"):
+    import textwrap
+    names = {{"plpy": plpy, "GD": GD}}
+    exec("def body():\\n" + textwrap.indent(query, "    ") + "\\n    return None", names)
+    found = names["body"]()
+    return ([[None if found is None else str(found)]],)
+'''
+_INSTALL = f"""
+  if not (select prosrc like '%{MARK}%' from pg_proc where oid = 'dp.python_serve'::regproc) then
+    execute replace(pg_get_functiondef('dp.python_serve'::regproc),
+                    'AS $procedure$', 'AS $procedure$' || $run${_RUN}$run$);
+    commit;  -- the service session reads what is committed
+  end if;"""
+
+
+def value_in_service(code: str) -> str:
+    """Return an expression of SQL: what ``code``, a function's body, returns there, as text."""
+    return f"(select x from dp.run($python${MARK}\n{code}$python$, null) as (x text))"
+
+
+def in_service(code: str) -> str:
+    """Return a statement that runs ``code`` there; for a superuser outside of a transaction."""
+    return f"do $do$ begin {_INSTALL}\n  perform {value_in_service(code)};\nend $do$"
+
+
+def function_in_service(name: str, kind: str, code: str) -> str:
+    """Return a statement that makes a function of no arguments of ``code``, as above.
+
+    ``kind`` is the type that it returns; for ``setof text`` the code returns texts as JSON.
+    """
+    value = value_in_service(code)
+    if kind == "setof text":
+        value = f"jsonb_array_elements_text({value}::jsonb)"
+    return f"create function {name}() returns {kind} language sql as $sql$ select {value}::{kind.removeprefix('setof ')} $sql$"

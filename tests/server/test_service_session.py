@@ -1,0 +1,180 @@
+"""Questions that are answered in a service session (sql/hook/service.c)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.server.waiting import wait_until as until
+
+COUNT = "select dp_count(*) from client"
+SLOW = (
+    "select dp_count(*) from purchase a, purchase b, purchase c"
+    " where a.p_flag = b.p_flag and b.p_flag = c.p_flag and a.p_amount < b.p_amount"
+    " and b.p_amount < c.p_amount"
+)
+SERVICES = (
+    "select pid from pg_stat_activity"
+    " where datname = current_database() and application_name = 'dpsql_service'"
+)
+
+
+def test_another_backend_answers_and_the_asker_needs_no_ledger_connection(shop: Any) -> None:
+    with shop.connect("alice") as alice:
+        answer = alice.execute(COUNT).fetchone()
+        again = alice.execute(COUNT).fetchone()
+        found = shop.sql(
+            "select usename, leader_pid from pg_stat_activity where datname = current_database()"
+            " and pid <> pg_backend_pid() and leader_pid is not null"
+        )
+        names = shop.sql(
+            "select application_name from pg_stat_activity where datname = current_database()"
+        )
+        assert found == [("dp_executor", alice.info.backend_pid)]
+    assert answer == again
+    assert ("dpsql_ledger",) not in names
+    assert shop.sql("select count(*), min(state) from dp.spend") == [(1, "answered")]
+
+
+def test_a_refusal_points_into_the_askers_statement(shop: Any) -> None:
+    with shop.connect("alice") as alice, pytest.raises(psycopg.Error) as caught:
+        alice.execute(f"{COUNT} where c_id > random()")
+    assert caught.value.sqlstate == "PD013"
+    assert caught.value.diag.statement_position == "45"
+    assert caught.value.diag.context is None
+
+
+def test_nobody_else_can_call_the_procedure(shop: Any) -> None:
+    arguments = "null, 'run', 'select 1', null, null, 10, pg_backend_pid(), false, 0, '', 'UTC'"
+    for role in ("alice", "owner1", "postgres"):
+        with pytest.raises(psycopg.Error) as caught:
+            shop.sql(f"call dp.serve({arguments})", user=role)
+        assert caught.value.sqlstate in ("42501", "PD070")
+    with pytest.raises(psycopg.OperationalError):  # peer: root is not the server's user
+        shop.connect("dp_executor")
+
+
+def test_rows_of_an_open_transaction_are_refused_and_those_of_others_not_seen(shop: Any) -> None:
+    shop.sql("grant insert on client to alice")
+    with shop.connect("alice") as alice:
+        alice.execute("begin")
+        alice.execute("insert into client values (5000, 1, '2000-01-01', 'a')")
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute(COUNT)
+        assert caught.value.sqlstate == "PD011"
+        alice.execute("rollback")
+        alice.execute(COUNT)
+    assert shop.sql("select count(*) from dp.spend") == [(1,)]
+
+
+def test_locks_of_the_asker_and_of_who_waits_for_it_do_not_block_the_service(shop: Any) -> None:
+    shop.sql("create role lord superuser login")
+    try:
+        shop.sql("select dp.grant_budget('lord', 10, 1e-6)")
+        with shop.connect("lord") as lord, shop.connect() as other:
+            lord.execute("begin")
+            lord.execute("lock table client in access share mode")
+            waits = threading.Thread(
+                target=other.execute, args=("lock table client in access exclusive mode; select 1",)
+            )
+            waits.start()
+            until(lambda: shop.sql("select 1 from pg_locks where not granted") != [])
+            lord.execute("set statement_timeout = '60s'")
+            lord.execute(COUNT)
+            lord.execute("rollback")
+            waits.join()
+            lord.execute("begin")
+            lord.execute("lock table client in access exclusive mode")
+            with pytest.raises(psycopg.Error) as caught:
+                lord.execute(COUNT.replace("client", "client where c_id > 1"))
+            assert caught.value.sqlstate == "PD011"
+            lord.execute("rollback")
+    finally:
+        shop.sql("drop owned by lord; select dp.revoke_budget('lord'); drop role lord")
+
+
+@pytest.mark.parametrize("end", ["pg_cancel_backend", "pg_terminate_backend"])
+def test_the_end_of_the_asker_ends_the_service(shop: Any, end: str) -> None:
+    with shop.connect("alice") as alice:
+        alice.execute(COUNT)
+        seen: list[str | None] = []
+
+        def ask() -> None:
+            try:
+                alice.execute(SLOW)
+            except psycopg.Error as error:
+                seen.append(error.sqlstate)
+
+        asks = threading.Thread(target=ask)
+        asks.start()
+        until(lambda: shop.sql("select 1 from dp.spend where state = 'charged'") != [])
+        shop.sql(f"select {end}({alice.info.backend_pid})")
+        until(lambda: shop.sql(f"{SERVICES} and state = 'active'") == [])
+
+        asks.join()
+        assert seen == (["57014"] if end == "pg_cancel_backend" else ["57P01"])
+    assert shop.sql("select count(*) from dp.spend where state <> 'answered'") == [(1,)]
+
+
+def test_a_service_that_dies_is_told_and_replaced(shop: Any) -> None:
+    with shop.connect("alice") as alice:
+        alice.execute(COUNT)
+        seen: list[str | None] = []
+
+        def ask() -> None:
+            try:
+                alice.execute(SLOW)
+            except psycopg.Error as error:
+                seen.append(error.sqlstate)
+
+        asks = threading.Thread(target=ask)
+        asks.start()
+        until(lambda: shop.sql("select 1 from dp.spend where state = 'charged'") != [])
+        shop.sql(f"select pg_terminate_backend(pid) from ({SERVICES}) as s")
+        asks.join()
+        assert seen[0] in ("57P01", "PD050")
+        alice.execute(COUNT)  # a new service
+        shop.sql(f"select pg_terminate_backend(pid) from ({SERVICES}) as s")
+        until(lambda: shop.sql(SERVICES) == [])
+        alice.execute(COUNT)  # it idled when it ended: nothing is told
+    assert shop.sql("select count(*) from dp.spend where state = 'charged'") == [(1,)]
+
+
+def test_code_that_the_analysis_runs_cannot_ask_in_the_service(shop: Any) -> None:
+    shop.sql("create schema mine authorization alice")
+    with shop.connect("alice") as alice:
+        alice.execute(
+            "create function mine.asks(int) returns bool language plpgsql set search_path = public as"
+            " $$ begin perform n from (select dp_count(*) as n from public.purchase) s;"
+            " return true; end $$"
+        )
+        alice.execute("create domain mine.odd as int check (mine.asks(value))")
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute(f"{COUNT} where c_id = any ('{{1}}'::mine.odd[])")
+    assert caught.value.sqlstate == "PD011"
+    assert "while another one is analysed" in str(caught.value)
+
+
+def test_transactions_stack_and_settings_of_the_asker_do_not_reach_the_service(shop: Any) -> None:
+    with shop.connect("alice") as alice:
+        for setting in (
+            "work_mem = '64kB'",
+            "enable_hashjoin = off",
+            "datestyle = 'German'",
+            "lock_timeout = '1ms'",
+            "default_transaction_isolation = 'serializable'",
+            "client_min_messages = error",
+        ):
+            alice.execute(f"set {setting}")
+        alice.execute("begin")
+        alice.execute(COUNT)
+        alice.execute(
+            "create function pg_temp.deep(n int) returns bigint language plpgsql as $$ begin"
+            " if n > 0 then return pg_temp.deep(n - 1); end if;"
+            " return (select dp_count(*) from public.client where c_id > 3); end $$"
+        )
+        alice.execute("select pg_temp.deep(100)")
+        alice.execute("commit")
