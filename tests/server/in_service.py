@@ -10,7 +10,7 @@ MARK = "#python"
 _RUN = f'''
 if query and query.startswith("{MARK}"):
     import textwrap
-    names = {{"plpy": plpy, "GD": GD}}
+    names = dict(plpy=plpy, GD=GD)
     exec("def body():\\n" + textwrap.indent(query, "    ") + "\\n    return None", names)
     found = names["body"]()
     return ([[None if found is None else str(found)]],)
