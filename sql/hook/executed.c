@@ -35,6 +35,7 @@
 
 #include "dpsql.h"
 #include "inventory.h"
+#include "service.h"
 
 static object_access_hook_type previous_access_hook = NULL;
 static needs_fmgr_hook_type previous_needs_hook = NULL;
@@ -46,11 +47,19 @@ executor_runs(void)
 	return IsTransactionState() && GetUserId() == get_role_oid("dp_executor", true);
 }
 
+/* Whether code of others is refused here: a service session runs none, even while it analyses a text. */
+static bool
+code_is_refused(void)
+{
+	return executor_runs() || (is_serving() && IsTransactionState());
+}
+
+/* dp_ledger owns the ledger's functions; nobody is or becomes this role or dp_executor. */
 static bool
 is_trusted(Oid owner)
 {
-	/* dp_ledger owns the ledger's functions; nobody is or becomes this role */
-	return owner == GetUserId() || superuser_arg(owner) || owner == get_role_oid("dp_ledger", true);
+	return (executor_runs() && owner == GetUserId()) || superuser_arg(owner) ||
+		owner == get_role_oid("dp_ledger", true);
 }
 
 /* A function that neither PostgreSQL nor a superuser, as of an extension, wrote. */
@@ -60,7 +69,7 @@ is_foreign(Oid function)
 	HeapTuple	tuple;
 	bool		foreign;
 
-	if (function < FirstNormalObjectId || !executor_runs())
+	if (function < FirstNormalObjectId || !code_is_refused())
 		return false;
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	if (!HeapTupleIsValid(tuple))
