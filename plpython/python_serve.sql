@@ -1,4 +1,5 @@
 -- The body of dp.serve, which alone calls it.
+-- Not pinned on purpose: a procedure that commits can pin nothing; its session has the settings.
 create or replace procedure dp.python_serve(
     inout rows text[], handler text, query text, parameters text[], level text, role oid, asker integer,
     wrote boolean, database oid, settings text, zone text)

@@ -1,6 +1,7 @@
 -- The service session: answers one question of the session that it serves, and commits for itself.
--- Security invoker, and without SET, because a procedure that commits can be nothing else: its session has
--- the settings (sql/hook/service.c), and only dp_executor, as which only the server logs in, may call it.
+-- Security invoker, because a procedure that commits can be nothing else; only dp_executor, as which only the
+-- server logs in, may call it.
+-- Not pinned on purpose: a procedure that commits can pin nothing; its session has the settings (sql/hook/service.c).
 create or replace procedure dp.serve(
     inout rows text[], handler text, query text, parameters text[], level text, role oid, asker integer,
     wrote boolean, database oid, settings text, zone text)

@@ -26,12 +26,12 @@ dpsql.core.rng.SystemNoise = Silent
 """)
 
 #: The server's own error where the reading of protected rows begins, after the charge.
-UNREADABLE = in_service("""
+UNREADABLE = """
 from dpsql.server.spi import SpiDatabase
 def denied(*_):
     raise plpy.spiexceptions.InsufficientPrivilege("permission denied for table client")
 SpiDatabase.before_reading = SpiDatabase.at_one_moment = denied
-""")
+"""
 
 # Plan for workers whatever that costs; 16 renamed the setting.
 PARALLEL = (
@@ -98,9 +98,10 @@ def say(connection: psycopg.Connection[Any], statement: str) -> str:
 
 
 def unreadable(database: Any, user: str) -> Any:
-    """Connect as a role in whose session no protected row can be read."""
+    """Connect as a role in whose session, and the service's, no protected row can be read."""
     session = database.connect(autocommit=True)
-    session.execute(UNREADABLE)
+    session.execute(in_service(UNREADABLE))
+    session.execute(f"do language plpython3u $body${UNREADABLE}$body$")
     session.execute(f"set session authorization {user}")
     return session
 
