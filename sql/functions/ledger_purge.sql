@@ -4,7 +4,7 @@
 -- Security definer on purpose: reads the catalogue, for readers of dp.ledger_status too.
 create or replace function dp.ledger_standing_tokens(objects oid[])
 returns bytea[]
-language plpgsql stable parallel unsafe security invoker
+language plpgsql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare

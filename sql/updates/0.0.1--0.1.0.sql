@@ -19,6 +19,9 @@ begin
 end
 $guard$;
 
+-- Service sessions log in as it; pg_hba.conf and pg_ident.conf let only the server's own processes do so (dpsql install).
+alter role dp_executor login;
+
 alter table dp.shown_relation
     add column columns name[],
     add column attnums int2[],

@@ -18,7 +18,7 @@ import pytest
 
 from tests.property.test_answers_match_the_join import Columns, agree
 from tests.property.test_answers_over_parts import Cut, CutUnits
-from tests.property.test_several_units_match_the_join import WATCH, asked_whole, cuts, moves
+from tests.property.test_several_units_match_the_join import TAKE, WATCH, asked_whole, cuts, moves
 from tests.property.test_units_match_the_join import BOUND, UnitCase, answer
 from tests.property.test_units_of_composite_keys import CompositeCase
 from tests.server.asking import silent
@@ -69,7 +69,7 @@ def test_units_of_two_kinds_over_parts(server: Any) -> None:
             # each is met in more than one case of ten: of 300 often enough but for 1e-9
             assert number < 300, (asked, moved, parts, kinds)
             case = CutKinds(owner, source, shards)
-            with silent(shards.near, "s.t0", WATCH) as session:
+            with silent(shards.near, "s.t0", WATCH, TAKE) as session:
                 for _ in range(25):
                     statement, _ = case.question()
                     second = case.other is not None and f"s.t{case.other} " in statement

@@ -152,7 +152,7 @@ def row_violations(server: Any) -> Iterator[str]:
                 " 0.001) from dp.relations where kind = 'protected'"
             )
             kinds = dict(owner.execute("select relation_name, kind from dp.relations").fetchall())
-            with silent(shards.near, "s.t0", rows.WATCH) as session:
+            with silent(shards.near, "s.t0", rows.WATCH, rows.TAKE) as session:
                 for _ in range(5):
                     statement = case.question()[0].format("dp_", rows.BOUNDS)
                     whole = rows.vectors(session, statement)
@@ -208,7 +208,7 @@ def test_the_largest_count_of_any_part_bounds_what_a_row_moves(
         owner.execute("insert into a values (1, 1), (2, 2)")
         owner.execute("insert into b values (1, 1), (2, 2), (3, 2), (4, 2)")
         statement = "select dp_count(*) from a join b on a.k = b.k"
-        with silent(shards.near, "a", *filter(None, [rows.WATCH, mutant])) as session:
+        with silent(shards.near, "a", *filter(None, [rows.WATCH, rows.TAKE, mutant])) as session:
             ((whole, most),) = rows.vectors(session, statement) or []
             with places.without([(places.sessions[1], "a", "id = 2")]):
                 ((less, _),) = rows.vectors(session, statement) or []
@@ -229,7 +229,7 @@ def unit_violations(server: Any, mutant: str | None) -> Iterator[str]:
             assert number < units.MOST_CASES, (moved, cut, sums, astray)
             case = CutUnits(owner, source, shards)
             scattered = places.scatter(case, source)
-            patches = [units.WATCH, *([mutant] if mutant else [])]
+            patches = [units.WATCH, units.TAKE, *([mutant] if mutant else [])]
             with silent(shards.near, "s.t0", *patches) as session:
                 for _ in range(5):
                     statement, _ = case.question()

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from tests.server import asking
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -222,35 +223,32 @@ def looked_at(
             session.execute("begin")
             fill(session, random_)
             ages, kinds = declare(session, random_, nulls)
-            session.execute("commit; begin; set local dp.fresh = on")
+            session.execute("commit; set dp.fresh = on")
             hints = {}
             for form in random_.sample(sorted(FORMS), random_.choice([1, 1, 2])):
-                session.execute("savepoint here")
                 try:
                     hints[form] = release(session, random_, form, ages, nulls)
                 except psycopg.Error as error:  # no level meets the conditions
                     if not is_refusal(error):
                         raise
-                    session.execute("rollback to here")
             if random_.random() < 0.2:
                 declare(session, random_, nulls)
             for number in range(12 if hints else 0):
                 hint = hints[random_.choice(sorted(hints))]
                 text = question(random_, hint, number, ages, kinds)
-                session.execute("set local dp.fresh = off; savepoint here")
+                session.execute("set dp.fresh = off")
                 notices.clear()
                 try:
                     found = session.execute(text).fetchall()
                 except psycopg.Error as error:  # a condition that no question may have
                     if not is_refusal(error):
                         raise
-                    session.execute("rollback to here")
                     continue
                 told = [n for n in notices if n.startswith("answered from the release")]
                 if not told:
                     continue
                 count(seen, text, told[0])
-                session.execute("set local dp.fresh = on")
+                session.execute("set dp.fresh = on")
                 live = session.execute(text).fetchall()
                 plain = session.execute(text.replace("dp_count", "count")).fetchall()
                 some = [row for row in found if row[-2]]
@@ -258,7 +256,8 @@ def looked_at(
                     repr(row) for row in some
                 } <= {repr(row) for row in plain}:
                     wrong.append((text, found, live))
-            session.execute("rollback")
+            for form in hints:
+                session.execute(f"select dp.drop_release('r_{form}')")
     print(f"{case} cases, {dict(seen)}")  # noqa: T201
     return wrong
 
@@ -294,6 +293,6 @@ def test_a_forgotten_rule_is_found(things: Any, mutant: str) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201
     seen: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
-    patch = f"do language plpython3u $body${MUTANTS[mutant]}\n$body$"
+    patch = in_service(MUTANTS[mutant])
     # fewer than one of 20 ordinary cases shows what is done to NULL, one of nine of its own
     assert looked_at(things, random.Random(seed), seen, patch, nulls=mutant.startswith("NULL"))

@@ -16,9 +16,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.property.committed import changed
 from tests.property.test_answers_match_the_join import Case
 from tests.server.asking import silent
-from tests.server.in_service import in_service
+from tests.server.in_service import function_in_service, in_service
 
 pytestmark = pytest.mark.server
 
@@ -40,13 +41,17 @@ def release(aggregate, exact, groups, services):
     rows.seen.append((sorted(exact.groups.items(), key=repr), most))
     return rows.unwatched(aggregate, exact, groups, services)
 rows.RowMethod.release = release
-$body$;
-create function pg_temp.vectors() returns text language plpython3u as $body$
+""")
+TAKE = function_in_service(
+    "pg_temp.vectors",
+    "text",
+    """
 import json
 from dpsql.engine.methods import rows
 found, rows.seen[:] = json.dumps(rows.seen), []
 return found
-""")
+""",
+)
 Vectors = list[tuple[dict[tuple[str, ...], int], int]]
 
 
@@ -93,7 +98,7 @@ def test_a_row_moves_every_vector_by_at_most_the_bound(server: Any) -> None:
                 "select dp.set_root_cap(format('%I.%I', schema_name, relation_name)::regclass, null,"
                 " 0.001) from dp.relations where kind = 'protected'"
             )
-            with silent(database, "s.t0", WATCH) as session:
+            with silent(database, "s.t0", WATCH, TAKE) as session:
                 for _ in range(10):
                     statement, key = case.question()
                     statement = statement.format("dp_", BOUNDS)
@@ -121,14 +126,12 @@ def without_a_row(session: Any, statement: str, tables: int) -> list[Vectors]:
     found = []
     for i in range(tables):
         for (row,) in session.execute(f"select id from s.t{i} order by id").fetchall():
-            session.execute("begin")
+            delete = f"delete from s.t{i} where id = {row} and {PROTECTED.format(i)}"
             try:
-                session.execute(f"delete from s.t{i} where id = {row} and {PROTECTED.format(i)}")
+                with changed(session, delete):
+                    less = vectors(session, statement)
             except psycopg.errors.ForeignKeyViolation:
-                session.execute("rollback")
                 continue
-            less = vectors(session, statement)
-            session.execute("rollback")
             assert less is not None
             found.append(less)
     return found

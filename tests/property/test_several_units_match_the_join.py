@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from dpsql.model import GRID
+from tests.property.committed import changed
 from tests.property.test_answers_match_the_join import Columns, agree
 from tests.property.test_units_match_the_join import (
     BOUND,
@@ -24,7 +25,7 @@ from tests.property.test_units_match_the_join import (
     answer,
 )
 from tests.server.asking import silent
-from tests.server.in_service import in_service
+from tests.server.in_service import function_in_service, in_service
 
 pytestmark = pytest.mark.server
 
@@ -57,13 +58,17 @@ def cut(self, memberships, tau, tick):
     plan.seen.append((found, tau, memberships.sizes.heaviest))
     return found
 plan.cut = cut
-$body$;
-create function pg_temp.vectors() returns text language plpython3u as $body$
+""")
+TAKE = function_in_service(
+    "pg_temp.vectors",
+    "text",
+    """
 import json
 from dpsql.core.mechanisms.linear_quantile import LinearQuantile as plan
 found, plan.seen[:] = json.dumps(plan.seen), []
 return found
-""")
+""",
+)
 #: The largest bound that has whole steps.
 WHOLE = 2**31 - 1
 
@@ -111,10 +116,8 @@ def moves(
 ) -> Iterator[tuple[str, int, int]]:
     """Delete each unit, (table, key), and yield by how much that moves what is published."""
     for table, unit in units:
-        session.execute("begin")
-        session.execute(f"delete from s.{table} where id = {unit}")
-        answer(session, statement)
-        session.execute("rollback")
+        with changed(session, f"delete from s.{table} where id = {unit}"):
+            answer(session, statement)
         for (one, _, _), (other, _, _) in zip(whole, cuts(session), strict=True):
             # programs of so few sets are solved to their end
             assert abs(one - other) <= tau * GRID * 1.0001, (statement, table, unit)
@@ -139,7 +142,7 @@ def test_units_of_two_kinds_on_random_schemas(server: Any) -> None:
             if case.other is not None:
                 rows = case.run(f"select id from s.t{case.other}").fetchall()
                 units += [(f"t{case.other}", u) for (u,) in rows]
-            with silent(database, "s.t0", WATCH) as session:
+            with silent(database, "s.t0", WATCH, TAKE) as session:
                 for _ in range(25):
                     statement, _ = case.question()
                     outcome = asked_whole(session, statement)

@@ -16,7 +16,7 @@ from dpsql.statistics.amounts import Amounts
 from dpsql.statistics.arrays import Memory, NotInArrays
 from dpsql.steps import Steps
 from tests.server.asking import silent
-from tests.server.in_service import in_service
+from tests.server.in_service import function_in_service, in_service
 
 pytestmark = pytest.mark.server
 
@@ -42,13 +42,17 @@ def weight(self, value, written):
     emit.seen.append((emit.render(written), made.digits, made.sql, made.in_steps, steps))
     return made
 emit._Emitter.weight = weight
-$body$;
-create function pg_temp.weights() returns text language plpython3u as $body$
+""")
+TAKE = function_in_service(
+    "pg_temp.weights",
+    "text",
+    """
 import json
 from dpsql.query import emit
 found, emit.seen[:] = json.dumps(emit.seen), []
 return found
-""")
+""",
+)
 #: Arguments that are looked at in any case, and until all kinds were.  The rarest is one of fourteen:
 #: none of 1200 with probability below 1e-20.
 ARGUMENTS, MOST = 400, 1200
@@ -110,7 +114,7 @@ def test_values_in_steps_are_those_of_decimals(server: Any) -> None:
         for number in range(30):
             owner.execute(f"insert into s.t values ({number}, {values(source)})")
         seen = dict.fromkeys(("computed", "several leaves", "in steps", "beyond"), 0)
-        with silent(database, "s.t", WATCH) as session:
+        with silent(database, "s.t", WATCH, TAKE) as session:
             for number in range(MOST):
                 if number >= ARGUMENTS and min(seen.values()) > 0:
                     break

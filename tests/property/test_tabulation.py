@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from tests.server import asking
-from tests.server.in_service import in_service
 from tests.server.releasing import release, values
 
 pytestmark = pytest.mark.server
@@ -156,11 +155,12 @@ MUTANTS = {
     "all units together": "tabulation.bounded = lambda answer, query, rows: right(answer, query,"
     " rows).replace(f'PARTITION BY w.a{query.unit} ', '')",
 }
-PATCH = in_service("""
+PATCH = """
+do language plpython3u $body$
 import dpsql.statistics.tabulation_sql as tabulation
 right = tabulation.bounded
 {}
-""")
+$body$"""
 
 
 @pytest.mark.parametrize("mutant", [None, *MUTANTS])

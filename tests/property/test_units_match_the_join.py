@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.property.committed import changed
 from tests.property.test_answers_match_the_join import (
     BOUNDS,
     MOMENTS,
@@ -24,7 +25,7 @@ from tests.property.test_answers_match_the_join import (
     agree,
 )
 from tests.server.asking import silent
-from tests.server.in_service import in_service
+from tests.server.in_service import function_in_service, in_service
 
 pytestmark = pytest.mark.server
 
@@ -184,13 +185,17 @@ def release(self, contributions, groups, noise):
     truncation.seen.append((list(zip(groups, cut)), contributions.grid * self.bounds[j]))
     return original(self, contributions, groups, noise)
 truncation.Quantile.release = release
-$body$;
-create function pg_temp.vectors() returns text language plpython3u as $body$
+""")
+TAKE = function_in_service(
+    "pg_temp.vectors",
+    "text",
+    """
 import json
 from dpsql.core.mechanisms import truncation
 found, truncation.seen[:] = json.dumps(truncation.seen), []
 return found
-""")
+""",
+)
 Vectors = list[tuple[dict[tuple[str, ...], int], int]]
 
 
@@ -223,7 +228,7 @@ def delete_units(server: Any, kind: type[UnitCase]) -> None:
                 break
             assert number < MOST_CASES
             case = kind(owner, source)
-            with silent(database, "s.t0", WATCH) as session:
+            with silent(database, "s.t0", WATCH, TAKE) as session:
                 for _ in range(12):
                     statement, _ = case.question()
                     session.execute(BOUND.format(2**80))
@@ -237,10 +242,8 @@ def delete_units(server: Any, kind: type[UnitCase]) -> None:
                     cut += full != answer(session, statement)
                     session.execute("select pg_temp.vectors()")
                     for unit in case.names:
-                        session.execute("begin")
-                        session.execute(f"delete from s.t0 where id = {unit}")
-                        less = vectors(session, statement)
-                        session.execute("rollback")
+                        with changed(session, f"delete from s.t0 where id = {unit}"):
+                            less = vectors(session, statement)
                         assert less is not None
                         for (one, most), (other, _) in zip(whole, less, strict=True):
                             distance = sum(

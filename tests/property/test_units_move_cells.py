@@ -18,7 +18,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from itertools import count
 from typing import Any
@@ -26,9 +26,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.property.committed import changed
 from tests.property.test_answers_match_the_join import NUMBERS
 from tests.property.test_units_match_the_join import UnitCase
 from tests.server.asking import silent
+from tests.server.in_service import function_in_service, in_service
 from tests.server.test_audit_percentiles import DENOMINATOR_FORGOTTEN
 from tests.server.test_audit_sums import EACH_GROUP_ALONE, NOT_CUT
 
@@ -131,13 +133,16 @@ def watched(mechanism, release):
 Quantile.release = watched(lambda plan: plan, original[1])
 OfUnits.release = watched(lambda plan: plan.truncation, original[2])
 """
-TAKE = """
-create function pg_temp.seen() returns text language plpython3u as $body$
+TAKE = function_in_service(
+    "pg_temp.seen",
+    "text",
+    """
 import json
 from dpsql.core.mechanisms import truncation
 found, truncation.seen[:] = json.dumps(truncation.seen), []
 return found
-$body$"""
+""",
+)
 
 #: A value that several units have counts for the first of them alone.
 OF_THE_FIRST_UNIT = """
@@ -285,15 +290,9 @@ class Check:
                     yield f"{statement} without {unit}: {wrong}"
 
 
-@contextmanager
-def deleted(session: Any, unit: object) -> Iterator[None]:
-    """Delete a unit and what refers to it, for what is asked in one transaction."""
-    session.execute("begin")
-    session.execute(f"delete from s.t0 where id = {unit}")
-    try:
-        yield
-    finally:
-        session.execute("rollback")
+def deleted(session: Any, unit: object) -> AbstractContextManager[None]:
+    """Delete a unit and what refers to it for a while."""
+    return changed(session, f"delete from s.t0 where id = {unit}")
 
 
 def cells(entry: dict[str, Any]) -> Counter[Any]:
@@ -302,7 +301,7 @@ def cells(entry: dict[str, Any]) -> Counter[Any]:
 
 
 def body(patch: str) -> str:
-    return f"do language plpython3u $body${patch or 'pass'}$body$"
+    return in_service(patch or "pass")
 
 
 def violations(server: Any, check: Check, mutant: str = "", asked: str = "") -> Iterator[str]:

@@ -24,7 +24,7 @@ from tests.property.test_units_match_the_join import (
     delete_units,
 )
 from tests.server.asking import refused, silent
-from tests.server.in_service import in_service
+from tests.server.in_service import function_in_service, in_service
 
 pytestmark = pytest.mark.server
 
@@ -179,12 +179,16 @@ def read(quote, services):
         dpsql.seen.append((len(query.occurrences), bool(query.units), contributed(exact)))
     return found
 compute.read = read
-$body$;
-create function pg_temp.seen() returns text language plpython3u as $body$
+""")
+TAKE = function_in_service(
+    "pg_temp.seen",
+    "text",
+    """
 import json, dpsql
 found, dpsql.seen[:] = json.dumps(dpsql.seen), []
 return found
-""")
+""",
+)
 #: Parents are joined for the name of a unit, and name it.
 JOINED = in_service("""
 from dpsql.query import pipeline, units
@@ -232,8 +236,8 @@ def test_what_units_contribute_is_the_same_without_parents_that_hand_them_on(ser
             assert number < MOST_CASES
             case = CompositeCase(owner, source)
             with (
-                silent(database, "s.t0", WATCH) as session,
-                silent(database, "s.t0", WATCH, JOINED) as joined,
+                silent(database, "s.t0", WATCH, TAKE) as session,
+                silent(database, "s.t0", WATCH, TAKE, JOINED) as joined,
                 silent(database, "s.t0", BOUND.format(2**80)) as whole,
             ):
                 for _ in range(25):

@@ -200,12 +200,11 @@ def test_other_values_are_counted_as_sql_does(big: Any) -> None:
                     random_.choice(["true", *(d.told(random_) for d in looked)])
                     for _ in range(random_.choice([1, 2, 2]))
                 ]
-                session.execute("begin")
                 try:
                     wrong = released(keys, wheres, looked[len(keys) :], session)
                     assert wrong is None, f"seed {seed}: {wrong}"
                     used["releases"] += 1
-                    session.execute("set local dp.fresh = off")
+                    session.execute("set dp.fresh = off")
                     # answered from the release, or asked: the same
                     wrong = question(keys, wheres[0], session)
                     assert wrong is None, f"seed {seed}: {wrong}"
@@ -214,7 +213,8 @@ def test_other_values_are_counted_as_sql_does(big: Any) -> None:
                     assert any(reason in told for reason in REFUSED), f"seed {seed}: {told}"
                     used["refused"] += 1
                 finally:
-                    session.execute("rollback")
+                    session.execute("set dp.fresh = on")
+                    session.execute("select dp.drop_release(name) from dp.releases")
     print(used)  # noqa: T201
     assert used["questions"] == ROUNDS * STATEMENTS
 
@@ -236,10 +236,11 @@ def lost(key, relations):
 domains.mapped = pipeline.mapped = lost
 """)
 #: A condition is evaluated on the value for all others, whatever it says of these.
-UNTOLD = in_service("""
+UNTOLD = """
+do language plpython3u $body$
 import dpsql.query.over_keys
 dpsql.query.over_keys.is_told = lambda e, others: e.kind == "op"
-""")
+$body$"""
 ROWS = """truncate big; insert into big select i, (array['a', 'b', 'Z'])[1 + i % 3], null, null, null,
   '2024-01-01', true from generate_series(1, 9) i;
   select dp.set_domain('big', 't', array['a', 'b'], includes_null => true, other => 'rest')"""

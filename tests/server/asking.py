@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.in_service import in_service
 
-SILENCE = in_service("""
+_SILENT = """
 import dpsql.core.rng
 class Silent(dpsql.core.rng.SystemNoise):
     __slots__ = ()
@@ -23,7 +23,10 @@ def zeros(count):
     import numpy
     yield numpy.zeros(count, dtype=numpy.int64)
 dpsql.core.rng.SystemNoise = Silent
-""")
+"""
+SILENCE = in_service(_SILENT)
+#: Releases and syntheses are measured in the backend that asks for them.
+SILENT_RELEASES = f"do language plpython3u $body${_SILENT}$body$"
 
 #: The server's own error where the reading of protected rows begins, after the charge.
 UNREADABLE = """
@@ -47,15 +50,15 @@ def major(database: Any) -> int:
 
 @contextmanager
 def silent(database: Any, relation: str, *patches: str) -> Iterator[Any]:
-    """Open a session of the owner that answers without noise, and every time anew.
+    """Open a session of the owner that answers and releases without noise, and every time anew.
 
-    ``patches`` change the package in its backend further; ``relation`` is one to ask about first.
+    ``patches`` change the package further; ``relation`` is one to ask about first.
     """
     with database.connect() as session:
         session.execute(
             f"select * from dp.explain('select dp_count(*) from {relation}')"
         )  # imports
-        for patch in (SILENCE, *patches):
+        for patch in (SILENCE, SILENT_RELEASES, *patches):
             session.execute(patch)
         session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
         yield session

@@ -76,18 +76,20 @@ def test_install_configures_an_existing_server_once(foreign):
     assert (cluster.data / "pg_hba.conf").read_text() == hba
 
 
-def test_only_the_servers_os_user_can_be_the_ledger_role(foreign):
+@pytest.mark.parametrize("role", ["dp_ledger", "dp_executor"])
+def test_only_the_servers_os_user_can_be_a_role_of_the_server(foreign, role):
     _, cluster = foreign
     install(foreign, restart=True)
     with psycopg.connect(cluster.conninfo(), autocommit=True) as connection:
-        if not connection.execute("select 1 from pg_roles where rolname = 'dp_ledger'").fetchone():
-            connection.execute("create role dp_ledger login")
-    as_ledger = [cluster.bin / "psql", "-Atqc", "select 1", cluster.conninfo(user="dp_ledger")]
+        found = connection.execute("select 1 from pg_roles where rolname = %s", [role])
+        if not found.fetchone():
+            connection.execute(f"create role {role} login")
+    as_role = [cluster.bin / "psql", "-Atqc", "select 1", cluster.conninfo(user=role)]
     if (owner := cluster.data.owner()) == "postgres":
-        refused = subprocess.run(as_ledger, capture_output=True, text=True)
+        refused = subprocess.run(as_role, capture_output=True, text=True)
         assert "authentication failed" in refused.stderr
-        as_ledger = ["runuser", "-u", owner, "--", *as_ledger]
-    assert subprocess.run(as_ledger, capture_output=True, text=True, cwd="/").stdout == "1\n"
+        as_role = ["runuser", "-u", owner, "--", *as_role]
+    assert subprocess.run(as_role, capture_output=True, text=True, cwd="/").stdout == "1\n"
 
 
 def test_unsupported_server_is_told_what_to_do(foreign, tmp_path):
@@ -106,6 +108,22 @@ def test_a_block_replaces_its_former_self_and_comes_first():
     assert with_block("# new first line\n" + once, hba_block()) == hba_block() + (
         "# new first line\n" + theirs
     )
+
+
+def test_a_block_of_the_ledger_alone_becomes_one_of_both_roles(foreign):
+    """As an earlier version wrote it: service sessions log in as dp_executor."""
+    _, cluster = foreign
+    install(foreign, restart=True)
+    paths = [cluster.data / name for name in ("pg_hba.conf", "pg_ident.conf")]
+    wanted = [path.read_text() for path in paths]
+    for path, text in zip(paths, wanted, strict=True):
+        former = [line for line in text.splitlines(keepends=True) if "dp_executor" not in line]
+        assert len(former) < len(text.splitlines())
+        path.write_text("".join(former))
+    done = install(foreign)
+    assert [path.read_text() for path in paths] == wanted
+    for path in paths:
+        assert any(line.endswith(str(path)) for line in done)
 
 
 def test_the_tree_follows_extensions_that_come_and_go(foreign):
