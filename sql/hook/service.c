@@ -42,6 +42,7 @@
 #include "service.h"
 
 #define ERRCODE_DPSQL_LEDGER MAKE_SQLSTATE('P', 'D', '0', '5', '0')
+#define IDLE_SESSION_TIMEOUT "57P05"
 #define CONNECT_TIMEOUT 5000	/* ms */
 #define TICK 1000				/* ms, of a wait that its latch ends */
 #define SEPARATOR '\x1f'
@@ -259,6 +260,17 @@ is_usable(void)
 	return !(found & WL_SOCKET_READABLE);
 }
 
+/* It ended just when it was asked, before it read the question. */
+static bool
+ended_idle(const PGresult *result)
+{
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+	return PQstatus(service) != CONNECTION_OK && severity && state &&
+		strcmp(severity, "FATAL") == 0 && strcmp(state, IDLE_SESSION_TIMEOUT) == 0;
+}
+
 static char *
 settings_text(void)
 {
@@ -368,13 +380,18 @@ ask_service(const Question *question, ErrorData **refused)
 	*refused = NULL;
 	PG_TRY();
 	{
-		if (!is_usable())
+		do
 		{
-			disconnect();
-			connect_service();
-		}
-		send_question(question);
-		result = collect();
+			PQclear(result);
+			result = NULL;
+			if (!is_usable())
+			{
+				disconnect();
+				connect_service();
+			}
+			send_question(question);
+			result = collect();
+		} while (ended_idle(result));
 		if (PQresultStatus(result) == PGRES_FATAL_ERROR &&
 			PQresultErrorField(result, PG_DIAG_SQLSTATE) != NULL &&
 			PQstatus(service) == CONNECTION_OK)

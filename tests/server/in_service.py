@@ -6,6 +6,8 @@ A superuser's session asks a question that begins with `MARK`, and the test's ve
 
 from __future__ import annotations
 
+from typing import Any
+
 MARK = "#python"
 _RUN = f'''
 if query and query.startswith("{MARK}"):
@@ -31,6 +33,12 @@ def value_in_service(code: str) -> str:
 def in_service(code: str) -> str:
     """Return a statement that runs ``code`` there; for a superuser outside of a transaction."""
     return f"do $do$ begin {_INSTALL}\n  perform {value_in_service(code)};\nend $do$"
+
+
+def in_both(session: Any, code: str) -> None:
+    """Run ``code`` in the service and in the session itself, which computes releases."""
+    session.execute(in_service(code))
+    session.execute(f"do language plpython3u $python${code}$python$")
 
 
 def function_in_service(name: str, kind: str, code: str) -> str:

@@ -17,14 +17,14 @@ import pytest
 from tests.server.asking import refused, unreadable
 from tests.server.commanding import commander
 from tests.server.conftest import declare
-from tests.server.in_service import in_service
+from tests.server.in_service import in_both
 from tests.server.waiting import wait_until
 
 CLIENTS = "select dp_count(*) from client where c_id > {}"
 JOIN = "select dp_count(*) from client join purchase on p_client = c_id where c_id > {}"
 LIMIT = 3
 #: Replaces the reading of rows: raises an error of a given SQLSTATE, or runs until it is cancelled.
-READING = in_service("""
+READING = """
 import time
 import dpsql.engine.answer as it, dpsql.engine.release_measure as of_releases
 kinds = {{kind.sqlstate: kind for kind in vars(plpy.spiexceptions).values() if hasattr(kind, "sqlstate")}}
@@ -39,7 +39,7 @@ def compute(*arguments):
         time.sleep(0.01)
         services.database.tick()
 it.compute = of_releases.measure = compute
-""")
+"""
 
 
 @pytest.fixture
@@ -54,10 +54,15 @@ def shop(shop: Any) -> Any:
 def failing(shop: Any, state: str = "53100", role: str = "alice") -> Iterator[Any]:
     """Open a session in which every charged question ends in this way."""
     with shop.connect() as session:
-        session.execute("select * from dp.explain('select dp_count(*) from client')")  # imports
-        session.execute(READING.format(state=state))
-        session.execute(f"set session authorization {role}")
+        patch(session, state, role)
         yield session
+
+
+def patch(session: Any, state: str, role: str = "alice") -> None:
+    """Replace the reading, also in the service session that follows one that ended."""
+    session.execute("reset session authorization")
+    in_both(session, READING.format(state=state))
+    session.execute(f"set session authorization {role}")
 
 
 def fail(shop: Any, number: int = LIMIT, question: str = CLIENTS, role: str = "alice") -> None:
@@ -191,12 +196,15 @@ def test_what_time_or_the_asker_ended_does_not_count(shop: Any, state: str) -> N
 
 def test_cancels_and_statement_timeouts_do_not_count(shop: Any) -> None:
     with failing(shop, "waits") as session:
-        session.execute("set statement_timeout = '300ms'")
+        session.execute("set statement_timeout = '2s'")
         for i in range(LIMIT):
             assert refused(session, CLIENTS.format(i)).sqlstate == "57014"
+            session.execute("set statement_timeout = 0")
+            patch(session, "waits")  # who waits no longer ends the service
+            session.execute("set statement_timeout = '2s'")
         session.execute("set statement_timeout = 0")
         for i in range(LIMIT):
-            session.execute("set application_name = ''")
+            patch(session, "waits")
             canceller = threading.Thread(target=_cancel, args=(shop, session.info.backend_pid))
             canceller.start()
             assert refused(session, CLIENTS.format(10 + i)).sqlstate == "57014"
@@ -208,15 +216,18 @@ def test_cancels_and_statement_timeouts_do_not_count(shop: Any) -> None:
 
 
 #: The asker's cancel arrives while the answer is stored.
-STORING = in_service("""
+STORING = """
 from dpsql.ledger.connection import LedgerConnection
-run = LedgerConnection.call
-def call(self, name, *rest):
-    if name == "finish":
-        raise plpy.spiexceptions.QueryCanceled("canceling statement due to user request")
-    return run(self, name, *rest)
-LedgerConnection.call = call
-""")
+from dpsql.server.own_transactions import OwnTransactions
+def cancelled(run):
+    def call(self, name, *rest):
+        if name == "finish":
+            raise plpy.spiexceptions.QueryCanceled("canceling statement due to user request")
+        return run(self, name, *rest)
+    return call
+for kind in (LedgerConnection, OwnTransactions):
+    kind.call = cancelled(kind.call)
+"""
 
 
 @pytest.mark.parametrize(
@@ -228,20 +239,24 @@ LedgerConnection.call = call
 )
 def test_a_cancel_while_the_answer_is_stored_does_not_count(shop: Any, statement: str) -> None:
     with shop.connect() as session:
-        session.execute(STORING)
+        in_both(session, STORING)
         session.execute("set session authorization alice")
         assert refused(session, statement).sqlstate in ("57014", "PD900")
         assert shop.sql("select state from dp.spend") == [("failed",)]
         assert shop.sql("select count(*) from dp.failure") == [(0,)]
 
 
-def _computing(shop: Any, number: int = 1) -> list[int]:
-    """Wait until so many questions are computed; return their processes."""
+#: The process that asks, and the one that computes.
+ASKER, SERVICE = "coalesce(leader_pid, pid)", "pid"
+
+
+def _computing(shop: Any, which: str = ASKER) -> list[int]:
+    """Wait until a question is computed; return the processes."""
     asked = (
-        "select pid from pg_stat_activity where application_name = 'computing'"
+        f"select {which} from pg_stat_activity where application_name = 'computing'"
         " and state = 'active' and datname = current_database()"
     )
-    wait_until(lambda: len(shop.sql(asked)) >= number)
+    wait_until(lambda: bool(shop.sql(asked)))
     return [pid for (pid,) in shop.sql(asked)]
 
 
@@ -250,16 +265,18 @@ def _cancel(shop: Any, pid: int) -> None:
     shop.sql("select pg_cancel_backend(%s)", pid)
 
 
-def _left_behind(shop: Any, end: Callable[[int], object]) -> None:
-    """Start a question and end its process."""
+def _left_behind(shop: Any, end: Callable[[int], object], which: str = ASKER) -> None:
+    """Start a question and end a process of it."""
 
     def ask() -> None:
-        with pytest.raises(psycopg.OperationalError), failing(shop, "waits") as session:
+        # if the service ends first, that may be heard before the server goes down
+        ended = psycopg.OperationalError if which == ASKER else psycopg.Error
+        with pytest.raises(ended), failing(shop, "waits") as session:
             session.execute(CLIENTS.format(1))
 
     asker = threading.Thread(target=ask)
     asker.start()
-    (pid,) = _computing(shop)
+    (pid,) = _computing(shop, which)
     end(pid)
     asker.join(60)
 
@@ -270,6 +287,22 @@ def test_a_terminated_backend_has_failed(shop: Any) -> None:
             shop, lambda pid: admin.execute("select pg_terminate_backend(%s, 60000)", (pid,))
         )
     wait_until(lambda: counted(shop).get(("alice", "public.client")) == (1, False))
+
+
+def test_a_terminated_service_session_has_failed(shop: Any) -> None:
+    heard: list[str] = []
+
+    def ask() -> None:
+        with failing(shop, "waits") as session:
+            heard.append(str(refused(session, CLIENTS.format(1)).sqlstate))
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    (pid,) = _computing(shop, SERVICE)
+    shop.sql("select pg_terminate_backend(%s, 60000)", pid)
+    asker.join(60)
+    assert heard == ["PD050"]
+    assert counted(shop)["alice", "public.client"] == (1, False)
 
 
 def test_an_error_that_ends_the_session_has_failed(shop: Any) -> None:
@@ -300,8 +333,8 @@ def test_a_killed_backend_has_failed(make_server: Callable[..., Any]) -> None:
             session.execute("select pg_sleep(120)")
         shop.close()
 
-    for _ in range(LIMIT):
-        _left_behind(shop, kill)
+    for which in (ASKER, SERVICE, ASKER):
+        _left_behind(shop, kill, which)
         wait_until(lives)
     assert counted(shop)["alice", "public.client"] == (LIMIT, True)
     with shop.connect(user="alice") as alice:
@@ -339,7 +372,7 @@ def test_after_a_failure_questions_wait_for_each_other(shop: Any) -> None:
         wait_until(
             lambda done=pid: (
                 shop.sql(
-                    "select 1 from pg_stat_activity where pid = %s and application_name = 'computing'"
+                    f"select 1 from pg_stat_activity where {ASKER} = %s and application_name = 'computing'"
                     " and state = 'active'",
                     done,
                 )

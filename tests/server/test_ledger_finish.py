@@ -10,22 +10,25 @@ from dpsql.errors import LedgerUnavailable, TooManyFailures
 from dpsql.ledger.connection import SETTINGS, ConnectionBroken, LedgerConnection
 from dpsql.ledger.model import Charged, Hit
 from dpsql.ledger.store import LedgerStore
-from tests.server.in_service import in_service
+from tests.server.in_service import in_both
 from tests.server.test_failures import CLIENTS
 from tests.server.test_ledger_contract import ServerHarness, harness, ledger_access
 
 __all__ = ["harness", "ledger_access"]
 
 #: Every statement that stores an answer, or gives a charge up, is refused in a session.
-REFUSING = in_service("""
+REFUSING = """
 from dpsql.ledger.connection import LedgerConnection, StatementFailed
-run = LedgerConnection.call
-def call(self, name, *rest):
-    if name in ("finish", "fail"):
-        raise StatementFailed("55P03")
-    return run(self, name, *rest)
-LedgerConnection.call = call
-""")
+from dpsql.server.own_transactions import OwnTransactions
+def refusing(run):
+    def call(self, name, *rest):
+        if name in ("finish", "fail"):
+            raise StatementFailed("55P03")
+        return run(self, name, *rest)
+    return call
+for kind in (LedgerConnection, OwnTransactions):
+    kind.call = refusing(kind.call)
+"""
 RELEASE = "select dp.release('r{}', 'select c_kind, dp_count(*) from client group by 1')"
 
 
@@ -137,7 +140,7 @@ def test_the_owner_is_shown_what_refuses(strict: ServerHarness) -> None:
 def test_answered_questions_never_stop_a_role(shop: Any, statement: str) -> None:
     shop.sql("select dp.set_failure_limit('client', 1)")
     with shop.connect() as session:
-        session.execute(REFUSING)
+        in_both(session, REFUSING)
         session.execute("set session authorization alice")
         for i in range(3):
             assert session.execute(statement.format(i)).fetchall()
