@@ -1,4 +1,4 @@
-"""Idle ledger connections end, so that many analysts do not hold twice as many connections."""
+"""Idle sessions of the ledger and idle service sessions end, so that many analysts do not hold twice as many connections."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from dpsql.ledger.connection import SETTINGS, LedgerConnection
 from dpsql.ledger.model import Charged, Hit
 from dpsql.ledger.store import LedgerStore
+from tests.server.in_service import in_service, value_in_service
 from tests.server.test_ledger_contract import ServerHarness, ledger_access  # noqa: F401
 from tests.server.waiting import wait_until
 
@@ -20,10 +21,13 @@ from tests.server.waiting import wait_until
 QUICK = {**SETTINGS, "idle_session_timeout": "2s"}
 
 
-def ledger_backends(shop: Any) -> int:
+RELEASE = "select dp.release('r{0}', 'select c_kind, dp_count(*) from client group by 1', {1})"
+
+
+def ledger_backends(shop: Any, name: str = "dpsql_ledger") -> int:
     rows = shop.sql(
         "select count(*) from pg_stat_activity"
-        " where application_name = 'dpsql_ledger' and datname = current_database()"
+        f" where application_name = '{name}' and datname = current_database()"
     )
     return int(rows[0][0])
 
@@ -56,17 +60,44 @@ def test_the_servers_own_connections_end_after_a_minute(shop: Any) -> None:
         " return before $$"
     )
     with shop.connect(user="alice") as alice:
-        alice.execute("select dp_count(*) from client")
+        alice.execute(RELEASE.format(1, 1))
         assert alice.execute("select public.hurry()").fetchone() == ("60s",)
         assert ledger_backends(shop) == 1
         shop.sql(
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
             " where application_name = 'dpsql_ledger' and datname = current_database()"
         )
-        alice.execute("select dp_count(*) from purchase")
+        alice.execute(RELEASE.format(2, 2))
         wait_until(lambda: ledger_backends(shop) == 0)
-        alice.execute("select dp_count(*) from purchase where p_flag")
+        alice.execute(RELEASE.format(3, 3))
         assert shop.sql("select count(*) from dp.spend") == [(3,)]
+
+
+def test_a_service_session_ends_after_a_minute_and_is_started_again(shop: Any) -> None:
+    """A minute is too long to wait for: `dp.end_service` makes it a millisecond."""
+    setting = value_in_service("return plpy.execute('show idle_session_timeout')[0].popitem()[1]")
+    end = value_in_service("plpy.execute('select dp.end_service() is null as done')")
+    with shop.connect() as session:
+        session.execute(in_service("pass"))
+        session.execute("set session authorization alice")
+        for i in range(3):
+            session.execute(f"select dp_count(*) from client where c_id > {i}")
+            assert session.execute(f"select {setting}").fetchone() == ("1min",)
+            assert ledger_backends(shop, "dpsql_service") == 1
+            session.execute(f"select {end}")
+            wait_until(lambda: ledger_backends(shop, "dpsql_service") == 0)
+        assert shop.sql("select count(*) from dp.spend") == [(3,)]
+
+
+def test_a_service_session_that_ends_just_when_it_is_asked_is_no_error(shop: Any) -> None:
+    end = value_in_service("plpy.execute('select dp.end_service() is null as done')")
+    with shop.connect() as session:
+        session.execute(in_service("pass"))
+        session.execute("set session authorization alice")
+        for i in range(20):
+            session.execute(f"select {end}")
+            session.execute(f"select dp_count(*) from client where c_id > {i}")
+        assert shop.sql("select count(*) from dp.spend") == [(20,)]
 
 
 def test_an_idle_connection_ends_and_is_made_again(harness: ServerHarness) -> None:
@@ -126,7 +157,7 @@ def test_a_connection_that_ends_just_when_it_is_needed_is_no_error(
 
 
 def test_more_analysts_than_spare_connections_take_turns(make_server: Callable[..., Any]) -> None:
-    """Twelve analysts stay connected where only three ledger connections fit beside them."""
+    """Twelve analysts stay connected where only three service sessions fit beside them."""
     server = make_server(max_connections="18", superuser_reserved_connections="3")
     database = server.create_database()
     database.sql(
@@ -138,7 +169,7 @@ def test_more_analysts_than_spare_connections_take_turns(make_server: Callable[.
             if i % 2 == 0:  # the minute after which idle ones end
                 database.sql(
                     "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
-                    " where application_name = 'dpsql_ledger' and state = 'idle'"
+                    " where application_name = 'dpsql_service' and state = 'idle'"
                 )
             analyst.execute(f"select dp_count(*) from t where a > {i}")
         assert database.sql("select count(*) from dp.spend") == [(12,)]

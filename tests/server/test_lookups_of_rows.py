@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.in_service import in_service
 from tests.server.single_rows import make, statements
 from tests.server.waiting import wait_until
 
@@ -50,6 +51,20 @@ select c.oid::regclass::text from pg_class as c
  where c.relnamespace = 'pg_catalog'::regnamespace and c.relkind = 'r' and not c.relisshared order by 1
 """
 NUMBERS = count(1000)
+#: The service session waits no longer than its asker does.
+HURRIED = """
+import dpsql.server.handlers as handlers
+from dpsql.server.own_transactions import OwnTransactions
+hurry = "select pg_catalog.set_config('lock_timeout', '20ms', false)"
+serve, following = handlers.serve, OwnTransactions._next
+def hurried(plpy, session, **arguments):
+    plpy.execute(hurry)
+    return serve(plpy, session, **arguments)
+def followed(self, **named):
+    following(self, **named)
+    self._plpy.execute(hurry)
+handlers.serve, OwnTransactions._next = hurried, followed
+"""
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +74,12 @@ def world(server: Any) -> Iterator[Any]:
         yield database
 
 
-def asker(world: Any, statement: str) -> Any:
+def asker(world: Any, statement: str, patch: str = "") -> Any:
     """Open a session that has asked the question before, about rows that do not exist."""
-    session = world.connect(user="alice")
+    session = world.connect()
+    if patch:
+        session.execute(in_service(patch))
+    session.execute("set session authorization alice")
     session.execute("set dp.epsilon = 0.01; set dp.delta = 1e-9; set client_min_messages = error")
     for _ in range(2):
         session.execute(statement.format(id=-1, n=next(NUMBERS)))
@@ -83,11 +101,18 @@ def waited_for(world: Any, statement: str, free: list[str]) -> list[str]:
     """Ask about a row that exists while catalogs are locked; return which of them it waits for."""
     waiting = (
         "select c.relname::text from pg_locks as l left join pg_class as c on c.oid = l.relation"
-        " where l.pid = %s and not l.granted"
+        " where l.pid = any (%s) and not l.granted"
     )
     with world.connect() as locker, world.connect() as watcher, asker(world, statement) as session:
-        pid = session.info.backend_pid
-        watcher.execute(waiting, [pid])
+        asking = session.info.backend_pid
+        pids = [
+            row[0]
+            for row in watcher.execute(
+                "select pid from pg_stat_activity where %s in (pid, leader_pid)", [asking]
+            )
+        ]
+        assert len(pids) == 2  # the session and its service
+        watcher.execute(waiting, [pids])
         ended: list[str] = []
 
         def ask() -> None:
@@ -102,7 +127,7 @@ def waited_for(world: Any, statement: str, free: list[str]) -> list[str]:
         thread.start()
         found: list[str] = []
         try:
-            wait_until(lambda: bool(ended or found.extend(_names(watcher, waiting, pid)) or found))
+            wait_until(lambda: bool(ended or found.extend(_names(watcher, waiting, pids)) or found))
         finally:
             locker.execute("rollback")
             thread.join()
@@ -110,14 +135,14 @@ def waited_for(world: Any, statement: str, free: list[str]) -> list[str]:
     return found
 
 
-def _names(watcher: Any, waiting: str, pid: int) -> list[str]:
-    return [str(row[0]) for row in watcher.execute(waiting, [pid]).fetchall()]
+def _names(watcher: Any, waiting: str, pids: list[int]) -> list[str]:
+    return [str(row[0]) for row in watcher.execute(waiting, [pids]).fetchall()]
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_a_row_that_exists_needs_no_further_catalog(world: Any, statement: str) -> None:
-    with world.connect() as locker, asker(world, statement) as session:
-        # lock_timeout is off after the charge, so statement_timeout ends later waits
+    world.sql("select dp.resume()")  # what was tried before has failed after the charge
+    with world.connect() as locker, asker(world, statement, HURRIED) as session:
         session.execute("set lock_timeout = '20ms'; set statement_timeout = '1s'")
         catalogs = [row[0] for row in locker.execute(CATALOGS).fetchall()]
         free = [c for c in catalogs if goes_without(locker, session, c, statement)]
