@@ -40,13 +40,19 @@ class Database(Protocol):
         ...
 
     def meet(
-        self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
+        self,
+        relations: Sequence[int],
+        check: Callable[[], None],
+        *,
+        by_steps: bool = False,
+        charged: bool = False,
     ) -> None:
         """Make sure, reading no row, that all servers which hold these relations answer.
 
         Whatever has to be waited for until they can be read is waited for here, before the charge.
         What is read together later is as of this moment; ``check`` looks at it.  ``by_steps``: what
         will be read needs no such moment; without it relations that have none are refused.
+        ``charged``: this was done before, in a transaction that the charge ended.
         """
         ...
 

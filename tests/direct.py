@@ -36,7 +36,9 @@ class Direct:
         """Return False: no relation is on another server."""
         return False
 
-    def meet(self, relations: Any, check: Any, *, by_steps: bool = False) -> None:
+    def meet(
+        self, relations: Any, check: Any, *, by_steps: bool = False, charged: bool = False
+    ) -> None:
         """Wait for no server."""
 
     def at_one_moment(self, relations: Any, work: Any) -> Any:

@@ -232,7 +232,7 @@ def _debit_and_run(
     return payload
 
 
-def _meet(quote: Quote, prepared: Prepared, services: Services) -> None:
+def _meet(quote: Quote, prepared: Prepared, services: Services, *, charged: bool = False) -> None:
     """Lock the relations that answering reads; make sure that all their servers answer."""
     meet(
         read_by(quote),
@@ -240,6 +240,7 @@ def _meet(quote: Quote, prepared: Prepared, services: Services) -> None:
         prepared.fingerprint,
         services,
         by_steps=all(a.reads_in_steps for a in quote.aggregates),
+        charged=charged,
     )
 
 
@@ -248,7 +249,7 @@ def _read(quote: Quote, prepared: Prepared, services: Services) -> Payload:
     if services.moved:
         confirm_moved(prepared.relations, prepared.fingerprint, services)
         if quote.groups != []:
-            _meet(quote, prepared, services)
+            _meet(quote, prepared, services, charged=True)
     payload = compute(quote, services)
     confirm_read(prepared.relations, prepared.fingerprint, services)
     return payload

@@ -167,13 +167,14 @@ def meet(
     services: Services,
     *,
     by_steps: bool = False,
+    charged: bool = False,
 ) -> None:
     """Meet the servers with parts of what will be ``read``, as declared by ``fingerprint``."""
 
     def check() -> None:
-        confirm_met(relations, fingerprint, services)
+        (confirm_moved if charged else confirm_met)(relations, fingerprint, services)
 
-    services.database.meet(read, check, by_steps=by_steps)
+    services.database.meet(read, check, by_steps=by_steps, charged=charged)
 
 
 def confirm_met(relations: Sequence[int], fingerprint: str, services: Services) -> None:

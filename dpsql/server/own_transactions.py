@@ -59,7 +59,7 @@ class OwnTransactions:
         del undo
         writes = name not in _READING
         if writes:
-            self._next(writes=True)
+            self._end_reading(charged=name != "open")
         try:
             rows = self._run(name, sql, parameters)
         except self._plpy.SPIError as error:
@@ -79,6 +79,18 @@ class OwnTransactions:
             f"select q.* from ({sql}) as q({columns})", [("text", value) for value in parameters]
         )
         return [tuple(_text(value) for value in row) for row in found]
+
+    def _end_reading(self, *, charged: bool) -> None:
+        """Begin the transaction that writes.
+
+        What was read has nothing to commit.  Another server that is gone cannot say so, which
+        matters before the charge only.
+        """
+        try:
+            self._next(writes=True)
+        except self._plpy.SPIError as error:
+            if not charged or sqlstate(error).startswith("57"):
+                raise
 
     def _next(self, *, writes: bool = False) -> None:
         """Commit, and begin the next transaction."""

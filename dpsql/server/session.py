@@ -243,7 +243,9 @@ class _OwnLedger(_Ledger):
     def open(self, charge: Charge) -> Hit | Charged:
         session = self._session
         covers, members = self._coverage(charge)
-        if session.wrote and self._database.written_by(session.asker, members):
+        # who changes foreign tables only may have no transaction ID here
+        changed = session.wrote or self._database.shards.far
+        if changed and self._database.written_by(session.asker, members):
             raise UnsupportedConstruct(
                 "this transaction has changed a relation of the question",
                 detail="Answers are of committed rows.",

@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dpsql.errors import (
+    ChangedWhileRead,
+    DeclarationsChanged,
     DpsqlError,
     InternalError,
+    ReleaseFailed,
     ShardFailed,
     ShardUnavailable,
     UnsupportedConstruct,
@@ -40,6 +43,8 @@ class Shards:
         self._met: set[tuple[int, ...]] = set()
         #: Whether other servers were read, whose errors say what they like.
         self.read_any = False
+        #: Whether other servers hold rows of what was met.
+        self.far = False
 
     def meet(
         self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
@@ -57,11 +62,30 @@ class Shards:
         together = self._together(relations)
         if together is None:
             return
+        self.far = True
         given = [("oid[]", list(relations)), ("oid[]", together)]
         self._execute("select dp.meet_shards($1, $2) as met", given)
         if together:
             # the moment can be that of an earlier question: what is declared was so then
             self._in_snapshots(check)
+
+    def meet_again(
+        self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
+    ) -> None:
+        """Do the same after the charge, whose commit ended the other servers' transactions.
+
+        No row was read yet, so that the cause may be told; but it is not free any more.
+        """
+        self._found.clear()
+        self._steps.clear()
+        self._met.clear()
+        try:
+            self.meet(relations, check, by_steps=by_steps)
+        except Exception as error:
+            failed = _charged(error)
+            if failed is None:
+                raise
+            raise failed from error
 
     def any(self, relations: Sequence[int]) -> bool:
         """Whether some of these relations are, in part, on other servers."""
@@ -162,6 +186,26 @@ class Shards:
         given = [("oid[]", list(relations))]
         ((server,),) = self._execute("select dp.failed_shard($1) as server", given)
         return None if server is None else str(server)
+
+
+def _charged(error: Exception) -> ReleaseFailed | None:
+    """Return a refusal of what is free as the failure that it is after the charge."""
+    from dpsql.server.spi import diagnostics, sqlstate
+
+    if isinstance(error, DpsqlError):
+        state, detail, hint = error.sqlstate, error.detail, error.hint
+    else:
+        state = sqlstate(error)
+        detail, hint = diagnostics(error)
+    if state == DeclarationsChanged.sqlstate:
+        return ChangedWhileRead(
+            "a relation or a declaration changed while it was read",
+            hint="Ask again when the change is done.",
+        )
+    if state == ShardUnavailable.sqlstate:
+        hint = hint and hint.removeprefix("Nothing was charged. ")
+        return ShardFailed(str(error), detail=detail, hint=hint)
+    return None
 
 
 def _passes(error: Exception) -> bool:

@@ -143,11 +143,19 @@ class SpiDatabase:
         return self.shards.any(relations)
 
     def meet(
-        self, relations: Sequence[int], check: Callable[[], None], *, by_steps: bool = False
+        self,
+        relations: Sequence[int],
+        check: Callable[[], None],
+        *,
+        by_steps: bool = False,
+        charged: bool = False,
     ) -> None:
         """Wait for locks, and find out whether all servers with parts answer; reads no row."""
         self.lock_members(relations, before_rows=True)
-        self.shards.meet(relations, check, by_steps=by_steps)
+        if charged:
+            self.shards.meet_again(relations, check, by_steps=by_steps)
+        else:
+            self.shards.meet(relations, check, by_steps=by_steps)
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:
         """Read relations, as of one moment where they need one."""

@@ -32,6 +32,7 @@
 #include "utils/snapmgr.h"
 
 #include "dpsql.h"
+#include "service.h"
 #include "shards.h"
 
 PG_FUNCTION_INFO_V1(dpsql_meet_shards);
@@ -101,12 +102,16 @@ require_unchanged(List *relations)
 	}
 }
 
+/*
+ * A service session reads what is of one moment below dp.read_together, and so
+ * in the moment's snapshot, whatever that of its transaction shows.
+ */
 static void
 require_new(List *relations, List *parts)
 {
 	ListCell   *cell;
 
-	if (IsolationUsesXactSnapshot())
+	if (IsolationUsesXactSnapshot() && !is_serving())
 		ereport(ERROR,
 				(errcode(ERRCODE_DPSQL_NOT_ANSWERABLE),
 				 errmsg("relation %s has parts on several servers, which are read in READ COMMITTED transactions only",

@@ -133,7 +133,14 @@ class Scripted:
         """Everything is here."""
         return False
 
-    def meet(self, relations: Sequence[int], check: object, *, by_steps: bool = False) -> None:
+    def meet(
+        self,
+        relations: Sequence[int],
+        check: object,
+        *,
+        by_steps: bool = False,
+        charged: bool = False,
+    ) -> None:
         """Everything is here."""
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], object]) -> object:
