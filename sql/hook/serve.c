@@ -10,7 +10,10 @@
  * The procedure commits: it reads the catalogue and prices in one transaction,
  * charges in a second one, reads protected rows in a third, stores the answer
  * in a fourth.  Transactions that read see one snapshot (REPEATABLE READ);
- * those that write the ledger wait for locks and are READ COMMITTED.
+ * those that write the ledger wait for locks and are READ COMMITTED.  Only these
+ * may write: analysis runs code of the asker (the CHECK of a domain), and what
+ * that wrote would be committed here.  Its writes could also wait for the
+ * asker's own transaction, which no lock of a lock group ends.
  *
  * The session is a member of the asker's lock group and so can have no parallel
  * workers of its own.  Workers would also tell: anybody can count them, and the
@@ -71,6 +74,7 @@ static void
 set_phase(bool writes)
 {
 	DefaultXactIsoLevel = writes ? XACT_READ_COMMITTED : XACT_REPEATABLE_READ;
+	DefaultXactReadOnly = !writes;
 	/* Autovacuum needs the ledger's counts; those of protected rows are nobody's to see. */
 	pgstat_track_counts = writes;
 	LockTimeout = writes ? LEDGER_LOCK_TIMEOUT : 0;

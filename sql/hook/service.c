@@ -65,7 +65,7 @@ static const char *const session_settings[] = {
 	/* what the ledger is written with */
 	"synchronous_commit=on", "lock_timeout=5s", "statement_timeout=0",
 	"idle_in_transaction_session_timeout=15s", "idle_session_timeout=60s",
-	"default_transaction_isolation=repeatable\\ read", "default_transaction_read_only=off",
+	"default_transaction_isolation=repeatable\\ read", "default_transaction_read_only=on",
 	"default_transaction_deferrable=off",
 	/* an asker that dies ends the work that it waited for */
 	"client_connection_check_interval=100ms",

@@ -6,6 +6,7 @@ A superuser's session asks a question that begins with `MARK`, and the test's ve
 
 from __future__ import annotations
 
+from textwrap import dedent
 from typing import Any
 
 MARK = "#python"
@@ -27,7 +28,7 @@ _INSTALL = f"""
 
 def value_in_service(code: str) -> str:
     """Return an expression of SQL: what ``code``, a function's body, returns there, as text."""
-    return f"(select x from dp.run($python${MARK}\n{code}$python$, null) as (x text))"
+    return f"(select x from dp.run($python${MARK}\n{dedent(code)}$python$, null) as (x text))"
 
 
 def in_service(code: str) -> str:

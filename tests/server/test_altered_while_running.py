@@ -14,19 +14,21 @@ pytestmark = pytest.mark.server
 SECONDS = 6.0
 #: So many answers beside alterations, however long they take on a busy machine.
 LEAST, PATIENCE = 11, 180.0
-#: What an analyst may call, and the PL/Python function behind it.
+#: What an analyst may call, and a question through it.
 CALLS = {
-    "dp.python_run(text, text[])": "select k, dp_count(*) from ar group by k",
-    "dp.python_run_json(text, double precision, text)": (
+    "dp.run(text, text[])": "select k, dp_count(*) from ar group by k",
+    "dp.run_json(text, double precision, text)": (
         "select count(*) from dp.query($$ select k, dp_count(*) from ar group by k $$)"
     ),
-    "dp.python_explain_query(text, text)": (
+    "dp.explain_query(text, text)": (
         "select * from dp.explain($$ select k, dp_count(*) from ar group by k $$)"
     ),
-    "dp.python_estimate_query(text, text)": (
+    "dp.estimate_query(text, text)": (
         "select * from dp.estimate($$ select k, dp_count(*), dp_sum(k, 0, 9) from ar group by k $$)"
     ),
 }
+#: The procedure in PL/Python that answers all of them.  A procedure has no cost.
+SERVE = "procedure dp.python_serve(text[], text, text, text[], text, oid, integer, boolean, oid, text, text)"
 STEPS = ("cost 90", "cost 100")
 
 
@@ -61,6 +63,7 @@ def test_altering_beside_questions(shop: Any, function: str) -> None:
             while not stop.is_set():
                 for step in STEPS:
                     owner.execute(f"alter function {function} {step}")
+                    owner.execute(f"alter {SERVE} security invoker")
 
     thread = threading.Thread(target=loop)
     with shop.connect(user="alice") as alice:
@@ -78,15 +81,39 @@ def test_altering_beside_questions(shop: Any, function: str) -> None:
 
 
 def test_no_function_is_called_again_below_itself(shop: Any) -> None:
-    """Analysis reads the array with the asker's code, which alters the function and asks again."""
+    """Analysis reads the array with the asker's code, which asks again."""
     shop.sql(
         "create function ask(int) returns bool language plpgsql set search_path = public as $$"
-        " begin alter function dp.python_run(text, text[]) cost 90;"
-        " perform n from (select dp_count(*) as n from ar) s; return true; end $$;"
+        " begin perform n from (select dp_count(*) as n from ar) s; return true; end $$;"
         " create domain asks as int check (ask(value));"
         " select dp.grant_budget('postgres', 10)"
     )
     with pytest.raises(psycopg.Error, match="cannot be asked while another one") as caught:
         shop.sql("select dp_count(*) from ar where k = any ('{1}'::asks[])")
     assert caught.value.sqlstate == "PD011"
+    shop.sql("select dp_count(*) from ar")
+
+
+@pytest.mark.parametrize("before", ["select 1", "create table other (a int)"])
+def test_code_that_analysis_runs_alters_nothing(shop: Any, before: str) -> None:
+    """It alters the procedure below itself, where the asker's own transaction has altered it."""
+    shop.sql(
+        f"create function alters(int) returns bool language plpgsql as $$"
+        f" begin alter {SERVE} security invoker; return true; end $$;"
+        " create domain altering as int check (alters(value));"
+        " create table said (a int);"
+        " create function says(int) returns bool language plpgsql set search_path = public as $$"
+        " begin insert into said values (1); return true; end $$;"
+        " create domain saying as int check (says(value));"
+        " select dp.grant_budget('postgres', 10)"
+    )
+    for domain in ("altering", "saying"):
+        with shop.connect() as asker:
+            asker.execute(f"begin; {before}; set local statement_timeout = '60s'")
+            with pytest.raises(psycopg.Error, match="cannot be analysed") as caught:
+                asker.execute(f"select dp_count(*) from ar where k = any ('{{1}}'::{domain}[])")
+            assert caught.value.sqlstate == "PD014"
+            asker.execute("rollback")
+    assert shop.sql("select count(*) from said") == [(0,)]
+    assert shop.sql("select count(*) from dp.spend") == [(0,)]
     shop.sql("select dp_count(*) from ar")

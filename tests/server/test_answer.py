@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import silent
-from tests.server.in_service import in_service
+from tests.server.in_service import function_in_service, in_service
 
 pytestmark = pytest.mark.server
 
@@ -209,11 +209,16 @@ def watched(self, sql, parameters=()):
     spi.seen.append(sql)
     return execute(self, sql, parameters)
 spi.SpiDatabase.execute = watched
-$body$;
-create function pg_temp.seen() returns setof text language plpython3u as $body$
-from dpsql.server import spi
-return spi.seen
 """)
+SEEN = function_in_service(
+    "pg_temp.seen",
+    "setof text",
+    """
+import json
+from dpsql.server import spi
+return json.dumps(spi.seen)
+""",
+)
 #: How a cycle is cut depends on the sizes of relations.
 CYCLE = """select dp_count(*) from purchase a, purchase b, client c, client d
   where a.p_client = c.c_id and b.p_client = d.c_id and c.c_region = d.c_region and a.p_day = b.p_day"""
@@ -225,7 +230,7 @@ def test_the_sql_that_owners_see_is_what_runs(shop: Any, asked: str) -> None:
         "insert into client select i, 1, date '1960-01-01' + i % 30 from generate_series(1000, 9000) i"
     )
     shop.sql("analyze client, purchase; select dp.grant_budget('postgres', 10, 1e-6)")
-    with silent(shop, "client", WATCH) as session:
+    with silent(shop, "client", WATCH, SEEN) as session:
         rows = dict(session.execute("select * from dp.explain(%s)", (asked,)).fetchall())
         session.execute(asked)
         seen = [sql for (sql,) in session.execute("select pg_temp.seen()").fetchall()]

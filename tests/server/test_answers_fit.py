@@ -11,6 +11,7 @@ from dpsql.engine.compute import largest
 from dpsql.engine.finish import MAX_COLUMNS
 from tests.server import asking
 from tests.server.asking import refused
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -44,11 +45,9 @@ def filtered(number: int) -> str:
 
 
 def patched(session: Any, place: str, name: str, value: int) -> None:
-    """Change a limit in the session's backend, where the package is imported by then."""
-    session.execute("select * from dp.explain('select dp_count(*) from v')")
+    """Change a limit in the session's service."""
     session.execute(
-        f"do language plpython3u $body$\nimport dpsql.engine.{place} as it\n"
-        f"assert it.{name}\nit.{name} = {value}\n$body$"
+        in_service(f"import dpsql.engine.{place} as it\nassert it.{name}\nit.{name} = {value}")
     )
 
 

@@ -1,4 +1,4 @@
-"""An answer over uncommitted rows is returned to the asker and not stored."""
+"""Answers are of committed rows: whoever has changed some in an open transaction is refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import threading
 from datetime import datetime, timezone
 from typing import Any
 
+import psycopg
 import pytest
 from asking import made
+from in_service import in_service
 from vacuuming import without_autovacuum
 from waiting import wait_until
 
@@ -108,8 +110,16 @@ def payments(world: Any) -> list[tuple[Any, ...]]:
     return found
 
 
+def refused(session: Any, statement: str) -> None:
+    """Expect that a statement is refused for a change of the session's transaction."""
+    with pytest.raises(psycopg.Error, match="has changed a relation of the question") as caught:
+        session.execute(statement)
+    assert caught.value.sqlstate == "PD011"
+    assert "COMMIT first" in str(caught.value.diag.message_hint)
+
+
 @pytest.mark.parametrize(("change", "question"), CHANGES, ids=[f"{c} {q}" for c, q in CHANGES])
-def test_an_answer_on_uncommitted_rows_is_kept_for_nobody(
+def test_a_question_about_uncommitted_changes_is_refused(
     world: Any, change: str, question: str
 ) -> None:
     before = len(payments(world))
@@ -118,17 +128,14 @@ def test_an_answer_on_uncommitted_rows_is_kept_for_nobody(
             session.execute(f"set dp.epsilon = {1 + before / 1000}")  # a question of its own
         owner.execute("begin")
         owner.execute(change)
-        owner.execute(question)
+        refused(owner, question)
         owner.execute("rollback")
+        assert len(payments(world)) == before
         bob.execute(question)
         owner.execute(question)
         owner.execute(question)
     paid = payments(world)[before:]
-    assert paid == [
-        ("owner1", True, "answered"),
-        ("bob", True, "answered"),
-        ("owner1", False, "answered"),
-    ]
+    assert paid == [("bob", True, "answered"), ("owner1", False, "answered")]
 
 
 @pytest.mark.parametrize(
@@ -173,36 +180,32 @@ def test_a_stored_answer_is_shown_beside_own_writes(world: Any) -> None:
     assert len(payments(world)) == before + 1
 
 
-def test_who_waits_is_not_shown_an_answer_on_uncommitted_rows(world: Any) -> None:
-    """Another session asks while the answer is computed, and computes its own."""
+def test_a_question_about_uncommitted_changes_does_not_wait_for_anothers_answer(world: Any) -> None:
+    """Another session computes the answer meanwhile; it is shown once the change is gone."""
     before = len(payments(world))
-    slow = """
-    do language plpython3u $body$
+    slow = in_service("""
     import time, dpsql.engine.answer as a
     a_compute = a.compute
     def compute(*given):
         time.sleep(3)
         return a_compute(*given)
     a.compute = compute
-    $body$"""
-    with world.connect() as writer, world.connect(user="bob") as bob:
-        writer.execute("select dp.grant_budget('postgres', 10, 1e-4)")
-        for session in (writer, bob):
+    """)
+    with world.connect() as asker, world.connect(user="owner1") as owner:
+        for session in (asker, owner):
             session.execute(f"set dp.epsilon = {1 + before / 1000}")
-        writer.execute("select * from dp.explain('select dp_count(*) from member')")
-        writer.execute(slow)
-        writer.execute("begin")
-        writer.execute("delete from member")
-        asked = threading.Thread(target=lambda: writer.execute(MEMBERS))
+        asker.execute(slow)
+        asker.execute("set session authorization bob")
+        asked = threading.Thread(target=lambda: asker.execute(MEMBERS))
+        owner.execute("begin; insert into member values (1000, 1)")
         asked.start()
         wait_until(lambda: len(payments(world)) > before)
-        bob.execute(MEMBERS)
+        refused(owner, MEMBERS)
+        assert payments(world)[before:] == [("bob", True, "charged")]
+        owner.execute("rollback")
+        owner.execute(MEMBERS)
         asked.join()
-        writer.execute("rollback")
-    who = world.sql("select current_user::text")[0][0]
-    assert sorted(payments(world)[before:]) == sorted(
-        [(who, True, "answered"), ("bob", True, "answered")]
-    )
+    assert payments(world)[before:] == [("bob", True, "answered"), ("owner1", False, "answered")]
 
 
 def test_a_release_of_uncommitted_rows_is_measured_anew(world: Any) -> None:
@@ -223,10 +226,18 @@ def test_a_release_of_uncommitted_rows_is_measured_anew(world: Any) -> None:
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_an_answer_of_an_imported_snapshot_is_kept_only_if_it_is_new(
-    server: Any, world: Any, old: bool
+@pytest.mark.parametrize("released", [True, False])
+def test_only_a_release_is_of_an_imported_snapshot(
+    server: Any, world: Any, old: bool, released: bool
 ) -> None:
+    """What was measured in an old one is kept for nobody; questions do not read in it."""
     before = len(payments(world))
+    statements = [MEMBERS] * 3
+    if released:
+        statements = [
+            f"select dp.release('m{before}_{n}', '{BY_DOMAIN}', {1 + before / 1000})"
+            for n in range(3)
+        ]
     with (
         without_autovacuum(server),
         world.connect() as exporter,
@@ -239,24 +250,31 @@ def test_an_answer_of_an_imported_snapshot_is_kept_only_if_it_is_new(
         name = exporter.execute("select pg_export_snapshot()").fetchone()[0]
         if old:
             world.sql("insert into member values (3100, 1)")
+        changed = datetime.now(timezone.utc)
         owner.execute("begin isolation level repeatable read")
         owner.execute(f"set transaction snapshot '{name}'")
-        owner.execute(MEMBERS)
+        owner.execute(statements[0])
         owner.execute("commit")
         exporter.execute("commit")
-        bob.execute(MEMBERS)
+        bob.execute(statements[1])
         # the next transaction has a snapshot of its own
         owner.execute("begin isolation level repeatable read")
-        owner.execute(MEMBERS)
+        owner.execute(statements[2])
         owner.execute("commit")
+        taken = world.sql(
+            "select min(taken_at)"
+            f" from dp.ledger where id > all (select id from dp.spend order by id limit {before})"
+        )[0][0]
     kept = [("owner1", True, "answered"), ("bob", False, "answered")]
     apart = [("owner1", True, "answered"), ("bob", True, "answered"), ("owner1", False, "answered")]
-    assert payments(world)[before:] == (apart if old else kept)
+    assert payments(world)[before:] == (apart if old and released else kept)
+    if not released:
+        assert taken > changed
     world.sql("delete from member where m_id = 3100")
 
 
-def test_an_answer_of_an_old_snapshot_says_so(world: Any) -> None:
-    """``taken_at`` is the time of the snapshot, not the time of reading."""
+def test_an_answer_is_of_now_whatever_the_transaction_sees(world: Any) -> None:
+    """``taken_at`` is the time of the answer's snapshot, which is not the transaction's."""
     before = len(payments(world))
     with world.connect(user="owner1") as old, world.connect(user="bob") as bob:
         heard: list[str] = []
@@ -264,17 +282,20 @@ def test_an_answer_of_an_old_snapshot_says_so(world: Any) -> None:
         for session in (old, bob):
             session.execute(f"set dp.epsilon = {1 + before / 1000}")
         old.execute("begin isolation level repeatable read")
-        began = old.execute("select transaction_timestamp(), count(*) from member").fetchone()[0]
-        world.sql("insert into member values (3000, 1)")
-        changed = datetime.now(timezone.utc)
-        old.execute(MEMBERS)
+        members = old.execute("select count(*) from member").fetchone()
+        world.sql("insert into member select i, 1 from generate_series(3000, 3999) i")
+        changed = world.sql("select clock_timestamp()")[0][0]
+        assert old.execute(MEMBERS).fetchone()[0] > 500  # the noise: e^-500
+        assert old.execute("select count(*) from member").fetchone() == members
         old.execute("commit")
         bob.execute(MEMBERS)
         taken = world.sql(
             "select taken_at from dp.ledger where role = 'bob' order by id desc limit 1"
         )[0][0]
-    assert began <= taken < changed
+        world.sql("delete from member where m_id >= 3000")
+    assert changed < taken
     assert any("stored answer, taken at" in text for text in heard)
+    assert payments(world)[before:] == [("owner1", True, "answered"), ("bob", False, "answered")]
 
 
 def test_groups_are_the_public_rows_of_now(world: Any) -> None:
@@ -283,8 +304,12 @@ def test_groups_are_the_public_rows_of_now(world: Any) -> None:
         owner.execute("set dp.fresh = on")
         assert len(owner.execute(BY_DOMAIN).fetchall()) == 4
         owner.execute("begin; insert into town values (4, 'town 4')")
-        assert len(owner.execute(BY_DOMAIN).fetchall()) == 5
+        refused(owner, BY_DOMAIN)
         owner.execute("rollback")
+        assert len(owner.execute(BY_DOMAIN).fetchall()) == 4
+        owner.execute("insert into town values (4, 'town 4')")
+        assert len(owner.execute(BY_DOMAIN).fetchall()) == 5
+        owner.execute("delete from town where t_id = 4")
         assert len(owner.execute(BY_DOMAIN).fetchall()) == 4
         world.sql("insert into town values (5, 'town 5')")
         assert len(owner.execute(BY_DOMAIN).fetchall()) == 5

@@ -40,10 +40,10 @@ def all_planted(server: Any) -> Iterator[Any]:
 def refuse(shop: Any, sql: str, state: str, user: str = "alice") -> psycopg.Error:
     """Run as the analyst, demand an error of that state, and that it tells no secret."""
     notices: list[str] = []
-    connection = shop.connect(user=user)
-    connection.add_notice_handler(lambda d: notices.append(str(d.message_primary)))
-    with pytest.raises(psycopg.Error) as caught:
-        connection.execute(sql)
+    with shop.connect(user=user) as connection:
+        connection.add_notice_handler(lambda d: notices.append(str(d.message_primary)))
+        with pytest.raises(psycopg.Error) as caught:
+            connection.execute(sql)
     error = caught.value
     shown = " ".join(
         str(x)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import made, state
-from tests.server.in_service import in_service
+from tests.server.in_service import function_in_service, in_service
 
 pytestmark = pytest.mark.server
 
@@ -22,31 +22,29 @@ insert into person select i, md5(i::text) from generate_series(1, 200000) as i;
 select dp.protect('person'), dp.grant_budget('alice', 1000, 1e-3);
 analyze person;
 """
-#: Has the backend keep the value of the setting ``try.name`` before it reads rows.  A setting would not
-#: outlive the subtransaction that reading is rolled back with.
-TELLS = in_service("""
+#: Has the service keep the value of a setting before it reads rows.
+TELLS = """
 from dpsql.server.spi import SpiDatabase
 def told(self, relations, work, reads=SpiDatabase.at_one_moment):
-    name = self.execute("select current_setting('try.name') as n")[0][0]
-    SpiDatabase.kept = self.execute(f"select current_setting('{name}') as n")[0][0]
+    SpiDatabase.kept = self.execute("select current_setting('{name}') as n")[0][0]
     return reads(self, relations, work)
 SpiDatabase.at_one_moment = told
-$body$;
-create function pg_temp.found() returns text language plpython3u as $body$
-from dpsql.server.spi import SpiDatabase
-return SpiDatabase.kept
-""")
+"""
+FOUND = function_in_service(
+    "pg_temp.found", "text", "from dpsql.server.spi import SpiDatabase\nreturn SpiDatabase.kept"
+)
+#: Each with what the service has: the server's, or one that sql/hook/service.c sets.
 BROUGHT = [
-    ("work_mem", "64kB", "4MB"),
-    ("work_mem", "1TB", "64MB"),
-    ("work_mem", "32MB", "32MB"),
+    ("work_mem", "64kB", "16MB"),
+    ("work_mem", "1TB", "16MB"),
+    ("work_mem", "32MB", "16MB"),
     ("hash_mem_multiplier", "1000", "2"),
-    ("hash_mem_multiplier", "1", "1"),
+    ("hash_mem_multiplier", "1", "2"),
     ("temp_tablespaces", "pg_global", '""'),
     ("default_tablespace", "pg_global", ""),
     ("default_table_access_method", "other", "heap"),
     ("jit", "on", "off"),
-    ("enable_parallel_hash", "on", "off"),
+    ("enable_parallel_hash", "off", "on"),
     ("geqo_pool_size", "2147483647", "0"),
     ("geqo_generations", "2147483647", "0"),
     ("array_nulls", "off", "on"),
@@ -81,10 +79,9 @@ def test_what_rows_could_reach_is_not_the_askers(
                 "drop access method if exists other;"
                 "create access method other type table handler heap_tableam_handler"
             )
-        session.execute("select * from dp.explain('select dp_count(*) from person')")  # imports
-        session.execute(TELLS)
         session.execute("select set_config(%s, %s, false)", [name, brought])
-        session.execute("select set_config('try.name', %s, false)", [name])
+        session.execute(in_service(TELLS.format(name=name)))
+        session.execute(FOUND)
         session.execute("set role alice; set dp.fresh = on; set dp.epsilon = 0.001")
         session.execute("select dp_count(*) from person")
         (told,) = session.execute("select pg_temp.found()").fetchone() or ()
