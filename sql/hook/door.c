@@ -182,12 +182,15 @@ function_behind(FunctionCallInfo fcinfo, const char *prefix)
 /*
  * Analysis runs code of whoever asks (the CHECK of a domain), which could call
  * the same function again: PL/Python would free it under the outer call if it
- * was altered meanwhile.
+ * was altered meanwhile.  A service session has one question at a time, and it
+ * is in a lock group, so that it can lead none.
  */
 static void
 require_not_running(Oid function)
 {
-	for (Running *one = running; one; one = one->outer)
+	Running		served = {.outer = running, .function = function};
+
+	for (Running *one = is_serving() ? &served : running; one; one = one->outer)
 	{
 		if (one->function == function)
 			ereport(ERROR,
@@ -392,6 +395,7 @@ ask(FunctionCallInfo fcinfo, Question *question, const char *source, int locatio
 
 	question->query = PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0));
 	question->role = role_at_door();
+	require_not_running(InvalidOid);
 	rows = ask_service(question, &refused);
 	if (refused && is_refusal(refused->sqlerrcode))
 		raise_refusal(refused, source, location, statement, standard_conforming_strings,
