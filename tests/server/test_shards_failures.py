@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 from tests.server.refusals import books
-from tests.server.shards import PLAIN, READER, SLOW, Shards, sharded, visits
+from tests.server.shards import PATIENT, PLAIN, READER, SLOW, Shards, sharded, visits
+from tests.server.test_shards_moment import CHARGED, waits
 from tests.server.waiting import wait_until
 
 SECRET = "s3cr3t-value"
@@ -122,6 +123,56 @@ def test_a_shard_that_dies_in_the_middle_is_named_and_charged(clinic: Shards, al
         )
     ]
     assert answered(alice)
+
+
+GONE = (
+    "PD902",
+    'server "shard1", which holds parts of the relation, cannot be read',
+    "It does not answer, or lacks a table or column of part visit_1.",
+    "The cost was charged. Ask again when it answers; this server's log names the cause for the"
+    " administrator.",
+)
+BUSY = (
+    "PD902",
+    "relation visit, which has parts on other servers, is written to by transactions that take long",
+    "The setting dp.shards_timeout allows 1s: others who write wait meanwhile.",
+    "The cost was charged. Ask again when they have ended.",
+)
+
+
+@pytest.mark.parametrize(("way", "expected"), [("gone", GONE), ("busy", BUSY)])
+def test_a_shard_that_cannot_be_read_after_the_charge_any_more_is_named_and_charged(
+    clinic: Shards, way: str, expected: tuple[str, ...]
+) -> None:
+    """The commit of the charge ended the transactions on other servers."""
+    near, lost = clinic.near, clinic.far[1].name
+    near.sql(f"alter database {near.name} set dp.shards_timeout = '{60 if way == 'gone' else 1}s'")
+    found: list[Any] = []
+    with near.connect() as alice, near.connect() as keeper, near.connect("owner1") as writer:
+        alice.execute("select * from dp.explain('select dp_count(*) from visit')")  # imports
+        alice.execute(CHARGED)
+        alice.execute("set session authorization alice; set dp.fresh = on; set dp.epsilon = 50")
+        keeper.execute("select pg_advisory_lock(9)")
+        asking = threading.Thread(
+            target=lambda: found.append(failed(clinic, alice, QUESTION.format(5)))
+        )
+        asking.start()
+        wait_until(lambda: waits(near, alice.info.backend_pid))
+        if way == "gone":
+            near.sql(f"alter database {lost} allow_connections false")
+            ended = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = %s and usename = %s"
+            assert (True,) in near.sql(ended, lost, READER)
+        else:
+            writer.execute("begin; update visit set v_who = 1 where v_id = 1")
+        keeper.execute("select pg_advisory_unlock(9)")
+        asking.join(120)
+        if way == "gone":
+            near.sql(f"alter database {lost} allow_connections true")
+        else:
+            writer.execute("rollback")
+        assert found == [(expected, True)]
+        assert answered(alice)
+    near.sql(PATIENT.format(name=near.name))
 
 
 @pytest.mark.parametrize("way", ["timeout", "cancel"])

@@ -30,6 +30,23 @@ together = Shards._together
 {0}
 """)
 NO_LOCKS = MUTANT.format("Shards._together = lambda *a: None if together(*a) is None else []")
+# the other servers are met after the charge only, where rows are read: nothing waits before
+LATER = in_service("""
+from dpsql.server.spi import SpiDatabase
+meet = SpiDatabase.meet
+SpiDatabase.meet = lambda *a, charged=False, **k: meet(*a, charged=True, **k) if charged else None
+""")
+# a question waits there for the advisory lock 9
+PAUSE = """
+import dpsql.engine.answer
+plain_{0} = dpsql.engine.answer.{0}
+def {0}(*given):
+    plpy.execute("select pg_advisory_xact_lock_shared(9)")
+    return plain_{0}(*given)
+dpsql.engine.answer.{0} = {0}
+"""
+CHARGED = in_service(PAUSE.format("_read"))
+MET = in_service(PAUSE.format("compute"))
 NO_SNAPSHOT = MUTANT.format("Shards._in_snapshots = lambda self, work: work()")
 
 
@@ -65,13 +82,16 @@ def move(row: int, branch: int, origin: int | None = None) -> str:
 def counting(
     bank: Shards, *mutants: str, question: str = QUESTION, relation: str = "account"
 ) -> tuple[Any, list[Any], threading.Thread]:
-    """Begin to ask in a thread, exactly; gives who asks, and where the answer will be."""
+    """Begin to ask in a thread, exactly; gives who asks, and where the answer will be.
+
+    All that is waited for is waited for after the charge.
+    """
     found: list[Any] = []
     opened: list[Any] = []
     ready = threading.Event()
 
     def ask() -> None:
-        with silent(bank.near, relation, *mutants) as session:
+        with silent(bank.near, relation, LATER, *mutants) as session:
             opened.append(session)
             ready.set()
             try:
@@ -86,12 +106,13 @@ def counting(
 
 
 def waits(database: Any, pid: int | None = None) -> bool:
-    """Whether somebody waits for a lock in a database."""
+    """Whether somebody waits for a lock in a database: the service session of ``pid``."""
     asked = (
         "select count(*) from pg_locks l join pg_database d on d.oid = l.database"
         " where not granted and datname = %s"
     )
-    return bool(database.sql(asked + (f" and pid = {pid}" if pid else ""), database.name)[0][0])
+    served = f" and pid in (select a.pid from pg_stat_activity a where leader_pid = {pid})"
+    return bool(database.sql(asked + (served if pid else ""), database.name)[0][0])
 
 
 @pytest.mark.parametrize(("mutants", "expected"), [((), ROWS), ((NO_LOCKS,), ROWS - 1)])
@@ -166,25 +187,23 @@ def test_many_movers_are_never_caught_between(bank: Shards) -> None:
     assert set(found) == {ROWS}
 
 
-def test_a_transaction_sees_all_parts_as_of_its_first_question(bank: Shards) -> None:
-    """The servers keep their snapshots until the transaction ends; so does this one."""
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+def test_each_question_of_a_transaction_has_a_moment_of_its_own(bank: Shards, level: str) -> None:
+    """What the other servers showed to the question before does not last."""
     bank.near.sql(move(20, 6), user="owner1")
     with silent(bank.near, "account") as session:
-        session.autocommit = False
+        session.execute(f"begin isolation level {level}")
         counted = "select dp_count(*) from account where a_id = 20 and a_branch = {}"
         assert session.execute(counted.format(6)).fetchone() == (1,)
         bank.near.sql(move(20, 1), user="owner1")
-        assert session.execute(counted.format(6)).fetchone() == (1,)
-        assert session.execute(counted.format(1)).fetchone() == (0,)
-        session.commit()
+        assert session.execute(counted.format(6)).fetchone() == (0,)
         assert session.execute(counted.format(1)).fetchone() == (1,)
         session.execute("savepoint a")
-        session.execute(QUESTION)
+        assert session.execute(QUESTION).fetchone() == (ROWS,)
         session.execute("rollback to a")
         bank.near.sql(move(20, 6), user="owner1")
-        assert session.execute(counted.format(1)).fetchone() == (1,)
-        session.rollback()
-        session.autocommit = True
+        assert session.execute(counted.format(1)).fetchone() == (0,)
+        session.execute("rollback")
 
 
 def refused(session: Any, sql: str) -> tuple[str | None, str | None]:
@@ -194,8 +213,7 @@ def refused(session: Any, sql: str) -> tuple[str | None, str | None]:
     return diagnosis.sqlstate, diagnosis.message_primary
 
 
-def test_what_cannot_be_of_one_moment_is_refused_and_free(bank: Shards) -> None:
-    """Older snapshots, what the transaction changed itself, another set of relations."""
+def test_questions_on_other_relations_of_a_server_come_before(bank: Shards) -> None:
     other = "create table far_only (f_id int)"
     bank.far[0].sql(f"{other}; grant select on far_only to public; insert into far_only values (1)")
     bank.near.sql(
@@ -203,60 +221,65 @@ def test_what_cannot_be_of_one_moment_is_refused_and_free(bank: Shards) -> None:
         " alter foreign table far_only owner to owner1"
     )
     bank.near.sql("select dp.protect('far_only')", user="owner1")
+    with silent(bank.near, "account") as session:
+        session.execute("begin")
+        assert session.execute("select dp_count(*) from far_only").fetchone() == (1,)
+        assert session.execute(QUESTION).fetchone() == (ROWS,)
+        session.execute("rollback")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update account set a_holder = 1 where a_id = 1",
+        # a foreign table alone: the transaction has no ID here
+        "update account_0 set a_holder = 1 where a_id = 7",
+        "lock account in share mode",
+    ],
+)
+def test_what_the_transaction_changed_itself_is_refused_and_free(bank: Shards, change: str) -> None:
     spent = "select count(*) from dp.spend"
     before = bank.near.sql(spent)
-    with bank.near.connect("alice") as alice:
-        alice.execute("begin isolation level repeatable read")
-        assert refused(alice, QUESTION) == (
-            "PD010",
-            "relation account has parts on several servers, which are read in READ COMMITTED"
-            " transactions only",
-        )
-        alice.execute("rollback")
     with bank.near.connect("owner1") as owner:
-        owner.execute("begin; update account set a_holder = 1 where a_id = 1")
+        owner.execute(f"begin; {change}")
         assert refused(owner, QUESTION) == (
-            "PD010",
-            "this transaction has changed or locked relation account, which has parts on other"
-            " servers",
+            "PD011",
+            "this transaction has changed a relation of the question",
         )
         owner.execute("rollback")
     assert bank.near.sql(spent) == before
-    with bank.near.connect("alice") as alice:
-        alice.execute("begin; set local dp.epsilon = 1")
-        alice.execute("select dp_count(*) from far_only")
-        assert refused(alice, QUESTION) == (
-            "PD010",
-            "relation account has parts on several servers, of which this transaction has read"
-            " some already",
-        )
-        alice.execute("rollback")
 
 
 def test_writers_are_not_stopped_while_rows_are_read(bank: Shards) -> None:
-    """The locks end before anything is counted."""
-    with bank.near.connect("alice", autocommit=False) as alice:
-        alice.execute("set dp.epsilon = 1")
-        alice.execute(QUESTION)
+    """The locks end before anything is counted, and what is written then is not seen."""
+    with bank.near.connect() as keeper:
+        keeper.execute("select pg_advisory_lock(9)")
+        session, found, thread = counting(bank, MET)
+        wait_until(lambda: waits(bank.near, session.info.backend_pid))
         held = (
-            "select count(*) from pg_locks where pid = %s and granted and mode = 'ShareLock'"
+            "select count(*) from pg_locks join pg_stat_activity a using (pid)"
+            " where %s in (pid, leader_pid) and granted and mode = 'ShareLock'"
             " and locktype = 'relation'"
         )
-        assert bank.near.sql(held, alice.info.backend_pid) == [(0,)]
-        bank.near.sql(move(30, 3), user="owner1")
-        alice.rollback()
+        assert bank.near.sql(held, session.info.backend_pid) == [(0,)]
+        added = "insert into account values (3, 1000, 1)"
+        bank.near.sql(f"{move(30, 3)}; {added}", user="owner1")
+        keeper.execute("select pg_advisory_unlock(9)")
+        thread.join(120)
+    bank.near.sql("delete from account where a_id = 1000", user="owner1")
+    assert found == [ROWS]
 
 
-def test_waiting_for_writers_ends_with_the_timeouts_and_costs_nothing(bank: Shards) -> None:
-    """Alice waits for a writer; lock_timeout and statement_timeout both end that."""
+def test_waiting_for_writers_ends_with_the_timeout_and_costs_nothing(bank: Shards) -> None:
+    """Her statement_timeout ends it; her lock_timeout is of her own session's locks."""
     spent = "select count(*) from dp.spend"
     before = bank.near.sql(spent)
     with bank.near.connect("owner1", autocommit=False) as writer:
         writer.execute(move(40, 3))
-        for setting, state in (("lock_timeout", "55P03"), ("statement_timeout", "57014")):
-            with bank.near.connect("alice") as alice:
-                alice.execute(f"set dp.fresh = on; set {setting} = '300ms'")
-                assert refused(alice, QUESTION)[0] == state
+        with bank.near.connect("alice") as alice:
+            alice.execute("set dp.fresh = on; set lock_timeout = '100ms'")
+            alice.execute("set statement_timeout = '2s'")
+            assert refused(alice, QUESTION)[0] == "57014"
         writer.rollback()
     assert bank.near.sql(spent) == before
 
