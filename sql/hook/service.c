@@ -93,7 +93,7 @@ disconnect(void)
 }
 
 static void
-unavailable(const char *detail)
+refuse(const char *detail, const char *hint)
 {
 	char	   *copy = pstrdup(detail);
 
@@ -102,7 +102,28 @@ unavailable(const char *detail)
 			(errcode(ERRCODE_DPSQL_LEDGER),
 			 errmsg("the service session of this session is not available"),
 			 errdetail_internal("%s", copy),
-			 errhint("Ask again. SELECT * FROM dp.ledger shows what was charged.")));
+			 errhint("%s", hint)));
+}
+
+static void
+unavailable(const char *detail)
+{
+	refuse(detail, "Ask again. SELECT * FROM dp.ledger shows what was charged.");
+}
+
+/* Says what the server said, without the socket's path. */
+static void
+cannot_connect(void)
+{
+	const char *said = service ? strstr(PQerrorMessage(service), "FATAL:") : NULL;
+
+	if (said)
+		said += strlen("FATAL:");
+	while (said && *said == ' ')
+		said++;
+	refuse(said ? psprintf("Connecting failed: %s.", pchomp(said)) : "Connecting failed.",
+		   "Ask again later; if it stays so, the administrator must look at max_connections and at "
+		   "the authentication of the role " DPSQL_SERVICE_ROLE ".");
 }
 
 /* Wait until the socket is ready or the latch is set; interrupts are served. */
@@ -225,13 +246,13 @@ connect_service(void)
 	BecomeLockGroupLeader();
 	start_connecting();
 	if (service == NULL || PQstatus(service) == CONNECTION_BAD)
-		unavailable(service ? pchomp(PQerrorMessage(service)) : "Out of memory.");
+		cannot_connect();
 	while (state != PGRES_POLLING_OK)
 	{
 		wait_for_service(state == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE);
 		state = PQconnectPoll(service);
 		if (state == PGRES_POLLING_FAILED)
-			unavailable(pchomp(PQerrorMessage(service)));
+			cannot_connect();
 		if (TimestampDifferenceExceeds(start, GetCurrentTimestamp(), CONNECT_TIMEOUT))
 			unavailable("Connecting took too long.");
 	}

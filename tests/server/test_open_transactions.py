@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.server.asking import refused, state
@@ -94,29 +96,58 @@ def test_what_the_transaction_locked_itself_stays_locked(opened: Any, owner: Any
     owner.execute("alter table sale add column later int")
 
 
-@pytest.mark.parametrize("statement", [READING[0], READING[2], READING[3]])
-def test_what_is_read_cannot_be_altered(sales: Any, statement: str) -> None:
-    """Relations stay locked from the analysis to the last row; here the call waits for its charge.
+@contextmanager
+def waiting(sales: Any, statement: str) -> Iterator[list[psycopg.Error]]:
+    """While ``statement`` waits for its charge; afterwards, the error that it ended with.
 
-    Also if the session has analysed the question before.
+    The session has analysed its question before.
     """
-    with (
-        sales.connect("alice") as session,
-        sales.connect(autocommit=False) as blocking,
-        sales.connect("owner1") as changing,
-    ):
+    with sales.connect("alice") as session, sales.connect(autocommit=False) as blocking:
         session.execute("set dp.fresh = on")
         session.execute(READING[3])
         blocking.execute("lock table dp.spend in share mode")
-        found: list[str | None] = []
-        thread = threading.Thread(target=lambda: found.append(state(session, statement)))
+        found: list[psycopg.Error] = []
+
+        def ask() -> None:
+            try:
+                session.execute(statement)
+            except psycopg.Error as error:
+                found.append(error)
+
+        thread = threading.Thread(target=ask)
         thread.start()
         wait_until(lambda: waits(sales))
-        changing.execute("set lock_timeout = '200ms'")
-        assert state(changing, "alter table sale add column later int") == "55P03"
+        yield found
         blocking.rollback()
         thread.join()
-        assert found == [None]
+
+
+def test_what_is_released_cannot_be_altered(sales: Any) -> None:
+    """Relations stay locked from the analysis to the last row; here the call waits for its charge."""
+    with sales.connect("owner1") as changing, waiting(sales, READING[0]) as found:
+        changing.execute("set lock_timeout = '200ms'")
+        assert state(changing, "alter table sale add column later int") == "55P03"
+    assert found == []
+
+
+@pytest.mark.parametrize("statement", [READING[2], READING[3]])
+@pytest.mark.parametrize(
+    "change",
+    ["alter table sale add column later int", "select dp.set_domain('sale', 's_place', 1, 3)"],
+)
+def test_what_changes_while_a_question_waits_for_its_charge(
+    sales: Any, statement: str, change: str
+) -> None:
+    """A question holds no lock then: it is charged, and not read as what it was not priced as."""
+    with sales.connect("owner1") as changing, waiting(sales, statement) as found:
+        changing.execute("set lock_timeout = '5s'")
+        changing.execute(change)
+    (error,) = found
+    assert (error.sqlstate, error.diag.message_primary) == (
+        "PD900",
+        "a relation or a declaration changed while it was read",
+    )
+    assert spent(sales)[0] == 2
 
 
 def test_a_name_that_another_transaction_keeps_is_refused_at_once(

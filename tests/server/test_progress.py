@@ -16,7 +16,6 @@ import psycopg
 import pytest
 
 from tests.server.asking import refused, state
-from tests.server.in_service import in_service
 from tests.server.releasing import declare, spent
 from tests.server.waiting import wait_until
 
@@ -26,7 +25,8 @@ CUBE = "select s_state, s_big, s_day, dp_count(*) from sale group by cube (s_sta
 SHOWN = """select command, relation::text, phase, rounds_done, rounds_total, budget_used, budget, budget_unit
   from dp.progress"""
 #: Makes a session wait wherever it enters a phase, or has done a round, of that name.
-STOP = in_service("""
+STOP = """
+do language plpython3u $body$
 from dpsql.engine.progress import Phase, Progress
 
 def stop(self, place):
@@ -48,7 +48,7 @@ def end(self):
 
 enter, tell, finish = Progress.phase, Progress._rounds, Progress.end
 Progress.phase, Progress._rounds, Progress.end = phase, rounds, end
-""")
+$body$"""
 
 
 @pytest.fixture
@@ -64,7 +64,6 @@ class Stopped:
         self._holder = database.connect()
         self._holder.execute("select pg_advisory_lock(4711)")
         self.session = database.connect()
-        self.session.execute("select * from dp.explain('select dp_count(*) from sale')")  # imports
         self.session.execute(STOP.format(place=place))
         self.session.execute(f"set session authorization {role}")
         self.pid = self.session.info.backend_pid

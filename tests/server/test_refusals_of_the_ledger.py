@@ -16,6 +16,7 @@ from tests.server.waiting import connected, wait_until
 
 ASK = "select dp_count(*) from client"
 CLIENTS_OF_ANOTHER_KIND = "select dp_count(*) from client where c_id > 100"
+RELEASE = "select dp.release('r', 'select c_kind, dp_count(*) from client group by c_kind')"
 
 
 def owner_does(shop: Any, *statements: str) -> None:
@@ -142,19 +143,30 @@ def test_a_database_that_was_copied_from_another(server: Any, shop: Any) -> None
         server.drop_database(copy)
 
 
-def unavailable(detail: str, hint: str) -> Refusal:
-    return Refusal(
-        "PD050", "the privacy ledger is not available", detail, hint, CLIENTS_OF_ANOTHER_KIND
-    )
+#: A question is charged by its service session, a release by a connection of the ledger.
+BOTH = pytest.mark.parametrize("sql", [CLIENTS_OF_ANOTHER_KIND, RELEASE])
 
 
-def test_a_ledger_whose_statement_fails(shop: Any) -> None:
+def unavailable(detail: str, hint: str, sql: str, *, service: bool) -> Refusal:
+    of = "service session of this session" if service else "privacy ledger"
+    return Refusal("PD050", f"the {of} is not available", detail, hint, sql)
+
+
+@BOTH
+def test_a_ledger_whose_statement_fails(shop: Any, sql: str) -> None:
     shop.sql("revoke insert on dp.spend from dp_ledger")
-    refusal = unavailable("The ledger's statement failed with SQLSTATE 42501.", "Ask again later.")
+    refusal = unavailable(
+        "The ledger's statement failed with SQLSTATE 42501.",
+        "Ask again later.",
+        sql,
+        service=False,
+    )
     check(shop.connect(user="alice"), shop.connect(), refusal)
 
 
-def test_a_ledger_that_is_cut_off_while_it_charges(shop: Any) -> None:
+@BOTH
+def test_a_ledger_that_is_cut_off_while_it_charges(shop: Any, sql: str) -> None:
+    service = sql != RELEASE
     admin, blocker = shop.connect(), shop.connect(autocommit=False)
     alice = shop.connect(user="alice")
     alice.execute(ASK)
@@ -165,16 +177,29 @@ def test_a_ledger_that_is_cut_off_while_it_charges(shop: Any) -> None:
         while time.monotonic() < until:
             cut_off = admin.execute(
                 "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
-                " where application_name = 'dpsql_ledger' and datname = current_database()"
-                " and wait_event_type = 'Lock'"
+                " where application_name = %s and datname = current_database()"
+                " and wait_event_type = 'Lock'",
+                ("dpsql_service" if service else "dpsql_ledger",),
             ).fetchall()
             if cut_off:
                 return
             time.sleep(0.01)
 
-    refusal = unavailable(
-        "Its connection broke while the question was charged; the charge may have been recorded.",
-        "SELECT * FROM dp.ledger shows whether it was. Ask again.",
+    refusal = (
+        unavailable(
+            "It ended while the question was computed; the charge may have been recorded.",
+            "Ask again. SELECT * FROM dp.ledger shows what was charged.",
+            sql,
+            service=True,
+        )
+        if service
+        else unavailable(
+            "Its connection broke while the question was charged; the charge may have been"
+            " recorded.",
+            "SELECT * FROM dp.ledger shows whether it was. Ask again.",
+            sql,
+            service=False,
+        )
     )
     thread = threading.Thread(target=cut)
     thread.start()
@@ -198,43 +223,50 @@ def small(installation: None) -> Iterator[Any]:
     server.remove()
 
 
-def test_no_connection_is_left_for_the_ledger(small: Any) -> None:
+def cannot_connect(said: str, sql: str) -> Refusal:
+    return unavailable(
+        f"Connecting failed: {said}.",
+        "Ask again later; if it stays so, the administrator must look at max_connections and at"
+        f" the authentication of the role {role_of(sql)}.",
+        sql,
+        service=sql != RELEASE,
+    )
+
+
+def role_of(sql: str) -> str:
+    """Return who connects to charge it."""
+    return "dp_ledger" if sql == RELEASE else "dp_executor"
+
+
+@BOTH
+def test_no_connection_is_left_for_the_ledger(small: Any, sql: str) -> None:
     """Who was refused for a connection that has not quite ended tries again, and holds his own."""
-    admin, alice = small.connect(), small.connect(user="alice")
+    admin, alice = small.connect(), connected(small, "alice")
     held = [connected(small, "bob") for _ in range(5)]
     with pytest.raises(psycopg.OperationalError):
         small.connect(user="bob")
-    check(
-        alice,
-        admin,
-        unavailable(
-            "Connecting failed: remaining connection slots are reserved for non-replication"
-            " superuser connections.",
-            "Ask again later; if it stays so, the administrator must look at max_connections and at"
-            " the authentication of the role dp_ledger.",
-        ),
-    )
+    said = "remaining connection slots are reserved for non-replication superuser connections"
+    check(alice, admin, cannot_connect(said, sql))
     for connection in held:
         connection.close()
     wait_until(lambda: len(admin.execute("select from pg_stat_activity where usename = 'bob'").fetchall()) == 0)  # fmt: skip
-    assert alice.execute(CLIENTS_OF_ANOTHER_KIND).fetchone()
+    assert alice.execute(sql).fetchone()
 
 
-def test_the_role_of_the_ledger_may_not_connect(small: Any) -> None:
+@BOTH
+def test_the_role_of_the_ledger_may_not_connect(small: Any, sql: str) -> None:
     hba = small.cluster.data / "pg_hba.conf"
     before = hba.read_text()
     small.close()
     try:
-        hba.write_text("local all dp_ledger reject\n" + before)
+        hba.write_text(f"local all {role_of(sql)} reject\n" + before)
         small.sql("select pg_reload_conf()")
         wait_until(lambda: small.sql("select database from pg_hba_file_rules order by line_number limit 1") == [(["all"],)])  # fmt: skip
-        refusal = unavailable(
-            'Connecting failed: pg_hba.conf rejects connection for host "[local]", user "dp_ledger",'
-            f' database "{small.name}", no encryption.',
-            "Ask again later; if it stays so, the administrator must look at max_connections and at"
-            " the authentication of the role dp_ledger.",
+        said = (
+            'pg_hba.conf rejects connection for host "[local]", user'
+            f' "{role_of(sql)}", database "{small.name}", no encryption'
         )
-        check(small.connect(user="alice"), small.connect(), refusal)
+        check(small.connect(user="alice"), small.connect(), cannot_connect(said, sql))
     finally:
         hba.write_text(before)
         small.sql("select pg_reload_conf()")
