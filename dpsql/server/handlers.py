@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import InternalError, InvalidParameter, NotAnswerable, PermissionDenied
+from dpsql.errors import (
+    InternalError,
+    InvalidParameter,
+    MissingDeclaration,
+    NotAnswerable,
+    PermissionDenied,
+    SyntaxInvalid,
+    UndeclaredRelation,
+)
 from dpsql.server import settings as read_settings
 from dpsql.server.session import Session
 
@@ -18,6 +27,23 @@ if TYPE_CHECKING:
 Rows = list[list[str | None]]
 
 
+def _of_committed_relations(handler: Callable[..., Rows]) -> Callable[..., Rows]:
+    """Say in a refusal of an asker whose transaction wrote what is not seen of that."""
+
+    @wraps(handler)
+    def called(*arguments: Any, wrote: bool, **named: Any) -> Rows:
+        try:
+            return handler(*arguments, wrote=wrote, **named)
+        except (UndeclaredRelation, SyntaxInvalid, MissingDeclaration) as error:
+            if wrote:
+                hint = "If this transaction made or declared it, COMMIT first."
+                error.hint = f"{hint} {error.hint}" if error.hint else hint
+            raise
+
+    return called
+
+
+@_of_committed_relations
 def serve(
     plpy: Any,
     session: Session,

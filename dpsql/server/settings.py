@@ -53,7 +53,7 @@ def read(database: SpiDatabase, *, capped: bool = True) -> tuple[Role, Settings]
 def given(database: SpiDatabase, texts: str) -> tuple[Role, Settings]:
     """Return who asks and with which settings, as another backend says (sql/hook/service.c)."""
     oid, name = database.execute(_ROLE, (("int4", 1),))[0]
-    return Role(int(str(oid)), str(name)), _settings(True, *texts.split("\x1f"))
+    return Role(int(str(oid)), str(name)), _settings(True, *texts.split("\x1f")[:-1])
 
 
 @lru_cache(maxsize=16)

@@ -117,6 +117,15 @@ require_service(void)
 				 errhint("Ask the question itself.")));
 }
 
+/* The asker's lock_timeout in ms, which is the last of its settings. */
+static int
+asked_lock_timeout(text *settings)
+{
+	const char *last = strrchr(text_to_cstring(settings), SEPARATOR);
+
+	return last ? atoi(last + 1) : 0;
+}
+
 /* An error undoes it with the transaction. */
 static void
 set(const char *name, const char *value, GucContext context)
@@ -163,6 +172,7 @@ dpsql_serve(PG_FUNCTION_ARGS)
 	fmgr_info(member_function("python_serve", lengthof(types), types), &python);
 	fmgr_info_set_expr(called->fn_expr, &python);
 	set_phase(false);
+	LockTimeout = asked_lock_timeout(PG_GETARG_TEXT_PP(9));
 	PG_TRY();
 	{
 		begin_serving(PG_GETARG_OID(5));

@@ -45,7 +45,6 @@
 #define IDLE_SESSION_TIMEOUT "57P05"
 #define CONNECT_TIMEOUT 5000	/* ms */
 #define TICK 1000				/* ms, of a wait that its latch ends */
-#define SEPARATOR '\x1f'
 #define ASK "call dp.serve(null, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 #define ARGUMENTS 10
 
@@ -71,12 +70,15 @@ static const char *const session_settings[] = {
 	"client_connection_check_interval=100ms",
 };
 
-/* Settings that the asker chooses; dpsql/server/settings.py names the same, in this order. */
+/*
+ * Settings that the asker chooses; dpsql/server/settings.py names the same, in this order.
+ * The last one says how long the question may wait for locks before its charge.
+ */
 static const char *const asked_settings[] = {
 	"dp.epsilon", "dp.delta", "dp.method", "dp.mechanism", "dp.max_epsilon_per_query", "dp.fresh",
 	"dp.confidence", "dp.sampling_rate", "dp.sampling_filter", "dp.statistics",
 	"dp.max_contribution", "dp.max_groups_contributed", "dp.max_rows_contributed",
-	"dp.min_frequency",
+	"dp.min_frequency", "lock_timeout",
 };
 
 static PGconn *service = NULL;

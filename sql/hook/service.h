@@ -13,6 +13,9 @@
 /* The role that service sessions log in as. */
 #define DPSQL_SERVICE_ROLE "dp_executor"
 
+/* Between the settings that the asker sends. */
+#define SEPARATOR '\x1f'
+
 /* What is asked of a service session.  Texts, or NULL. */
 typedef struct Question
 {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -85,17 +86,35 @@ def test_a_relation_whose_cap_is_reached_tells_nothing_of_other_roles(shop: Any)
 
 
 def test_a_relation_that_is_declared_in_an_open_transaction(shop: Any) -> None:
-    shop.sql("grant create on schema public to owner1")
+    shop.sql("grant create on schema public to owner1; create table old (a int)")
+    shop.sql("alter table old owner to owner1")
     owner_does(shop, "select dp.grant_budget('owner1', 100)")
-    refusal = Refusal(
-        "PD012",
-        "a relation of the question is not declared",
-        "Its declaration is not committed, so the ledger cannot charge it.",
-        "Commit the transaction that declares the relation, then ask again.",
+    first = "If this transaction made or declared it, COMMIT first. "
+    made = Refusal(
+        "PD014",
+        'relation "public.young" does not exist',
+        None,
+        first + "Correct the statement; nothing was spent.",
         "select dp_count(*) from young",
         before=("create table young (a int)", "select dp.protect('young')"),
     )
-    check(shop.connect(user="owner1"), shop.connect(), refusal)
+    declared = Refusal(
+        "PD012",
+        'relation "public.old" is neither protected nor public',
+        None,
+        first + "Its owner can declare it: SELECT dp.protect('public.old'),"
+        " dp.declare_public('public.old'), dp.link('public.old', parent, columns) if its rows"
+        " belong to privacy units of another relation, or, if it is a view,"
+        " dp.declare_view('public.old'). A synthetic copy needs none: query it without dp_count.",
+        "select dp_count(*) from old",
+        position="old",
+        before=("select dp.protect('old')",),
+    )
+    for refusal in (made, declared):
+        check(shop.connect(user="owner1"), shop.connect(), refusal)
+    # without a change of the transaction, the same text is refused without that hint
+    plain = replace(declared, hint=str(declared.hint).removeprefix(first), before=())
+    check(shop.connect(user="owner1"), shop.connect(), plain)
 
 
 RESTORED = Refusal(
@@ -241,6 +260,7 @@ def role_of(sql: str) -> str:
 @BOTH
 def test_no_connection_is_left_for_the_ledger(small: Any, sql: str) -> None:
     """Who was refused for a connection that has not quite ended tries again, and holds his own."""
+    small.close()
     admin, alice = small.connect(), connected(small, "alice")
     held = [connected(small, "bob") for _ in range(5)]
     with pytest.raises(psycopg.OperationalError):
