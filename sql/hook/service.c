@@ -28,7 +28,11 @@
 #include "pgstat.h"
 #include "postmaster/postmaster.h"
 #include "storage/fd.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/lwlock.h"
+#include "storage/pmsignal.h"
 #include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -92,6 +96,31 @@ disconnect(void)
 		service = NULL;
 		ReleaseExternalFD();
 	}
+}
+
+static bool
+leads_others(void)
+{
+	LWLock	   *lock = LockHashPartitionLockByProc(MyProc);
+	dlist_head *members = &MyProc->lockGroupMembers;
+	bool		found;
+
+	LWLockAcquire(lock, LW_SHARED);
+	found = !dlist_is_empty(members) && dlist_head_node(members) != dlist_tail_node(members);
+	LWLockRelease(lock);
+	return found;
+}
+
+/*
+ * The leader of a lock group must end last: ProcKill() does not give back the
+ * place of a member that ends after it, and each would be one less for ever.
+ */
+static void
+end_at_exit(int code, Datum unused)
+{
+	disconnect();
+	while (leads_others() && PostmasterIsAlive())
+		pg_usleep(1000);
 }
 
 static void
@@ -244,8 +273,12 @@ connect_service(void)
 	PostgresPollingStatusType state = PGRES_POLLING_WRITING;
 	TimestampTz start = GetCurrentTimestamp();
 	PGresult   *result;
+	static bool registered = false;
 
 	BecomeLockGroupLeader();
+	if (!registered)
+		on_shmem_exit(end_at_exit, (Datum) 0);
+	registered = true;
 	start_connecting();
 	if (service == NULL || PQstatus(service) == CONNECTION_BAD)
 		cannot_connect();

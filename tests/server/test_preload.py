@@ -7,6 +7,8 @@ import re
 import psycopg
 import pytest
 
+from tests.server.in_service import in_service, value_in_service
+
 IMPORTED = """
 do language plpython3u $$
 import sys
@@ -55,16 +57,12 @@ def test_an_answer_imports_nothing_more(database):
     with psycopg.connect(
         database.cluster.conninfo(dbname=database.name), autocommit=True
     ) as connection:
-        heard: list[str] = []
-        connection.add_notice_handler(lambda notice: heard.append(notice.message_primary))
-        connection.execute("do language plpython3u $$import sys; GD['before'] = set(sys.modules)$$")
+        connection.execute(in_service("import sys\nGD['before'] = set(sys.modules)"))
         connection.execute("set role alice")
         connection.execute("select dp_count(*) from t x, t y where x.a = y.b")
         connection.execute("reset role")
-        connection.execute(
-            "do language plpython3u $$import sys; plpy.notice(sorted(set(sys.modules) - GD['before']))$$"
-        )
-    assert heard[-1] == "[]"
+        more = value_in_service("import sys\nreturn sorted(set(sys.modules) - GD['before'])")
+        assert connection.execute(f"select {more}").fetchone() == ("[]",)
 
 
 def test_without_preloading_sessions_import_for_themselves(make_server):

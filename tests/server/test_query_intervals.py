@@ -153,7 +153,7 @@ def test_ends_in_a_statement_are_told_what_they_cover(database: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "shown"), [("0", "0"), ("1", "1"), ("-0.5", "-0.5"), ("95", "95"), ("NaN", "'nan'")]
+    ("level", "shown"), [("0", "0"), ("1", "1"), ("-0.5", "-0.5"), ("95", "95"), ("NaN", "'NaN'")]
 )
 def test_levels_that_mean_nothing_are_refused(shop: Any, level: str, shown: str) -> None:
     with shop.connect(user="alice") as alice, pytest.raises(psycopg.Error) as caught:

@@ -207,12 +207,15 @@ def test_an_error_is_catchable_and_the_session_goes_on(shop: Any) -> None:
         assert len(rows) == 2
 
 
+SERVED = "null, 'run', 'select 1', null, null, 10, pg_backend_pid(), false, 0, '', 'UTC'"
+
+
 def test_the_bodies_behind_the_doors_are_closed(shop: Any) -> None:
     for call in (
-        "select * from dp.python_run('select 1', null)",
-        "select dp.python_run_json('select 1', null, '')",
-        "select * from dp.python_explain_query('select 1', '')",
-        "select * from dp.python_estimate_query('select 1', '')",
+        f"call dp.serve({SERVED})",
+        f"call dp.python_serve({SERVED})",
+        "select dp.serve_phase(true)",
+        "select dp.end_service()",
         "select dp.python_sensitivity_of('select 1', 'elastic', 1, true, '')",
         "select dp.python_measure_statistics('client'::regclass, '[]')",
         "select dp.python_question_relations('select 1', '')",

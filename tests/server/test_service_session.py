@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.conftest import declare
+from tests.server.waiting import connected
 from tests.server.waiting import wait_until as until
 
 COUNT = "select dp_count(*) from client"
@@ -177,3 +179,12 @@ def test_transactions_stack_and_settings_of_the_asker_do_not_reach_the_service(s
         )
         alice.execute("select pg_temp.deep(100)")
         alice.execute("commit")
+
+
+def test_sessions_that_end_give_their_places_back(make_server: Any) -> None:
+    """Its service ends with each; a lock group whose leader ends first keeps a place for ever."""
+    shop = declare(make_server(max_connections="14").create_database())
+    for _ in range(30):
+        alice = connected(shop, "alice")
+        alice.execute(COUNT)
+        alice.close()
