@@ -206,6 +206,8 @@ def start_server(durable: bool = False, **settings: str) -> Server:
     folder.chmod(0o755)
     layout = Layout.discover()
     defaults = {"shared_buffers": "128MB", "work_mem": "16MB", "max_wal_size": "1GB"}
+    # who asks has two, and some tests leave theirs open to the end of their module
+    defaults["max_connections"] = "300"
     defaults["timezone"] = "'UTC'"  # days have 24 hours, wherever the tests run
     if not durable:
         defaults |= {"fsync": "off", "full_page_writes": "off"}
