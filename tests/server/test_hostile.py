@@ -21,7 +21,15 @@ import pytest
 from dpsql.client.layout import run
 from tests.conftest import Database, start_server
 from tests.server.hostile import shapes, world
-from tests.server.hostile.questions import EXCESSIVE, FEW, HEAVY_ROWS, KINDS, SYNTHESES, Question
+from tests.server.hostile.questions import (
+    EXCESSIVE,
+    EXCESSIVE_RELEASE,
+    FEW,
+    HEAVY_ROWS,
+    KINDS,
+    SYNTHESES,
+    Question,
+)
 from tests.server.hostile.randomly import Hunter
 from tests.server.hostile.shapes import SHAPES, STACKS, STEPS, Shape
 from tests.server.hostile.trying import Pair, Trial, boundary, compare, deepest, difference
@@ -29,6 +37,7 @@ from tests.server.hostile.ways import WAYS, Way
 
 ALL = (*KINDS, *HEAVY_ROWS)
 ROWS_ALONE = next(q for q in KINDS if q.name == "rows")
+RELEASE = next(q for q in HEAVY_ROWS if q.name == "a pattern in a release")
 PAIRS = next(q for q in KINDS if q.name == "all pairs of units")
 NOTHING = Question("nothing", ("select 1",), reads=False)
 #: Random trials of `make test`, and the seconds of `make hunt`.
@@ -138,17 +147,24 @@ def test_no_depth_of_the_stack_tells(either: Pair) -> None:
 
 
 @pytest.mark.parametrize("shape", STACKS, ids=lambda s: s.name)
-def test_from_the_same_depth_on_a_question_is_refused_at_no_cost(
-    either: Pair, shape: Shape
-) -> None:
+def test_from_the_same_depth_on_a_release_is_refused_at_no_cost(either: Pair, shape: Shape) -> None:
     def at(level: int) -> Trial:
-        return Trial(((shape, level),), (HEAVY_ROWS[0],))
+        return Trial(((shape, level),), (RELEASE,))
 
     refused, found = boundary(either, at, 0, deepest(either, shape))
     assert found is None, found
     assert 0 < refused < deepest(either, shape)
     seen = either.alone(at(refused))
     assert (seen.states(), seen.charged) == (["PD011"], [])
+
+
+@pytest.mark.parametrize("shape", STACKS, ids=lambda s: s.name)
+def test_at_any_depth_a_question_is_answered(either: Pair, shape: Shape) -> None:
+    """It is read on the stack of the service session, so that the asker needs little of his own."""
+    most = deepest(either, shape)
+    for level in (0, most // 2, most * 9 // 10):
+        seen = either.alone(Trial(((shape, level),), (HEAVY_ROWS[0],)))
+        assert (seen.states(), len(seen.charged)) == ([""], 1)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda w: w.name)
@@ -203,6 +219,12 @@ for module in list(sys.modules.values()):
 """
 
 
+_TEXTS = " = ".join(f"{x}.c_note || {x}.c_note || {x}.c_id::text" for x in "xy")
+_JOINED = f"from call as x join call as y on {_TEXTS}"
+SPILLS = Question("a join on texts", (f"select dp_count(*) {_JOINED}",))
+SPILLS_RELEASE = Question("a join on texts in a release", (f"select dp.release('r{{n}}', $$ select x.c_kind, dp_count(*) {_JOINED} group by 1 $$, 0.01, 1e-12)",))  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def unlimited(small: Any) -> Iterator[Pair]:
     """Twins whose owners allow a thousand failures, so that a mutant can be run repeatedly."""
@@ -248,12 +270,12 @@ def without(server: Any, function: str) -> str:
     return WITHOUT.format(offset=offset, code=RETURN[platform.machine()])
 
 
-def exhausting(pair: Pair, small: Any) -> Iterator[Trial]:
+def exhausting(pair: Pair, small: Any, question: Question = EXCESSIVE_RELEASE) -> Iterator[Trial]:
     """Yield trials of the mutant, with less and less of the stack in use."""
     (shape, *_) = STACKS
     most, patch = deepest(pair, shape), ANY_PATTERN + without(small, "require_stack")
     for step in range(STEPS - 1, 0, -1):
-        yield Trial(((shape, most * step // STEPS),), (EXCESSIVE,), patch=patch)
+        yield Trial(((shape, most * step // STEPS),), (question,), patch=patch)
 
 
 def test_a_stack_that_rows_exhaust_is_noticed(unlimited: Pair, small: Any) -> None:
@@ -263,14 +285,24 @@ def test_a_stack_that_rows_exhaust_is_noticed(unlimited: Pair, small: Any) -> No
 
 def test_limits_of_the_session_that_rows_reach_are_noticed(unlimited: Pair, small: Any) -> None:
     """Without the pinned limits, the texts of one unit decide whether temporary files have room."""
-    texts = [f"{x}.c_note || {x}.c_note || {x}.c_id::text" for x in "xy"]
-    spills = Question("a join on texts", (f"select dp_count(*) from call as x join call as y on {' = '.join(texts)}",))  # fmt: skip
     hostile = ((shapes.LEAST_MEMORY, STEPS), (shapes.FILES, STEPS))
-    mutant = Trial(hostile, (spills,), patch=without(small, "pin_resources"))
+    mutant = Trial(hostile, (SPILLS_RELEASE,), patch=without(small, "pin_resources"))
     found = difference(unlimited, mutant)
     assert found is not None
     assert "PD900" in found.what
     assert difference(unlimited, replace(mutant, patch="")) is None
+
+
+def test_nothing_of_a_session_can_be_exhausted_by_the_rows_of_a_question(
+    unlimited: Pair, small: Any
+) -> None:
+    """The mutants above change nothing for questions, which are read in the service session."""
+    trials = list(exhausting(unlimited, small, EXCESSIVE))[::4]
+    hostile = ((shapes.LEAST_MEMORY, STEPS), (shapes.FILES, STEPS))
+    trials.append(Trial(hostile, (SPILLS,), patch=without(small, "pin_resources")))
+    for trial in trials:
+        assert (found := difference(unlimited, trial)) is None, found
+        assert unlimited.alone(trial).states() == [""]
 
 
 def test_failures_that_nothing_ends_are_noticed(unlimited: Pair, small: Any) -> None:

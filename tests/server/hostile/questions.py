@@ -86,10 +86,13 @@ _LONG = f"case when id = {HEAVY} then note else 'b' end"
 _MATCHES = "%a" * 250
 
 
+_EXCESSIVE = f"from person where {_LONG} like '{'%a' * 4999}'"
 #: Refused; without the limit on wildcards it would use nearly all of the stack.
-EXCESSIVE = _ask(
-    "a pattern of thousands of matches",
-    f"select dp_count(*) from person where {_LONG} like '{'%a' * 4999}'",
+EXCESSIVE = _ask("a pattern of thousands of matches", f"select dp_count(*) {_EXCESSIVE}")
+#: The same in a release, which is measured in the session itself.
+EXCESSIVE_RELEASE = _ask(
+    "a pattern of thousands of matches in a release",
+    f"select dp.release('r{{n}}', $$ select kind, dp_count(*) {_EXCESSIVE} group by kind $$, 0.01, 1e-12)",
 )
 
 

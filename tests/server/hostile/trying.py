@@ -14,6 +14,7 @@ from tests.server.hostile.questions import Question
 from tests.server.hostile.shapes import Shape, gone
 from tests.server.hostile.ways import PLAIN, Way
 from tests.server.hostile.world import LOCK, SPY
+from tests.server.in_service import in_both
 from tests.server.spying import NUMBER
 
 #: Settings of every session: each question is paid and reads rows, and no group of one row is shown.
@@ -25,6 +26,8 @@ AFTER = "set dp.fresh = on; reset dp.method; reset role"
 SPENT = """
 select id, epsilon::text, delta::text, mechanism, method, label, state, role_name from dp.spend where id > %s order by id
 """
+#: The service session of a session.
+SERVICES = "select pid from pg_stat_activity where leader_pid = %s"
 REFUSED = "select role, sqlstate, reason, sum(refused)::int from dp.refusals group by 1, 2, 3"
 
 
@@ -210,10 +213,12 @@ class Pair:
                 send(AFTER)
         finally:
             pid = session.connection.info.backend_pid
+            ended = [pid, *(row[0] for row in admin.execute(SERVICES, [pid]).fetchall())]
             session.connection.close()
             undo.close()
             if trial.shared:
-                gone(pid)
+                for each in ended:
+                    gone(each)
         database._open.remove(session.connection)
         seen.charged = [row[1:] for row in admin.execute(SPENT, [last]).fetchall()]
         after = dict(self._refusals(admin))
@@ -229,13 +234,12 @@ class Pair:
 
 
 def opened(database: Any, patch: str) -> Session:
-    """Open the spy's session; ``patch`` is Python code that its backend runs first."""
+    """Open the spy's session; ``patch`` is Python code that it and its service run first."""
     if not patch:
         return Session(database, SPY)
     session = Session(database, "postgres")
-    for statement in ("select * from dp.explain('select dp_count(*) from reading')", f"do language plpython3u $patch${patch}$patch$", f"set session authorization {SPY}"):  # fmt: skip
-        found = session.send(statement, settle=False)
-        assert not found.state, found
+    in_both(session.connection, patch)
+    session.connection.execute(f"set session authorization {SPY}")
     session.role = SPY
     return session
 
