@@ -28,11 +28,7 @@
 #include "pgstat.h"
 #include "postmaster/postmaster.h"
 #include "storage/fd.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/lock.h"
-#include "storage/lwlock.h"
-#include "storage/pmsignal.h"
 #include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -87,8 +83,8 @@ static const char *const asked_settings[] = {
 
 static PGconn *service = NULL;
 
-static void
-disconnect(void)
+void
+disconnect_service(void)
 {
 	if (service)
 	{
@@ -98,37 +94,12 @@ disconnect(void)
 	}
 }
 
-static bool
-leads_others(void)
-{
-	LWLock	   *lock = LockHashPartitionLockByProc(MyProc);
-	dlist_head *members = &MyProc->lockGroupMembers;
-	bool		found;
-
-	LWLockAcquire(lock, LW_SHARED);
-	found = !dlist_is_empty(members) && dlist_head_node(members) != dlist_tail_node(members);
-	LWLockRelease(lock);
-	return found;
-}
-
-/*
- * The leader of a lock group must end last: ProcKill() does not give back the
- * place of a member that ends after it, and each would be one less for ever.
- */
-static void
-end_at_exit(int code, Datum unused)
-{
-	disconnect();
-	while (leads_others() && PostmasterIsAlive())
-		pg_usleep(1000);
-}
-
 static void
 refuse(const char *detail, const char *hint)
 {
 	char	   *copy = pstrdup(detail);
 
-	disconnect();
+	disconnect_service();
 	ereport(ERROR,
 			(errcode(ERRCODE_DPSQL_LEDGER),
 			 errmsg("the service session of this session is not available"),
@@ -273,12 +244,8 @@ connect_service(void)
 	PostgresPollingStatusType state = PGRES_POLLING_WRITING;
 	TimestampTz start = GetCurrentTimestamp();
 	PGresult   *result;
-	static bool registered = false;
 
-	BecomeLockGroupLeader();
-	if (!registered)
-		on_shmem_exit(end_at_exit, (Datum) 0);
-	registered = true;
+	lead_group();
 	start_connecting();
 	if (service == NULL || PQstatus(service) == CONNECTION_BAD)
 		cannot_connect();
@@ -424,7 +391,7 @@ abandon(void)
 			wait_for_end();
 		}
 	}
-	disconnect();
+	disconnect_service();
 }
 
 Datum
@@ -442,7 +409,7 @@ ask_service(const Question *question, ErrorData **refused)
 			result = NULL;
 			if (!is_usable())
 			{
-				disconnect();
+				disconnect_service();
 				connect_service();
 			}
 			send_question(question);

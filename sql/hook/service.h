@@ -33,6 +33,12 @@ typedef struct Question
  */
 extern Datum ask_service(const Question *question, ErrorData **refused);
 
+/* Close the connection to the service session, if there is one. */
+extern void disconnect_service(void);
+
+/* group.c: be the leader of a lock group, from now on to the end. */
+extern void lead_group(void);
+
 /* door.c: on whose behalf a service session works */
 extern void begin_serving(Oid role);
 extern void end_serving(void);
