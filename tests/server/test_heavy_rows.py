@@ -26,6 +26,7 @@ from tests.server.hostile.operations import (
     planted,
     signatures,
 )
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -205,10 +206,7 @@ def test_a_function_that_is_not_total_is_noticed(pair: Any) -> None:
     opened = [database.connect() for database in pair]
     for session in opened:
         session.autocommit = True
-        session.execute("select * from dp.explain('select dp_count(*) from heavy')")
-        session.execute(
-            "do language plpython3u $$ import dpsql.query.totality as t; t.MAX_OCTETS = 2**31 - 1 $$"
-        )
+        session.execute(in_service("import dpsql.query.totality as t\nt.MAX_OCTETS = 2**31 - 1"))
     statements = filters([NESTED["text"][0].format("t")])
     found = differing(opened, statements)
     assert "PD900" in "".join(found)
