@@ -393,6 +393,7 @@ ask(FunctionCallInfo fcinfo, Question *question, const char *source, int locatio
 	ErrorData  *refused;
 	Datum		rows;
 
+	require_same_version();
 	question->query = PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0));
 	question->role = role_at_door();
 	require_not_running(InvalidOid);

@@ -43,6 +43,7 @@ extern void settings_init(void);
 /* members.c: what belongs to the extension, by OID */
 extern bool is_private_aggregate(Oid function);
 extern bool is_interval_end(Oid function);
+extern void require_same_version(void);
 extern Oid	member_function(const char *name, int nargs, const Oid *types);
 
 /* intercept.c and stored.c: the hooks */

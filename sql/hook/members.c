@@ -115,7 +115,7 @@ installed_version(void)
  * nothing is answered with them.  Looked up every time: another session may
  * run ALTER EXTENSION at any moment.
  */
-static void
+void
 require_same_version(void)
 {
 	char	   *version = installed_version();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import refused
-from tests.server.in_service import in_service
+from tests.server.in_service import in_service, value_in_service
 from tests.server.waiting import wait_until, worked
 
 pytestmark = pytest.mark.server
@@ -52,40 +53,38 @@ TRIANGLES = (
 )
 WORK = "select dp_count(*) from works"
 #: answers without noise and without a shift: the largest bound in whole steps cuts nobody off
-SILENT = in_service("""
+SILENT = """
 from fractions import Fraction
 from dpsql.core.mechanisms.linear import LinearRace
 from dpsql.core.mechanisms.linear_quantile import LinearQuantile
 LinearRace._handicap = lambda self, tau, noise: 0
 LinearQuantile.draw = lambda self, *given: sum(tau < 2**31 for tau in self.bounds) - 1
 LinearQuantile.scale = lambda self, tau: Fraction(1, 10**9)
-""")
+"""
 #: nothing fits into memory
-ON_DISK = in_service("""
+ON_DISK = """
 import dpsql.core.space, dpsql.core.deletion, dpsql.core.programs, dpsql.statistics.limits
 import dpsql.statistics.memberships as m
 m.memberships.__kwdefaults__['memory_limit'] = 0
 dpsql.statistics.limits.BUDGET = 100
 dpsql.core.space.IN_MEMORY = 0
 dpsql.core.space.BLOCK = 256
-""")
+"""
 #: what a person with all others is too many for
-FEW = """;
-do language plpython3u $body$
+FEW = """
 import dpsql.statistics.memberships as m
 m.memberships.__kwdefaults__['memory_limit'] = 6 * 12 * 200
-$body$"""
+"""
 #: what was done before
-REFUSED = """;
-do language plpython3u $body$
+REFUSED = """
 import dpsql.statistics.memberships as m
 from dpsql.errors import ReleaseFailed
 def refuse(*given):
     raise ReleaseFailed('the answer could not be computed')
 m._Reading.in_pieces = refuse
-$body$"""
+"""
 #: programs that take seconds: many random triples
-LONG_PROGRAMS = in_service("""
+LONG_PROGRAMS = """
 from dataclasses import replace
 import numpy as np
 import dpsql.statistics.memberships as m
@@ -99,14 +98,14 @@ big = Memberships.of(columns, [1, 1, 1], np.ones(60000, np.int64))
 m.memberships = lambda query, database: replace(big, space=Space(database.tick))
 LinearRace._handicap = lambda self, tau, noise: 0 if tau == 16 else -2**80
 programs.SIMPLEX = 10**9
-""")
+"""
+SERVICE = value_in_service("import os; return os.getpid()")
 #: passes that do not end
-LONG_PASSES = """;
-do language plpython3u $body$
+LONG_PASSES = """
 from dpsql.core import programs, streamed
 programs.SIMPLEX = 0
 streamed._FIRST_LOOK = 10**9
-$body$"""
+"""
 
 
 @pytest.fixture
@@ -128,7 +127,7 @@ def patched(town: Any, patch: str) -> Iterator[Any]:
     with town.connect() as session:
         session.execute("select dp.grant_budget('postgres', 1e6, 0.001)")
         session.execute(f"select * from dp.explain('{EDGES}')")  # imports
-        session.execute(patch)
+        session.execute(in_service(patch))
         yield session
 
 
@@ -412,34 +411,34 @@ def test_a_timeout_fails_the_charged_question(town: Any, patch: str) -> None:
     It works for more than a minute, the charge takes less than a tenth of a second: where that took
     longer than allowed, more time is given.
     """
-    with patched(town, patch) as session:
-        session.execute("set dp.mechanism = r2t")
-        for allowed in ("700ms", "7s", "60s"):
-            session.execute(f"set statement_timeout = '{allowed}'")
-            error = refused(session, EDGES)
-            assert error.sqlstate == "57014"
-            session.execute("set statement_timeout = 0")
-            spends = town.sql("select count(*) from dp.spend")
-            if spends != [(0,)]:
-                break
+    for allowed in ("700ms", "7s", "60s"):
+        # the service session ends with the question that was given up
+        with patched(town, patch) as session:
+            session.execute(f"set dp.mechanism = r2t; set statement_timeout = '{allowed}'")
+            assert refused(session, EDGES).sqlstate == "57014"
+        spends = town.sql("select count(*) from dp.spend")
+        if spends != [(0,)]:
+            break
     assert spends == [(1,)]
 
 
 def test_a_cancel_of_a_large_program_is_noticed_at_once(town: Any) -> None:
     """Three million memberships of units: what a cancel finds is a block, and not all of them."""
     large = LONG_PROGRAMS.replace("60000", "1000000").replace("1500", "30000")
-    with patched(town, large + LONG_PASSES) as session:
-        session.execute("set dp.mechanism = r2t")
-        pid = session.info.backend_pid
-        for seconds in (1.0, 1.7):
+    for seconds in (1.0, 1.7):
+        with patched(town, large + LONG_PASSES) as session, ThreadPoolExecutor() as pool:
+            session.execute("set dp.mechanism = r2t")
+            pid = int(session.execute(f"select {SERVICE}").fetchone()[0])
             start = worked(pid) or 0.0
-            with ThreadPoolExecutor() as pool:
-                asked = pool.submit(refused, session, EDGES)
-                wait_until(lambda: (worked(pid) or 0) > start + seconds)  # noqa: B023
-                before = worked(pid) or 0.0
-                town.sql(f"select pg_cancel_backend({pid})")
-                assert asked.result().sqlstate == "57014"
-            assert (worked(pid) or 0) - before < 0.5
+            asked = pool.submit(refused, session, EDGES)
+            wait_until(lambda: (worked(pid) or 0) > start + seconds)  # noqa: B023
+            before = end = worked(pid) or 0.0
+            town.sql(f"select pg_cancel_backend({session.info.backend_pid})")
+            assert asked.result().sqlstate == "57014"
+            while (now := worked(pid)) is not None:  # until the service session ends
+                end = now
+                time.sleep(0.01)
+            assert end - before < 0.5
     assert town.sql("select count(*) from dp.spend") == [(2,)]
 
 
@@ -491,7 +490,7 @@ def test_what_does_not_fit_into_memory_is_read_in_pieces_from_disk(town: Any) ->
     with patched(town, SILENT) as session:
         session.execute("set dp.fresh = on")
         expected = [session.execute(statement).fetchall() for statement in statements]
-        session.execute(ON_DISK)
+        session.execute(in_service(ON_DISK))
         for statement, values in zip(statements, expected, strict=True):
             assert session.execute(statement).fetchall() == values, statement
     assert any(values != [(0,)] for values in expected)
