@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.server.in_service import in_service
+from tests.server.in_service import function_in_service, in_service
 
 pytestmark = pytest.mark.server
 
@@ -25,9 +25,12 @@ LINKS = """
 create table link (n int);
 alter table link owner to owner1;
 grant dp_owner to owner1;
-create function recorded() returns text language plpython3u as
-  $$ import dpsql.core.rng as rng; return "%s %d %d" % rng.recorded $$;
 """
+RECORDED = function_in_service(
+    "pg_temp.recorded",
+    "text",
+    'import dpsql.core.rng as rng\nreturn "%s %d %d" % rng.recorded',
+)
 RECORDER = """
 import dpsql.core.rng as rng
 
@@ -97,6 +100,7 @@ def chain(database: Any, text: str, sizes: range, mechanism: str, mutant: str) -
     for patch in (RECORDER, mutant):
         if patch:
             connection.execute(in_service(patch))
+    connection.execute(RECORDED)
     connection.execute(f"set dp.epsilon = {EPSILON}")
     connection.execute(f"set dp.delta = {0 if mechanism == 'cauchy' else DELTA}")
     connection.execute(f"set dp.mechanism = {mechanism}")
@@ -104,7 +108,9 @@ def chain(database: Any, text: str, sizes: range, mechanism: str, mutant: str) -
     laws = []
     for size in sizes:
         (count,) = connection.execute(text).fetchone()
-        kind, numerator, denominator = connection.execute("select recorded()").fetchone()[0].split()
+        kind, numerator, denominator = (
+            connection.execute("select pg_temp.recorded()").fetchone()[0].split()
+        )
         assert count == size ** text.count("link ")
         laws.append((count, kind, Fraction(int(numerator), int(denominator))))
         connection.execute("insert into link values (1)")

@@ -109,12 +109,14 @@ def test_a_unit_more_or_less_moves_an_answer_by_the_bound(clinic: Any, tau: int)
 
         whole = asked()
         moved = 0
+        for k in range(STATES):
+            session.execute(f"create table every_{k} as table visit_{k}")
         for unit in UNITS:
-            session.execute("begin")
             for k in range(STATES):
                 session.execute(f"delete from visit_{k} where v_who = {unit}")
             less = asked()
-            session.execute("rollback")
+            for k in range(STATES):
+                session.execute(f"truncate visit_{k}; insert into visit_{k} table every_{k}")
             assert all(0 <= w - n <= tau for w, n in zip(whole, less, strict=True)), unit
             moved += whole != less
         assert moved > 1
