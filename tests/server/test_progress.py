@@ -64,6 +64,7 @@ class Stopped:
         self._holder = database.connect()
         self._holder.execute("select pg_advisory_lock(4711)")
         self.session = database.connect()
+        self.session.execute("select dp.purge_answers()")  # imports
         self.session.execute(STOP.format(place=place))
         self.session.execute(f"set session authorization {role}")
         self.pid = self.session.info.backend_pid

@@ -271,6 +271,8 @@ def test_no_connection_is_left_for_the_ledger(small: Any, sql: str) -> None:
         connection.close()
     wait_until(lambda: len(admin.execute("select from pg_stat_activity where usename = 'bob'").fetchall()) == 0)  # fmt: skip
     assert alice.execute(sql).fetchone()
+    if sql == RELEASE:
+        alice.execute("select dp.drop_release('r')")
 
 
 @BOTH
