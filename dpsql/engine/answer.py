@@ -18,9 +18,9 @@ from dpsql.engine.methods.base import HEURISTIC
 from dpsql.engine.payload import Payload
 from dpsql.engine.prepare import (
     Prepared,
-    confirm_moved,
     confirm_read,
     meet,
+    meet_again,
     prepare,
     prepared_before,
 )
@@ -212,7 +212,7 @@ def _debit_and_run(
     # a client that does not read what it is told must not keep those waiting who ask the same
     _say_heuristic(quote.label, quote.method, services)
     if quote.groups != []:
-        _meet(quote, prepared, services)
+        meet(*_met(quote, prepared), services, by_steps=_by_steps(quote))
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)
@@ -232,27 +232,23 @@ def _debit_and_run(
     return payload
 
 
-def _meet(quote: Quote, prepared: Prepared, services: Services, *, charged: bool = False) -> None:
-    """Lock the relations that answering reads; make sure that all their servers answer."""
-    meet(
-        read_by(quote),
-        prepared.relations,
-        prepared.fingerprint,
-        services,
-        by_steps=all(a.reads_in_steps for a in quote.aggregates),
-        charged=charged,
-    )
-
-
 def _read(quote: Quote, prepared: Prepared, services: Services) -> Payload:
     """Read and perturb what was charged, as it was declared when it was priced."""
-    if services.moved:
-        confirm_moved(prepared.relations, prepared.fingerprint, services)
-        if quote.groups != []:
-            _meet(quote, prepared, services, charged=True)
+    if quote.groups != []:
+        meet_again(*_met(quote, prepared), services, by_steps=_by_steps(quote))
     payload = compute(quote, services)
     confirm_read(prepared.relations, prepared.fingerprint, services)
     return payload
+
+
+def _met(quote: Quote, prepared: Prepared) -> tuple[list[int], tuple[int, ...], str]:
+    """Return what answering reads, and how it was declared."""
+    return read_by(quote), prepared.relations, prepared.fingerprint
+
+
+def _by_steps(quote: Quote) -> bool:
+    """Tell whether nothing of a question needs rows of one moment."""
+    return all(a.reads_in_steps for a in quote.aggregates)
 
 
 def charge(

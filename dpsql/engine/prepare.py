@@ -151,15 +151,6 @@ def confirm_read(relations: Sequence[int], fingerprint: str, services: Services)
         ) from None
 
 
-def confirm_moved(relations: Sequence[int], fingerprint: str, services: Services) -> None:
-    """Refuse where the snapshot that is read was taken after a change of what was charged."""
-    if services.catalog.fingerprint(relations) != fingerprint:
-        raise ChangedWhileRead(
-            "a relation or a declaration changed while it was read",
-            hint="Ask again when the change is done.",
-        )
-
-
 def meet(
     read: Sequence[int],
     relations: Sequence[int],
@@ -175,6 +166,32 @@ def meet(
         (confirm_moved if charged else confirm_met)(relations, fingerprint, services)
 
     services.database.meet(read, check, by_steps=by_steps, charged=charged)
+
+
+def meet_again(
+    read: Sequence[int],
+    relations: Sequence[int],
+    fingerprint: str,
+    services: Services,
+    *,
+    by_steps: bool = False,
+) -> None:
+    """Meet once more where the charge ended the transaction in which the question was priced.
+
+    What was declared otherwise meanwhile is refused.
+    """
+    if services.moved:
+        confirm_moved(relations, fingerprint, services)
+        meet(read, relations, fingerprint, services, by_steps=by_steps, charged=True)
+
+
+def confirm_moved(relations: Sequence[int], fingerprint: str, services: Services) -> None:
+    """Refuse where the snapshot that is read was taken after a change of what was charged."""
+    if services.catalog.fingerprint(relations) != fingerprint:
+        raise ChangedWhileRead(
+            "a relation or a declaration changed while it was read",
+            hint="Ask again when the change is done.",
+        )
 
 
 def confirm_met(relations: Sequence[int], fingerprint: str, services: Services) -> None:

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from dpsql.errors import InvalidParameter
+from dpsql.ledger.amounts import amount_text
 
 METHODS = (
     *("auto", "residual", "elastic", "truncation"),
@@ -87,6 +88,17 @@ class Settings:
         settings = cls(**values)  # type: ignore[arg-type]
         settings.check(capped=capped)
         return settings
+
+    def texts(self) -> dict[str, str]:
+        """Write the settings so that `from_texts` reads the same."""
+        values: dict[str, str] = {}
+        for name in (*_NUMBERS, "method", "mechanism", "statistics", "fresh", "sampling_filter"):
+            value = getattr(self, name)
+            if isinstance(value, Fraction):
+                values[name] = amount_text(value)
+            elif value is not None:
+                values[name] = str(value)
+        return values
 
     def with_intervals(self, level: str) -> Settings:
         """Return the settings of a call that asks for intervals of its own level."""

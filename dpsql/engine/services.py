@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dpsql.engine.facts import Facts
 from dpsql.errors import ChangedWhileRead, LedgerUnavailable
@@ -15,6 +15,32 @@ from dpsql.ports import Database, NoiseSource
 if TYPE_CHECKING:
     from dpsql.engine.catalog import Catalog
     from dpsql.engine.prepare import Prepared
+
+
+class Measured(NamedTuple):
+    """What another session measured, now or before, with its charge and time."""
+
+    spend: int
+    payload: str
+    taken_at: datetime | None
+
+
+class Elsewhere(Protocol):
+    """Has another session charge and measure something.
+
+    Parameters
+    ----------
+    handler : str
+        What it shall do: ``measure_release`` or ``measure_synthesis``.
+    query : str
+        The statement.
+    arguments : mapping
+        What else was said, for JSON.
+    """
+
+    def __call__(  # noqa: D102
+        self, handler: str, query: str, arguments: Mapping[str, Any]
+    ) -> Measured: ...
 
 
 @dataclass(slots=True)
@@ -28,7 +54,8 @@ class Services:
     ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` the facts of
     the catalog that a charge needs.  ``apart`` runs a function that writes nothing, and then
     releases the locks that it took.  ``moved``: the ledger's charge ended the transaction in which
-    the question was priced, and rows are read in the next one.
+    the question was priced, and rows are read in the next one.  ``elsewhere`` has another session
+    do what reads protected rows; ``None``: this one does.
     """
 
     database: Database
@@ -45,6 +72,7 @@ class Services:
     ended: Callable[[BaseException], bool] = lambda _: False
     apart: Callable[[Callable[[], Any]], Any] = lambda work: work()
     moved: bool = False
+    elsewhere: Elsewhere | None = None
 
     def store(self, charged: Charged, write: Callable[[], str]) -> datetime | None:
         """Store what ``write`` returns as the answer; if that fails, call `give_up`.

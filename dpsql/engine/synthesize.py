@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.progress import Command, Phase, Progress
@@ -95,7 +95,7 @@ def synthesize(
     DpsqlError
         Nothing is spent unless it is `ReleaseFailed` or says so.
     """
-    found = services.apart(lambda: _measured(wish, role, own, services, in_snapshot))
+    found = services.apart(lambda: measured(wish, role, own, services, in_snapshot))
     return _stored(found, role, services)
 
 
@@ -108,30 +108,36 @@ class Found:
     spend: int
     settings: dict[str, Any]
 
+    def dump(self) -> str:
+        """Write what was measured as the ledger keeps it."""
+        return json.dumps({"payload": base64.b64encode(self.payload).decode()})
 
-def _measured(
+
+def measured(
     wish: Wish,
     role: Role,
     own: Settings,
     services: Services,
     in_snapshot: Callable[[Callable[[], Any]], Any],
 ) -> Found:
+    """Measure, or find it measured; see `synthesize`."""
     from dpsql.engine.synthesis_call import Call
     from dpsql.engine.synthesis_checks import left_out, require_checks
     from dpsql.engine.synthesis_schema import read_schema
     from dpsql.engine.synthesis_target import require_target
     from dpsql.engine.synthesis_units import units_of
-    from dpsql.engine.synthesis_write import disguised
     from dpsql.synthesis.notes import together
     from dpsql.synthesis.planning import planned
 
     settings = wish.settings(own)
-    if services.database.execute("select session_user::text as name")[0][0] != role.name:
-        raise disguised(role.name)
+    # whoever has another session measure has checked what only its own transaction shows
+    if not services.moved:
+        _require_own_session(role, services)
     tables = read_schema(wish.relations, services, bins=wish.bins)
     plan = planned(tables, leave_out=wish.without, placeholders=wish.placeholders)
     units = units_of([p.table for p in plan.tables], services)
-    require_target(wish.target, plan, wish.replace, services)
+    if not services.moved:
+        require_target(wish.target, plan, wish.replace, services)
     call = Call(wish, plan, units, settings, services)
     levels = [table.levels for table in call.measured.tables]
     require_checks(plan, levels, call.public, services)
@@ -140,12 +146,17 @@ def _measured(
         services.note(told.message, told.detail, told.hint)
     call.warn()
     progress = Progress(services.database, Command.SYNTHESIS, *call.read())
+    if services.elsewhere is not None:
+        wanted = {"wish": asdict(wish), "settings": own.texts()}
+        there = services.elsewhere("measure_synthesis", wish.target, wanted)
+        return _found(call, there.payload, there.spend, services)
     services.database.meet(sorted(call.read()[0]), call.confirm_met)
     opened = services.ledger.open(call.charge(role))
     if isinstance(opened, Hit):
-        payload = base64.b64decode(json.loads(opened.payload)["payload"])
-        return Found(call, payload, opened.spend, _settings(call, services))
+        return _found(call, opened.payload, opened.spend, services)
     try:
+        if services.moved:
+            services.database.meet(sorted(call.read()[0]), call.confirm_met, charged=True)
         progress.phase(Phase.MEASURING)
         payload = in_snapshot(lambda: call.measure(progress))
         call.confirm()
@@ -158,8 +169,9 @@ def _measured(
                 "The same call measures again and is charged again.",
             )
         raise
+    found = Found(call, payload, opened.spend, _settings(call, services))
     try:
-        services.store(opened, lambda: json.dumps({"payload": base64.b64encode(payload).decode()}))
+        services.store(opened, found.dump)
     except LedgerUnavailable:
         services.warn(
             "what was measured could not be stored in the ledger",
@@ -167,7 +179,21 @@ def _measured(
             "Do not roll back: the same call would be charged again.",
         )
     progress.end()
-    return Found(call, payload, opened.spend, _settings(call, services))
+    return found
+
+
+def _require_own_session(role: Role, services: Services) -> None:
+    """Refuse a role that was put on: it could not write the tables step by step."""
+    from dpsql.engine.synthesis_write import disguised
+
+    if services.database.execute("select session_user::text as name")[0][0] != role.name:
+        raise disguised(role.name)
+
+
+def _found(call: Call, written: str, spend: int, services: Services) -> Found:
+    """Read what `Found.dump` wrote."""
+    payload = base64.b64decode(json.loads(written)["payload"])
+    return Found(call, payload, spend, _settings(call, services))
 
 
 def _stored(found: Found, role: Role, services: Services) -> int:

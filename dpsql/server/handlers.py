@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -51,23 +51,33 @@ def serve(
     wanted: str,
     query: str | None,
     parameters: Sequence[str | None] | None,
-    level: str | None,
+    arguments: str | None,
     asker: int,
     wrote: bool,
     settings: str,
 ) -> Rows:
     """``dp.serve``: what a service session does for the backend that asks."""
+    import json
+
     services = session.services(plpy, asker=asker, wrote=wrote)
-    role, given = read_settings.given(services.database, settings)  # type: ignore[arg-type]
-    text = _text(query)
+    text, given = _text(query), json.loads(arguments or "null")
+    if wanted in ("measure_release", "measure_synthesis"):
+        # the asking backend has told what there was to tell before the charge
+        services.warn = session.once_charged(services.warn)
+        services.note = session.once_charged(services.note)
+        role, own = read_settings.said(services.database, given["settings"])  # type: ignore[arg-type]
+        if wanted == "measure_release":
+            return _measure_release(text, given["terms"], role, own, services)
+        return _measure_synthesis(given["wish"], role, own, services)
+    role, own = read_settings.given(services.database, settings)  # type: ignore[arg-type]
     if wanted == "run":
-        return _run(text, parameters, role, given, services)
+        return _run(text, parameters, role, own, services)
     if wanted == "run_json":
-        return _run_json(text, level, role, given, services)
+        return _run_json(text, given, role, own, services)
     if wanted == "explain_query":
-        return _explain(text, role, given, services)
+        return _explain(text, role, own, services)
     if wanted == "estimate_query":
-        return _estimate(text, role, given, services)
+        return _estimate(text, role, own, services)
     raise InternalError(f"a service session does not {wanted}")
 
 
@@ -111,6 +121,39 @@ def _estimate(text: str, role: Role, settings: Settings, services: Services) -> 
     from dpsql.engine.estimate import estimate
 
     return _as_texts(line.row() for line in estimate(text, role, settings, services))
+
+
+def _measure_release(
+    text: str, terms: Sequence[Any], role: Role, settings: Settings, services: Services
+) -> Rows:
+    """``dp.release``: charge and measure; returns the charge, the time and what was measured."""
+    from dpsql.engine.release import release
+    from dpsql.engine.release_measure import dump
+    from dpsql.engine.release_terms import Terms
+
+    epsilon, delta, mechanism, postprocess, weights = terms
+    asked = Terms.of(epsilon, delta, mechanism, postprocess, weights)
+    found = release(text, asked, role, settings, services, _at_once)
+    when = None if found.measured_at is None else found.measured_at.isoformat()
+    return [[str(found.spend), when, dump(found.measured, whole=True)]]
+
+
+def _measure_synthesis(
+    wish: Mapping[str, Any], role: Role, settings: Settings, services: Services
+) -> Rows:
+    """``dp.synthesize``: charge and measure; returns as `_measure_release` does."""
+    from dpsql.engine.synthesize import Wish, measured
+
+    asked: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in wish.items()
+    }
+    found = measured(Wish(**asked), role, settings, services, _at_once)
+    return [[str(found.spend), None, found.dump()]]
+
+
+def _at_once(work: Callable[[], Any]) -> Any:
+    """Read in the transaction's one snapshot, as all of a service session's that read do."""
+    return work()
 
 
 def _as_texts(rows: Iterable[Sequence[object]]) -> list[list[str | None]]:

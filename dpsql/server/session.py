@@ -6,14 +6,15 @@ who asked (STYLE.md 5.4).
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dpsql.engine.facts import Facts
-from dpsql.engine.services import Services
+from dpsql.engine.services import Measured, Services
 from dpsql.errors import InternalError, UnsupportedConstruct
 from dpsql.ledger.model import Charge, Charged, Hit, Outlook
 from dpsql.server.catalog import SpiCatalog
@@ -87,7 +88,22 @@ class Session:
             ended=_ended,
             apart=database.apart,
             moved=asker is not None,
+            elsewhere=self.elsewhere if asker is None else None,
         )
+
+    def once_charged(self, tell: Callable[..., None]) -> Callable[..., None]:
+        """Return a function that tells nothing before the charge."""
+        return lambda *said: tell(*said) if self.charged else None
+
+    def elsewhere(self, handler: str, query: str, arguments: Mapping[str, Any]) -> Measured:
+        """Have the service session of this backend charge and measure something."""
+        if self.database is None:
+            raise InternalError("there is no database to read")
+        given = [("text", handler), ("text", query), ("text", json.dumps(arguments))]
+        ((found,),) = self.database.execute("select dp.ask_service($1, $2, $3) as found", given)
+        ((spend, taken_at, payload),) = cast("list[list[str]]", found)
+        when = None if taken_at is None else datetime.fromisoformat(taken_at)
+        return Measured(int(spend), payload, when)
 
     def in_snapshot(self, work: Callable[[], Any]) -> Any:
         """Run reads in one snapshot, that of a statement which calls a STABLE function for them.

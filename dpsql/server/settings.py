@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,12 @@ def given(database: SpiDatabase, texts: str) -> tuple[Role, Settings]:
     """Return who asks and with which settings, as another backend says (sql/hook/service.c)."""
     oid, name = database.execute(_ROLE, (("int4", 1),))[0]
     return Role(int(str(oid)), str(name)), _settings(True, *texts.split("\x1f")[:-1])
+
+
+def said(database: SpiDatabase, texts: Mapping[str, str]) -> tuple[Role, Settings]:
+    """Return who asks, with settings that the engine wrote (`Settings.texts`)."""
+    oid, name = database.execute(_ROLE, (("int4", 1),))[0]
+    return Role(int(str(oid)), str(name)), Settings.from_texts(texts, capped=False)
 
 
 @lru_cache(maxsize=16)

@@ -3,7 +3,7 @@
 -- server logs in, may call it.
 -- Not pinned on purpose: a procedure that commits can pin nothing; its session has the settings (sql/hook/service.c).
 create or replace procedure dp.serve(
-    inout rows text[], handler text, query text, parameters text[], level text, role oid, asker integer,
+    inout rows text[], handler text, query text, parameters text[], arguments text, role oid, asker integer,
     wrote boolean, database oid, settings text, zone text)
 language c security invoker
 as 'MODULE_PATHNAME', 'dpsql_serve';
@@ -25,3 +25,11 @@ language c volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_end_service';
 comment on function dp.end_service() is 'internal: ends the service session after its question';
+
+-- In the backend of whoever asks, for functions of ours: what the service session does for them.
+create or replace function dp.ask_service(handler text, query text, arguments text)
+returns text[]
+language c volatile strict parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'dpsql_ask_service';
+comment on function dp.ask_service(text, text, text) is 'internal: has the service session do something for a function of ours';

@@ -41,6 +41,7 @@
 PG_FUNCTION_INFO_V1(dpsql_door);
 PG_FUNCTION_INFO_V1(dpsql_ask_json);
 PG_FUNCTION_INFO_V1(dpsql_ask_about);
+PG_FUNCTION_INFO_V1(dpsql_ask_service);
 PG_FUNCTION_INFO_V1(dpsql_door_rows);
 PG_FUNCTION_INFO_V1(dpsql_door_table);
 PG_FUNCTION_INFO_V1(dpsql_door_value);
@@ -386,6 +387,16 @@ answer_rows(FunctionCallInfo fcinfo, const char *source, int location, bool stat
 	return (Datum) 0;
 }
 
+/* An error of the server's own in the service session, whose text nobody may see. */
+static void
+raise_failure(ErrorData *error)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INTERNAL_ERROR),
+			 errmsg("the service session failed with SQLSTATE %s", unpack_sql_state(error->sqlerrcode)),
+			 errhint("Ask again. SELECT * FROM dp.ledger shows what was charged.")));
+}
+
 /* The answer of the service session, as rows; "statement" as in raise_refusal. */
 static Datum
 ask(FunctionCallInfo fcinfo, Question *question, const char *source, int location, bool statement)
@@ -402,12 +413,7 @@ ask(FunctionCallInfo fcinfo, Question *question, const char *source, int locatio
 		raise_refusal(refused, source, location, statement, standard_conforming_strings,
 					  statement && asked_over_views(fcinfo->flinfo->fn_expr));
 	if (refused)
-		ereport(ERROR,
-				(errcode(refused->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ?
-						 ERRCODE_LOCK_NOT_AVAILABLE : ERRCODE_INTERNAL_ERROR),
-				 errmsg("the service session failed with SQLSTATE %s",
-						unpack_sql_state(refused->sqlerrcode)),
-				 errhint("Ask again. SELECT * FROM dp.ledger shows what was charged.")));
+		raise_failure(refused);
 	return_rows((ReturnSetInfo *) fcinfo->resultinfo, DatumGetArrayTypeP(rows));
 	fcinfo->isnull = true;
 	return (Datum) 0;
@@ -465,7 +471,7 @@ dpsql_ask_json(PG_FUNCTION_ARGS)
 		char	   *level = palloc(DOUBLE_SHORTEST_DECIMAL_LEN);
 
 		double_to_shortest_decimal_buf(PG_GETARG_FLOAT8(1), level);
-		question.level = level;
+		question.arguments = psprintf("\"%s\"", level);
 	}
 	return ask(fcinfo, &question, source_argument(fcinfo), -1, false);
 }
@@ -478,6 +484,30 @@ dpsql_ask_about(PG_FUNCTION_ARGS)
 
 	require_rows_wanted(fcinfo);
 	return ask(fcinfo, &question, source_argument(fcinfo), -1, false);
+}
+
+/*
+ * dp.ask_service(handler text, query text, arguments text): what a function of
+ * ours, which runs below a door, asks of the service session.
+ */
+Datum
+dpsql_ask_service(PG_FUNCTION_ARGS)
+{
+	ErrorData  *refused;
+	Datum		rows;
+	Question	question = {
+		.handler = text_to_cstring(PG_GETARG_TEXT_PP(0)),
+		.query = text_to_cstring(PG_GETARG_TEXT_PP(1)),
+		.arguments = text_to_cstring(PG_GETARG_TEXT_PP(2)),
+		.role = asking_role(),
+	};
+
+	rows = ask_service(&question, &refused);
+	if (refused && is_refusal(refused->sqlerrcode))
+		raise_refusal(refused, NULL, -1, false, true, false);
+	if (refused)
+		raise_failure(refused);
+	return rows;
 }
 
 /* Those that return rows and take no text. */

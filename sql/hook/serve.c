@@ -145,7 +145,7 @@ set_limits(void)
 }
 
 /*
- * dp.serve(inout rows text[], handler text, query text, parameters text[], level text, role oid,
+ * dp.serve(inout rows text[], handler text, query text, parameters text[], arguments text, role oid,
  *			asker integer, wrote boolean, database oid, settings text, zone text)
  */
 Datum

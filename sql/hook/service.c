@@ -318,7 +318,7 @@ send_question(const Question *question)
 		question->handler,
 		question->query,
 		question->parameters,
-		question->level,
+		question->arguments,
 		psprintf("%u", question->role),
 		psprintf("%d", MyProcPid),
 		TransactionIdIsValid(GetTopTransactionIdIfAny()) ? "t" : "f",

@@ -22,7 +22,7 @@ typedef struct Question
 	const char *handler;		/* in dpsql/server/handlers.py */
 	const char *query;
 	const char *parameters;		/* text[] */
-	const char *level;			/* of intervals */
+	const char *arguments;		/* the handler's own, as JSON */
 	Oid			role;			/* who asks */
 } Question;
 

@@ -152,7 +152,8 @@ grant execute on function
     dp.ledger_take_from_failures(bigint),
     dp.ledger_end(bigint, text),
     dp.serve_phase(boolean),
-    dp.end_service()
+    dp.end_service(),
+    dp.ask_service(text, text, text)
 to dp_executor;
 grant execute on procedure
     dp.serve(text[], text, text, text[], text, oid, integer, boolean, oid, text, text),

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from tests.server import asking
+from tests.server.in_service import everywhere
 from tests.server.releasing import release
 
 pytestmark = pytest.mark.server
@@ -163,8 +164,7 @@ def test_unions_are_counted_as_sql_does(big: Any) -> None:
 
 
 #: Before: what stays apart was decided before another condition had merged its attributes.
-MUTANT = """
-do language plpython3u $body$
+MUTANT = everywhere("""
 import dpsql.engine.release_classes as classes
 def once(question, levels):
     groups = [[i] for i in range(len(levels))]
@@ -178,7 +178,7 @@ def once(question, levels):
                 groups.append(sorted(i for g in touched for i in g))
     return [g for g in groups if len(g) > 1]
 classes._spanned = once
-$body$"""
+""")
 
 
 def test_the_check_finds_conditions_that_are_merged_too_late(big: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.server import asking
+from tests.server.in_service import everywhere
 from tests.server.releasing import release, values
 
 pytestmark = pytest.mark.server
@@ -155,12 +156,11 @@ MUTANTS = {
     "all units together": "tabulation.bounded = lambda answer, query, rows: right(answer, query,"
     " rows).replace(f'PARTITION BY w.a{query.unit} ', '')",
 }
-PATCH = """
-do language plpython3u $body$
+PATCH = everywhere("""
 import dpsql.statistics.tabulation_sql as tabulation
 right = tabulation.bounded
 {}
-$body$"""
+""")
 
 
 @pytest.mark.parametrize("mutant", [None, *MUTANTS])

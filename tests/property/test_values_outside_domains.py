@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from tests.server import asking
-from tests.server.in_service import in_service
+from tests.server.in_service import everywhere, in_service
 from tests.server.releasing import release
 
 pytestmark = pytest.mark.server
@@ -236,11 +236,10 @@ def lost(key, relations):
 domains.mapped = pipeline.mapped = lost
 """)
 #: A condition is evaluated on the value for all others, whatever it says of these.
-UNTOLD = """
-do language plpython3u $body$
+UNTOLD = everywhere("""
 import dpsql.query.over_keys
 dpsql.query.over_keys.is_told = lambda e, others: e.kind == "op"
-$body$"""
+""")
 ROWS = """truncate big; insert into big select i, (array['a', 'b', 'Z'])[1 + i % 3], null, null, null,
   '2024-01-01', true from generate_series(1, 9) i;
   select dp.set_domain('big', 't', array['a', 'b'], includes_null => true, other => 'rest')"""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.in_service import in_service
 
-_SILENT = """
+SILENCE = in_service("""
 import dpsql.core.rng
 class Silent(dpsql.core.rng.SystemNoise):
     __slots__ = ()
@@ -23,10 +23,7 @@ def zeros(count):
     import numpy
     yield numpy.zeros(count, dtype=numpy.int64)
 dpsql.core.rng.SystemNoise = Silent
-"""
-SILENCE = in_service(_SILENT)
-#: Releases and syntheses are measured in the backend that asks for them.
-SILENT_RELEASES = f"do language plpython3u $body${_SILENT}$body$"
+""")
 
 #: The server's own error where the reading of protected rows begins, after the charge.
 UNREADABLE = """
@@ -58,7 +55,7 @@ def silent(database: Any, relation: str, *patches: str) -> Iterator[Any]:
         session.execute(
             f"select * from dp.explain('select dp_count(*) from {relation}')"
         )  # imports
-        for patch in (SILENCE, SILENT_RELEASES, *patches):
+        for patch in (SILENCE, *patches):
             session.execute(patch)
         session.execute("set dp.fresh = on; set dp.epsilon = 0.1")
         yield session

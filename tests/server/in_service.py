@@ -7,7 +7,6 @@ A superuser's session asks a question that begins with `MARK`, and the test's ve
 from __future__ import annotations
 
 from textwrap import dedent
-from typing import Any
 
 MARK = "#python"
 _RUN = f'''
@@ -36,10 +35,19 @@ def in_service(code: str) -> str:
     return f"do $do$ begin {_INSTALL}\n  perform {value_in_service(code)};\nend $do$"
 
 
-def in_both(session: Any, code: str) -> None:
-    """Run ``code`` in the service and in the session itself, which computes releases."""
-    session.execute(in_service(code))
-    session.execute(f"do language plpython3u $python${code}$python$")
+def everywhere(code: str) -> str:
+    """Return a statement that runs ``code`` there and in the backend itself, which plans releases.
+
+    The backend gets the path of the package first, as a function of the extension does it.
+    """
+    boot = """
+source = plpy.execute("select prosrc from pg_proc where oid = 'dp.python_purge_answers()'::regprocedure")
+names = dict(plpy=plpy, GD=GD)
+exec(source[0]["prosrc"].rpartition("return ")[0], names)
+"""
+    return in_service(code).removesuffix("end $do$") + (
+        f"  execute $here$do language plpython3u $python2${boot}{dedent(code)}$python2$ $here$;\nend $do$"
+    )
 
 
 def function_in_service(name: str, kind: str, code: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.server import asking
+from tests.server.in_service import everywhere
 from tests.server.test_audit import patched, refuted
 
 pytestmark = [pytest.mark.server, pytest.mark.stat]
@@ -125,7 +126,7 @@ def draw(database: Any, case: Case, patch: str, number: int) -> int:
         session.execute("reset session authorization")
         session.execute("select 1 from dp.plan_release(%s, 1, 0)", (LEVELS,))  # imports
         if patch:
-            session.execute(f"do language plpython3u $body${patch}$body$")
+            session.execute(everywhere(patch))
         session.execute("set session authorization alice")
         session.execute(f"set dp.fresh = on; {case.settings}")
         hits = 0

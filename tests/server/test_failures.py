@@ -17,7 +17,7 @@ import pytest
 from tests.server.asking import refused, unreadable
 from tests.server.commanding import commander
 from tests.server.conftest import declare
-from tests.server.in_service import in_both
+from tests.server.in_service import everywhere
 from tests.server.waiting import wait_until
 
 CLIENTS = "select dp_count(*) from client where c_id > {}"
@@ -61,7 +61,7 @@ def failing(shop: Any, state: str = "53100", role: str = "alice") -> Iterator[An
 def patch(session: Any, state: str, role: str = "alice") -> None:
     """Replace the reading, also in the service session that follows one that ended."""
     session.execute("reset session authorization")
-    in_both(session, READING.format(state=state))
+    session.execute(everywhere(READING.format(state=state)))
     session.execute(f"set session authorization {role}")
 
 
@@ -239,7 +239,7 @@ for kind in (LedgerConnection, OwnTransactions):
 )
 def test_a_cancel_while_the_answer_is_stored_does_not_count(shop: Any, statement: str) -> None:
     with shop.connect() as session:
-        in_both(session, STORING)
+        session.execute(everywhere(STORING))
         session.execute("set session authorization alice")
         assert refused(session, statement).sqlstate in ("57014", "PD900")
         assert shop.sql("select state from dp.spend") == [("failed",)]

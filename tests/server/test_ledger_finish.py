@@ -10,7 +10,7 @@ from dpsql.errors import LedgerUnavailable, TooManyFailures
 from dpsql.ledger.connection import SETTINGS, ConnectionBroken, LedgerConnection
 from dpsql.ledger.model import Charged, Hit
 from dpsql.ledger.store import LedgerStore
-from tests.server.in_service import in_both
+from tests.server.in_service import everywhere
 from tests.server.test_failures import CLIENTS
 from tests.server.test_ledger_contract import ServerHarness, harness, ledger_access
 
@@ -140,7 +140,7 @@ def test_the_owner_is_shown_what_refuses(strict: ServerHarness) -> None:
 def test_answered_questions_never_stop_a_role(shop: Any, statement: str) -> None:
     shop.sql("select dp.set_failure_limit('client', 1)")
     with shop.connect() as session:
-        in_both(session, REFUSING)
+        session.execute(everywhere(REFUSING))
         session.execute("set session authorization alice")
         for i in range(3):
             assert session.execute(statement.format(i)).fetchall()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.server import asking
+from tests.server.in_service import everywhere
 from tests.server.releasing import counts, declare, release, rows, values
 
 pytestmark = pytest.mark.server
@@ -318,8 +319,7 @@ def test_a_plan_names_the_mechanism_that_is_asked_for(sales: Any, mechanism: str
 
 
 #: Optimisers that break down as numerical libraries do, or come out with nonsense.
-BROKEN = """
-do language plpython3u $body$
+BROKEN = everywhere("""
 import numpy, dpsql.workload.candidates as c
 def singular(*given, **more):
     raise numpy.linalg.LinAlgError("Singular matrix")
@@ -329,7 +329,7 @@ def nonsense(*given, **more):
     return found
 kept = c.kronecker
 c.kronecker, c.identity, c.opt0 = nonsense, singular, singular
-$body$"""
+""")
 
 
 def test_an_optimiser_that_fails_leaves_the_next_strategy_and_a_notice(sales: Any) -> None:

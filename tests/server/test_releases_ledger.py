@@ -10,6 +10,7 @@ import pytest
 
 from tests.server import asking
 from tests.server.asking import refused, state
+from tests.server.in_service import everywhere
 from tests.server.releasing import declare, release, rows, spent
 from tests.server.test_dump_restore import dump_and_restore
 from tests.server.waiting import wait_until
@@ -20,13 +21,12 @@ CUBE = "select s_state, s_place, dp_count(*) from sale group by cube (s_state, s
 ONE = "select s_place, dp_count(*) from sale group by s_place"
 
 #: Lets nothing read the rows of a workload.
-NO_READING = """
-do language plpython3u $body$
+NO_READING = everywhere("""
 import dpsql.statistics.tabulation
 def none(*given):
     raise AssertionError
 dpsql.statistics.tabulation.tabulate = none
-$body$"""
+""")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import silent
+from tests.server.in_service import everywhere
 from tests.server.releasing import release, values
 from tests.server.shards import Shards, sharded
 from tests.server.waiting import wait_until, waits
@@ -16,14 +17,14 @@ from tests.server.waiting import wait_until, waits
 WORKLOAD = """select a_branch, a_kind, dp_count(*) from account
  group by grouping sets ((a_branch), (a_kind))"""
 #: As if the table of all combinations did not fit: one statement for each marginal.
-SMALL = """do language plpython3u $body$
+SMALL = everywhere("""
 import dpsql.statistics.tabulation as tabulation
 from dpsql.statistics.tabulation import MEMORY_LIMIT, Marginals
 def tabulate(query, levels, rows, database):
     return Marginals(query, levels, rows, database, MEMORY_LIMIT, numeric=False)
 tabulation.tabulate = tabulate
 tabulation._TOGETHER = 1
-$body$"""
+""")
 LARGE = "select"
 
 

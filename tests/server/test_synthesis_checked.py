@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from tests.server.copying import run, spent
+from tests.server.in_service import in_service
 
 pytestmark = pytest.mark.server
 
@@ -131,13 +132,14 @@ def test_a_cancel_while_it_is_measured_says_that_it_was_charged(people: Any) -> 
     with people.connect() as session:
         session.execute("select * from dp.explain('select dp_count(*) from person')")  # imports
         session.execute(
-            "do language plpython3u $body$\n"
-            "import os, signal\n"
-            "import dpsql.engine.synthesis_measure as m\n"
-            "def run(self):\n"
-            "    os.kill(os.getpid(), signal.SIGINT)\n"
-            "    self.services.database.execute('select pg_sleep(60)')\n"
-            "m.Measuring.run = run\n$body$"
+            in_service(
+                "import os, signal\n"
+                "import dpsql.engine.synthesis_measure as m\n"
+                "def run(self):\n"
+                "    os.kill(os.getpid(), signal.SIGINT)\n"
+                "    self.services.database.execute('select pg_sleep(60)')\n"
+                "m.Measuring.run = run\n"
+            )
         )
         session.execute("set session authorization alice")
         told: list[Any] = []
