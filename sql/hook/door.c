@@ -580,9 +580,10 @@ dpsql_door_asking(PG_FUNCTION_ARGS)
 
 /*
  * Say something to the client under its own client_min_messages and without
- * our frames: dp.run pins that setting so that nothing else gets out.
+ * our frames: functions that run Python pin that setting so that nothing else
+ * gets out.
  */
-static void
+void
 tell_caller(int level, const char *message, const char *detail, const char *hint)
 {
 	ErrorContextCallback *context = error_context_stack;

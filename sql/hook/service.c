@@ -59,7 +59,8 @@ static const char *const session_settings[] = {
 	"transform_null_equals=off", "quote_all_identifiers=off", "row_security=off",
 	"client_min_messages=error", "debug_print_parse=off", "debug_print_rewritten=off",
 	"debug_print_plan=off", "gin_fuzzy_search_limit=0", "plan_cache_mode=force_generic_plan",
-	"constraint_exclusion=off", "default_table_access_method=heap", "jit=off",
+	"constraint_exclusion=off", "temp_tablespaces=", "default_tablespace=",
+	"default_table_access_method=heap", "jit=off",
 	"max_parallel_workers_per_gather=0", "geqo_pool_size=0", "geqo_generations=0",
 	/* what the ledger is written with */
 	"synchronous_commit=on", "lock_timeout=5s", "statement_timeout=0",
@@ -152,10 +153,8 @@ pass_on(void *unused, const PGresult *message)
 	const char *detail = PQresultErrorField(message, PG_DIAG_MESSAGE_DETAIL);
 	const char *hint = PQresultErrorField(message, PG_DIAG_MESSAGE_HINT);
 
-	ereport(severity && strcmp(severity, "WARNING") == 0 ? WARNING : NOTICE,
-			(errmsg_internal("%s", primary ? primary : ""),
-			 detail ? errdetail_internal("%s", detail) : 0,
-			 hint ? errhint("%s", hint) : 0));
+	tell_caller(severity && strcmp(severity, "WARNING") == 0 ? WARNING : NOTICE,
+				primary ? primary : "", detail, hint);
 }
 
 /* The first of the server's socket directories. */

@@ -39,6 +39,9 @@ extern void disconnect_service(void);
 /* group.c: be the leader of a lock group, from now on to the end. */
 extern void lead_group(void);
 
+/* door.c: say something to the client; detail and hint may be NULL */
+extern void tell_caller(int level, const char *message, const char *detail, const char *hint);
+
 /* door.c: on whose behalf a service session works */
 extern void begin_serving(Oid role);
 extern void end_serving(void);
