@@ -277,12 +277,12 @@ def test_a_long_writer_holds_up_others_as_long_as_is_allowed(clinic: Shards, ali
     assert answered(clinic, alice)
 
 
-def test_a_limit_of_her_own_is_for_locks_of_her_session(clinic: Shards, alice: Any) -> None:
+def test_a_limit_of_her_own_for_locks_is_kept(clinic: Shards, alice: Any) -> None:
     with clinic.near.connect("owner1", autocommit=False) as loading:
         loading.execute(WRITE)
         alice.execute("set lock_timeout = '200ms'")
         asked = Asked(clinic, alice)
-        assert asked.end() == BUSY
+        assert (asked.end() or ("",))[0] == "55P03"
         assert asked.charged is False
         alice.execute("reset lock_timeout")
 
