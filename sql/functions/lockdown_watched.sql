@@ -1,5 +1,5 @@
 -- Who must learn nothing: every role that can log in, but for superusers, administrators of privacy (who trust each
--- other), the ledger's own role, and those that the caller trusts.
+-- other), the roles of the library's own sessions, and those that the caller trusts.
 
 -- Internal: their OIDs.
 create or replace function dp.watched_roles(trusted regrole[])
@@ -9,7 +9,7 @@ set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(array_agg(r.oid order by r.rolname), '{}')
       from pg_roles as r
-     where r.rolcanlogin and not r.rolsuper and r.rolname <> 'dp_ledger'
+     where r.rolcanlogin and not r.rolsuper and r.rolname not in ('dp_executor', 'dp_ledger')
        and not pg_has_role(r.oid, 'dp_owner', 'member')
        and r.oid <> all (coalesce(trusted, '{}')::oid[])
 $$;

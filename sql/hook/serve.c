@@ -22,12 +22,17 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "optimizer/cost.h"
 #include "pgstat.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
 #include "storage/lock.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/acl.h"
@@ -145,6 +150,30 @@ set_limits(void)
 }
 
 /*
+ * A cancel ends the wait for a synchronous standby, with a warning, and is then
+ * forgotten.  The charge may be on this server alone, so that the cancel holds
+ * for what follows, too.
+ */
+static void
+cancel_if_unconfirmed(XactEvent event, void *arg)
+{
+	bool		confirmed;
+
+	if (!serving || event != XACT_EVENT_COMMIT || !SyncRepRequested() ||
+		SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0' ||
+		!TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return;
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	confirmed = WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH] >= XactLastCommitEnd;
+	LWLockRelease(SyncRepLock);
+	if (!confirmed)
+	{
+		QueryCancelPending = true;
+		InterruptPending = true;
+	}
+}
+
+/*
  * dp.serve(inout rows text[], handler text, query text, parameters text[], arguments text, role oid,
  *			asker integer, wrote boolean, database oid, settings text, zone text)
  */
@@ -158,6 +187,7 @@ dpsql_serve(PG_FUNCTION_ARGS)
 	Datum		result;
 
 	require_service();
+	require_stack();
 	for (int i = 5; i < lengthof(types); i++)
 	{
 		if (PG_ARGISNULL(i))
@@ -165,6 +195,8 @@ dpsql_serve(PG_FUNCTION_ARGS)
 	}
 	if (PG_GETARG_OID(8) != MyDatabaseId)
 		elog(ERROR, "dp.serve: this is another database");
+	if (!serving)
+		RegisterXactCallback(cancel_if_unconfirmed, NULL);
 	serving = true;
 	join_asker(PG_GETARG_INT32(6));
 	set_limits();

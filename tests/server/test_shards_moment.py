@@ -270,16 +270,16 @@ def test_writers_are_not_stopped_while_rows_are_read(bank: Shards) -> None:
     assert found == [ROWS]
 
 
-def test_waiting_for_writers_ends_with_the_timeout_and_costs_nothing(bank: Shards) -> None:
-    """Her statement_timeout ends it; her lock_timeout is of her own session's locks."""
+def test_waiting_for_writers_ends_with_the_timeouts_and_costs_nothing(bank: Shards) -> None:
+    """Alice waits for a writer; lock_timeout and statement_timeout both end that."""
     spent = "select count(*) from dp.spend"
     before = bank.near.sql(spent)
     with bank.near.connect("owner1", autocommit=False) as writer:
         writer.execute(move(40, 3))
-        with bank.near.connect("alice") as alice:
-            alice.execute("set dp.fresh = on; set lock_timeout = '100ms'")
-            alice.execute("set statement_timeout = '2s'")
-            assert refused(alice, QUESTION)[0] == "57014"
+        for setting, state in (("lock_timeout", "55P03"), ("statement_timeout", "57014")):
+            with bank.near.connect("alice") as alice:
+                alice.execute(f"set dp.fresh = on; set {setting} = '300ms'")
+                assert refused(alice, QUESTION)[0] == state
         writer.rollback()
     assert bank.near.sql(spent) == before
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-FORCED = """
-set work_mem = '64MB'; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
-set min_parallel_index_scan_size = 0; set min_parallel_table_scan_size = 0;
-set enable_seqscan = off; set enable_indexscan = off; set enable_indexonlyscan = off;
-"""
+#: Of the database, so that service sessions have them; these turn enable_seqscan on themselves.
+FORCED = {
+    "work_mem": "64MB",
+    "parallel_setup_cost": "0",
+    "parallel_tuple_cost": "0",
+    "min_parallel_index_scan_size": "0",
+    "min_parallel_table_scan_size": "0",
+    "seq_page_cost": "1000",
+    "enable_seqscan": "off",
+    "enable_indexscan": "off",
+    "enable_indexonlyscan": "off",
+}
+EXPLAINED = {
+    "session_preload_libraries": "auto_explain",
+    "auto_explain.log_min_duration": "0",
+    "auto_explain.log_nested_statements": "on",
+}
 MATCHING = "from big where k between 0 and 2999 group by g"
 SHARED = "Parallel Bitmap Heap Scan on big"
 
@@ -23,22 +35,19 @@ def test_no_plan_over_protected_rows_shares_a_bitmap(database: Any, cluster: Any
         "select dp.set_domain('big', 'g', 0, 10)"
     )
     database.sql("vacuum analyze big")
+    for name, value in FORCED.items():
+        database.sql(f"alter database {database.name} set {name} = '{value}'")
     with database.connect() as owner:
-        owner.execute(FORCED)
         plan = owner.execute(f"explain select g, count(*) {MATCHING}").fetchall()
         assert any(SHARED in line for (line,) in plan), plan
-    database.sql(
-        "alter role alice set session_preload_libraries = auto_explain;"
-        "alter role alice set auto_explain.log_min_duration = 0;"
-        "alter role alice set auto_explain.log_nested_statements = on"
-    )
+    for name, value in EXPLAINED.items():
+        database.sql(f"alter role dp_executor set {name} = {value}")
     try:
         before = cluster.log.stat().st_size
         with database.connect(user="alice") as alice:
-            alice.execute(FORCED)
             assert len(alice.execute(f"select g, dp_count(*) {MATCHING}").fetchall()) == 11
         text = cluster.log.read_bytes()[before:].decode(errors="replace")
-        assert "Scan on big" in text
+        assert "Bitmap Heap Scan on big" in text
         assert SHARED not in text
     finally:
-        database.sql("alter role alice reset all")
+        database.sql("alter role dp_executor reset all")

@@ -1,8 +1,9 @@
-"""The stack in use at the start of a question does not make its failure depend on rows."""
+"""No stack that an asker or an administrator chooses makes a failure depend on rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -47,12 +48,14 @@ FORMS = [
     "select count(*) from dpv.customer",
     "select dp.query('select dp_count(*) from customer')",
     "create temp table kept as select dp_count(*) from customer",
-    "select dp.release('r', 'select c_custkey < 9, dp_count(*) from customer group by 1')",
-    "select dp.refresh_release('r')",
     "select pg_temp.asked()",
     "insert into changed values (1)",
     "do $$ declare c cursor for select dp_count(*) from customer; begin open c; move c; end $$",
     "call pg_temp.called()",
+]
+MEASURING = [
+    "select dp.release('r', 'select c_custkey < 9, dp_count(*) from customer group by 1')",
+    "select dp.refresh_release('r')",
 ]
 OWN = """
 create function pg_temp.asked() returns float language sql as 'select dp_count(*) from customer';
@@ -88,6 +91,14 @@ def deepest(session: Any) -> int:
     return least
 
 
+@contextmanager
+def little_stack(database: Any, depth: str) -> Iterator[None]:
+    """Give sessions that begin now no more of the stack."""
+    database.sql(f"alter database {database.name} set max_stack_depth = '{depth}'")
+    yield
+    database.sql(f"alter database {database.name} reset max_stack_depth")
+
+
 def test_a_full_stack_tells_nothing_of_a_row(pair: Any) -> None:
     """LIKE calls itself for each wildcard that the text of a row matches."""
     outcomes = []
@@ -103,12 +114,14 @@ def test_a_full_stack_tells_nothing_of_a_row(pair: Any) -> None:
             outcomes.append((found, database.sql("select count(*) from dp.spend")))
     assert outcomes[0] == outcomes[1]
     found, spent = outcomes[0]
-    assert set(found) == {None, "PD011"}
+    # the asker's own statement may need more than is left, whatever rows there are
+    assert set(found) - {"54001"} == {None, "PD011"}
+    assert found.count(None) >= 5
     assert spent == [(found.count(None),)]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_no_way_of_asking_starts_on_a_full_stack(pair: Any, form: str) -> None:
+@pytest.mark.parametrize("form", MEASURING)
+def test_nothing_is_measured_on_a_full_stack(pair: Any, form: str) -> None:
     (before,) = pair[0].sql("select count(*) from dp.spend")
     with pair[0].connect(user="alice") as spy:
         spy.execute(OWN)
@@ -121,12 +134,14 @@ def test_no_way_of_asking_starts_on_a_full_stack(pair: Any, form: str) -> None:
     assert pair[0].sql("select count(*) from dp.spend") == [before]
 
 
-@pytest.mark.parametrize("form", [*FORMS[:4], *FORMS[6:]])
-def test_functions_that_call_each_other_may_ask(pair: Any, form: str) -> None:
+@pytest.mark.parametrize("deep", [40, 200])
+@pytest.mark.parametrize("form", FORMS)
+def test_functions_that_call_each_other_may_ask(pair: Any, form: str, deep: int) -> None:
+    """What is read is read in another backend, whose stack is empty."""
     with pair[0].connect(user="alice") as analyst:
         analyst.execute(OWN)
         analyst.execute("set dp.epsilon = 0.000001")
-        fill(analyst, 40, form)
+        fill(analyst, deep, form)
         analyst.execute(BLOCK)
 
 
@@ -134,13 +149,14 @@ def test_a_server_with_little_stack_answers_nothing(pair: Any) -> None:
     """The hint, followed, works."""
     database = pair[0]
     (before,) = database.sql("select count(*) from dp.spend")
-    with database.connect() as admin:
-        admin.execute("set max_stack_depth = '1MB'; set dp.fresh = on")
+    with little_stack(database, "1MB"), database.connect() as admin:
+        admin.execute("set dp.fresh = on")
         error = refused(admin, FORMS[0])
         assert error.sqlstate == "PD011"
         assert "max_stack_depth is too small" in str(error.diag.message_primary)
         assert "max_stack_depth = '2MB'" in str(error.diag.message_hint)
-        admin.execute("set max_stack_depth = '2MB'")
+    with little_stack(database, "2MB"), database.connect() as admin:
+        admin.execute("set dp.fresh = on")
         assert state(admin, FORMS[0]) != "PD011"
     assert database.sql("select count(*) from dp.spend") == [before]
 
@@ -184,11 +200,10 @@ def test_no_expression_is_too_deep_for_the_least_stack(pair: Any, form: str) -> 
     """The analyser refuses what is deeper than it is itself; the rest is read."""
     text, left, right = form.split("|")
     (before,) = pair[0].sql("select count(*) from dp.spend")
-    with pair[0].connect() as admin:
-        admin.execute("select dp.grant_budget('postgres', 1000, 1e-3)")
-        admin.commit()
+    pair[0].sql("select dp.grant_budget('postgres', 1000, 1e-3)")
+    with little_stack(pair[0], "1280kB"), pair[0].connect() as admin:
         admin.autocommit = True
-        admin.execute("set max_stack_depth = '1280kB'; set dp.fresh = on")
+        admin.execute("set dp.fresh = on")
         found = {}
         least, most = 0, 640
         while most - least > 20:

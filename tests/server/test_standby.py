@@ -10,13 +10,17 @@ import psycopg
 import pytest
 
 from tests.conftest import Database
+from tests.server.asking import state
 from tests.server.replicating import PAID, Primary, begin, spent
 from tests.server.waiting import wait_until
 
 OTHER_WORDS = "select dp_count(*) as n from public.client as c"
 RELEASED = "select c_kind, dp_count(*) from client group by c_kind"
 NEW = "select dp_count(*) from client where c_id > 150"
-BUSY = "select 1 from pg_stat_activity where usename = 'dp_ledger' and state <> 'idle'"
+BUSY = (
+    "select 1 from pg_stat_activity where usename = 'dp_executor' and state <> 'idle'"
+    " and backend_type = 'client backend'"
+)
 
 
 @pytest.fixture(scope="module")
@@ -180,24 +184,39 @@ def test_a_charge_waits_for_the_synchronous_standby_and_survives_its_promotion(
 ) -> None:
     cluster = primary.back_up("second", "-R")
     shop = primary.shop
-    for role_or_database in ("role dp_ledger", "role alice", f"database {shop.name}"):
+    for role_or_database in ("role dp_executor", "role alice", f"database {shop.name}"):
         # nobody's default weakens the charge
         shop.sql(f"alter {role_or_database} set synchronous_commit = off")
     shop.sql("alter system set synchronous_standby_names = 'second'")
     shop.sql("select pg_reload_conf()")
     standby = Database(cluster, shop.name)
     answers: list[Any] = []
+    told: list[str | None] = []
 
     def ask() -> None:
         answers.append(shop.sql("set dp.fresh = on; " + NEW, user="alice"))
 
     asking = threading.Thread(target=ask)
     try:
+        waits = (
+            "select 1 from pg_stat_activity"
+            " where usename = 'dp_executor' and wait_event = 'SyncRep'"
+        )
+        given_up = shop.connect("alice")
+        cancelled = threading.Thread(
+            target=lambda: told.append(state(given_up, "set dp.fresh = on; " + PAID))
+        )
+        cancelled.start()
+        wait_until(lambda: shop.sql(waits) != [])
+        shop.sql("select pg_cancel_backend(%s)", given_up.info.backend_pid)
+        cancelled.join(120)
+        given_up.close()
+        assert told == ["57014"]
+        # its charge is on this server alone: nothing is read for it
+        last = "select state from dp.spend order by id desc limit 1"
+        wait_until(lambda: shop.sql(last) == [("failed",)])
         known = spent(shop)
         asking.start()
-        waits = (
-            "select 1 from pg_stat_activity where usename = 'dp_ledger' and wait_event = 'SyncRep'"
-        )
         wait_until(lambda: shop.sql(waits) != [])
         # longer than a tick; the answer must not come before the standby has the charge
         asking.join(1)
@@ -212,7 +231,6 @@ def test_a_charge_waits_for_the_synchronous_standby_and_survives_its_promotion(
         wait_until(lambda: shop.sql(BUSY) == [])
         charged = spent(shop)
         # the answer itself is no part of the promise, and follows a moment later
-        last = "select state from dp.spend order by id desc limit 1"
         wait_until(lambda: standby.sql(last) == [("answered",)])
         assert charged >= known + 1
         primary.server.cluster._as_server(
@@ -232,5 +250,5 @@ def test_a_charge_waits_for_the_synchronous_standby_and_survives_its_promotion(
         primary.server.cluster.start()
         shop.sql("alter system reset synchronous_standby_names")
         shop.sql("select pg_reload_conf()")
-        for role_or_database in ("role dp_ledger", "role alice", f"database {shop.name}"):
+        for role_or_database in ("role dp_executor", "role alice", f"database {shop.name}"):
             shop.sql(f"alter {role_or_database} reset synchronous_commit")
