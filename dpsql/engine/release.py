@@ -28,7 +28,13 @@ from dpsql.engine.release_price import Priced, choose, told
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.whose import address
-from dpsql.errors import DpsqlError, InvalidParameter, LedgerUnavailable, NotAnswerable
+from dpsql.errors import (
+    DeclarationsChanged,
+    DpsqlError,
+    InvalidParameter,
+    LedgerUnavailable,
+    NotAnswerable,
+)
 from dpsql.ledger.model import Charge, Hit
 from dpsql.relation import base
 
@@ -166,6 +172,7 @@ def release(
     services: Services,
     in_snapshot: Callable[[Callable[[], Any]], Any],
     ready: Callable[[Released], None] = lambda _: None,
+    key: str | None = None,
 ) -> Outcome:
     """Measure a workload privately, or find it measured.
 
@@ -185,6 +192,8 @@ def release(
         Runs a function whose reads all see one snapshot.
     ready : callable
         May refuse to publish such a workload, before anything is charged.
+    key : str, optional
+        The key of the charge, if another session has planned the release.
 
     Raises
     ------
@@ -214,7 +223,8 @@ def release(
 
     if services.elsewhere is not None:
         progress.end()
-        wanted = {"terms": astuple(settled), "settings": own.texts()}
+        key = _key(admitted, priced).hex()
+        wanted = {"terms": astuple(settled), "settings": own.texts(), "key": key}
         found_there = services.elsewhere("measure_release", text, wanted)
         progress.phase(Phase.PUBLISHING)
         measured = load(found_there.payload, priced.mechanism)
@@ -223,7 +233,9 @@ def release(
     relations = sorted({o.relation.oid for o in admitted.question.counted.occurrences})
     met = (relations, admitted.relations, admitted.fingerprint, services)
     meet(*met)
-    opened = services.ledger.open(_charge(admitted, priced, role, settings))
+    charge = _charge(admitted, priced, role, settings)
+    require_same(key, charge)
+    opened = services.ledger.open(charge)
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)
         when = opened.taken_at
@@ -247,6 +259,15 @@ def release(
             "Keep the table: releasing the same again is charged again.",
         )
     return Outcome(admitted, priced, measured, opened.spend, settled, progress, when)
+
+
+def require_same(key: str | None, charge: Charge) -> None:
+    """Refuse to measure what another session, of an older snapshot, has planned otherwise."""
+    if key is not None and charge.key.hex() != key:
+        raise DeclarationsChanged(
+            "a relation or a declaration has changed meanwhile",
+            detail="It is measured as it is now, not as this transaction sees it.",
+        )
 
 
 def _admitted(

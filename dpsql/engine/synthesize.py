@@ -119,8 +119,10 @@ def measured(
     own: Settings,
     services: Services,
     in_snapshot: Callable[[Callable[[], Any]], Any],
+    key: str | None = None,
 ) -> Found:
-    """Measure, or find it measured; see `synthesize`."""
+    """Measure, or find it measured; see `synthesize` and, for ``key``, `dpsql.engine.release`."""
+    from dpsql.engine.release import require_same
     from dpsql.engine.synthesis_call import Call
     from dpsql.engine.synthesis_checks import left_out, require_checks
     from dpsql.engine.synthesis_schema import read_schema
@@ -147,11 +149,13 @@ def measured(
     call.warn()
     progress = Progress(services.database, Command.SYNTHESIS, *call.read())
     if services.elsewhere is not None:
-        wanted = {"wish": asdict(wish), "settings": own.texts()}
+        wanted = {"wish": asdict(wish), "settings": own.texts(), "key": call.key.hex()}
         there = services.elsewhere("measure_synthesis", wish.target, wanted)
         return _found(call, there.payload, there.spend, services)
     services.database.meet(sorted(call.read()[0]), call.confirm_met)
-    opened = services.ledger.open(call.charge(role))
+    charge = call.charge(role)
+    require_same(key, charge)
+    opened = services.ledger.open(charge)
     if isinstance(opened, Hit):
         return _found(call, opened.payload, opened.spend, services)
     try:

@@ -67,8 +67,8 @@ def serve(
         services.note = session.once_charged(services.note)
         role, own = read_settings.said(services.database, given["settings"])  # type: ignore[arg-type]
         if wanted == "measure_release":
-            return _measure_release(text, given["terms"], role, own, services)
-        return _measure_synthesis(given["wish"], role, own, services)
+            return _measure_release(text, given, role, own, services)
+        return _measure_synthesis(given, role, own, services)
     role, own = read_settings.given(services.database, settings)  # type: ignore[arg-type]
     if wanted == "run":
         return _run(text, parameters, role, own, services)
@@ -124,30 +124,30 @@ def _estimate(text: str, role: Role, settings: Settings, services: Services) -> 
 
 
 def _measure_release(
-    text: str, terms: Sequence[Any], role: Role, settings: Settings, services: Services
+    text: str, given: Mapping[str, Any], role: Role, settings: Settings, services: Services
 ) -> Rows:
     """``dp.release``: charge and measure; returns the charge, the time and what was measured."""
     from dpsql.engine.release import release
     from dpsql.engine.release_measure import dump
     from dpsql.engine.release_terms import Terms
 
-    epsilon, delta, mechanism, postprocess, weights = terms
-    asked = Terms.of(epsilon, delta, mechanism, postprocess, weights)
-    found = release(text, asked, role, settings, services, _at_once)
+    terms, key = Terms.of(*given["terms"]), given["key"]
+    found = release(text, terms, role, settings, services, _at_once, key=key)
     when = None if found.measured_at is None else found.measured_at.isoformat()
     return [[str(found.spend), when, dump(found.measured, whole=True)]]
 
 
 def _measure_synthesis(
-    wish: Mapping[str, Any], role: Role, settings: Settings, services: Services
+    given: Mapping[str, Any], role: Role, settings: Settings, services: Services
 ) -> Rows:
     """``dp.synthesize``: charge and measure; returns as `_measure_release` does."""
     from dpsql.engine.synthesize import Wish, measured
 
     asked: dict[str, Any] = {
-        name: tuple(v) if isinstance(v, list) else v for name, v in wish.items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given["wish"].items()
     }
-    found = measured(Wish(**asked), role, settings, services, _at_once)
+    found = measured(Wish(**asked), role, settings, services, _at_once, given["key"])
     return [[str(found.spend), None, found.dump()]]
 
 

@@ -4,6 +4,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "nodes/nodeFuncs.h"
@@ -13,9 +14,11 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
 
 #include "dpsql.h"
+#include "inventory.h"
 
 PG_FUNCTION_INFO_V1(dpsql_deparse);
 
@@ -60,13 +63,36 @@ unpin_reading_settings(int nestlevel)
 	AtEOXact_GUC(true, nestlevel);
 }
 
+/* The service session, which reads the text again, does not see temporary relations. */
+static void
+require_permanent(Query *query)
+{
+	Inventory	inventory = {0};
+	ListCell   *cell;
+
+	take_inventory(query, &inventory);
+	foreach(cell, inventory.relations)
+	{
+		char	   *name = get_rel_name(lfirst_oid(cell));
+
+		if (name && get_rel_persistence(lfirst_oid(cell)) == RELPERSISTENCE_TEMP)
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_UNDECLARED),
+					 errmsg("relation \"%s\" is temporary, and a question cannot read it", name),
+					 errdetail("Questions are answered in a session of their own."),
+					 errhint("Write the schema of the relation that is meant, as in public.%s, or make a permanent table.", name)));
+	}
+}
+
 /* Print a query, which must be the caller's own copy: printing may change it. */
 char *
 deparse_query(Query *query)
 {
-	int			nestlevel = pin_reading_settings();
-	char	   *text = NULL;
+	int			nestlevel;
+	char	   *volatile text = NULL;
 
+	require_permanent(query);
+	nestlevel = pin_reading_settings();
 	PG_TRY();
 	{
 		text = pg_get_querydef(query, false);

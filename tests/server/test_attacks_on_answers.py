@@ -251,7 +251,8 @@ def test_the_log_holds_no_number_without_noise(pair: tuple[Any, Any]) -> None:
             session.execute("select kind, dp_count(*) from person group by kind")
             state(session, "select dp_count(*) from person where note::int = 3")
     finally:
-        database.sql(f"alter role spy_one in database {database.name} reset all")
+        for role in ROLES_THAT_READ:
+            database.sql(f"alter role {role} in database {database.name} reset all")
     written = log.read_bytes()[start:].decode(errors="replace")
     assert "LOG:  00000: plan:" in written
     assert SECRET not in written
@@ -288,13 +289,18 @@ REFUSED = [
 ]  # fmt: skip
 
 
+#: Who asks, and who reads for it.
+ROLES_THAT_READ = ["spy_one", "dp_executor"]
+
+
 def test_what_is_refused_reads_no_row(pair: tuple[Any, Any]) -> None:
     """So that its time tells nothing of them; estimates and stored answers neither."""
     database = pair[1]
     with database.connect(user="spy_one") as session:
         session.execute(REFUSED[-1])  # stored from now on
-    watch = Watch.over(database, ["public.person", "public.visit"], ["spy_one"])
-    database.sql(f"alter role spy_one in database {database.name} set watch.doors = on")
+    watch = Watch.over(database, ["public.person", "public.visit"], ROLES_THAT_READ)
+    for role in ROLES_THAT_READ:
+        database.sql(f"alter role {role} in database {database.name} set watch.doors = on")
     try:
         with database.connect(user="spy_one") as session:
             for statement in REFUSED:

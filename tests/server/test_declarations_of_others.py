@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import refused, state
-from tests.server.in_service import in_service
+from tests.server.in_service import everywhere
 
 pytestmark = pytest.mark.server
 
@@ -90,7 +90,7 @@ QUESTION = "select b_kind, b_place, dp_count(*) from bought group by 1, 2"
 TOKEN = "select dp.fingerprint_text(array['bought'::regclass::oid, 'buy'::regclass])"
 
 #: Changes something by another session where rows are about to be read.
-WHILE_IT_IS_READ = in_service("""
+WHILE_IT_IS_READ = everywhere("""
 import dpsql.engine.{module} as module
 real = module.{name}
 def changed(*given, **named):

@@ -13,7 +13,6 @@ import platform
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -281,16 +280,6 @@ def exhausting(pair: Pair, small: Any, question: Question = EXCESSIVE_RELEASE) -
 def test_a_stack_that_rows_exhaust_is_noticed(unlimited: Pair, small: Any) -> None:
     found = next(filter(None, (difference(unlimited, t) for t in exhausting(unlimited, small))))
     assert "PD900" in found.what
-
-
-def test_limits_of_the_session_that_rows_reach_are_noticed(unlimited: Pair, small: Any) -> None:
-    """Without the pinned limits, the texts of one unit decide whether temporary files have room."""
-    hostile = ((shapes.LEAST_MEMORY, STEPS), (shapes.FILES, STEPS))
-    mutant = Trial(hostile, (SPILLS_RELEASE,), patch=without(small, "pin_resources"))
-    found = difference(unlimited, mutant)
-    assert found is not None
-    assert "PD900" in found.what
-    assert difference(unlimited, replace(mutant, patch="")) is None
 
 
 def test_nothing_of_a_session_can_be_exhausted_by_the_rows_of_a_question(

@@ -14,7 +14,7 @@ from psycopg import sql
 STATUS = 'select o_status, count(*) from dpv."Orders" where o_amount < {} group by 1 order by 1'
 PRIVATE = 'select o_status, dp_count(*) from "Orders" where o_amount < {} group by 1 order by 1'
 
-LEVELS = [None, *(n for n in psycopg.IsolationLevel if n != psycopg.IsolationLevel.SERIALIZABLE)]
+LEVELS = [None, *psycopg.IsolationLevel]
 
 
 def test_all_protocols_get_one_answer(shop: Any) -> None:
@@ -113,18 +113,6 @@ def test_sessions_that_only_read_ask(shop: Any, autocommit: bool, level: Any) ->
             first = session.execute("select count(*) from dpv.customer").fetchone()
         assert session.execute("select count(*) from dpv.customer").fetchone() == first
     assert shop.stored("select dp_count(*) from customer") == [first]
-
-
-@pytest.mark.parametrize("autocommit", [True, False])
-def test_sessions_that_are_serializable_are_told_to_ask_in_others(
-    shop: Any, autocommit: bool
-) -> None:
-    with shop.connect(autocommit=autocommit) as session:
-        session.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
-        with pytest.raises(psycopg.Error) as caught, session.transaction():
-            session.execute("select count(*) from dpv.customer")
-    assert caught.value.sqlstate == "PD011"
-    assert "REPEATABLE READ" in str(caught.value.diag.message_hint)
 
 
 def test_what_was_asked_in_a_transaction_stays_charged(shop: Any) -> None:
