@@ -155,7 +155,7 @@ def test_each_kind_is_tried_while_a_question_is_read(shop: Any) -> None:
                     WHILE_IT_IS_READ.format(
                         module=module,
                         name=name,
-                        dsn=session.info.dsn,
+                        dsn=shop.conninfo(),
                         change=change.format(m=module, n=n),
                     )
                 )
@@ -174,7 +174,7 @@ def test_what_a_release_reads_is_of_one_state(shop: Any) -> None:
             WHILE_IT_IS_READ.format(
                 module="release",
                 name="names_of",
-                dsn=session.info.dsn,
+                dsn=shop.conninfo(),
                 change="select dp.protect('lone', privacy_unit => 'l_id')",
             )
         )

@@ -235,11 +235,13 @@ def unlimited(small: Any) -> Iterator[Pair]:
         made.close()
 
 
-def test_a_limit_that_rows_decide_is_noticed(unlimited: Pair) -> None:
-    def at(limit: int) -> Trial:
-        return Trial((), (PAIRS,), patch=ROWS_DECIDE.format(limit=limit))
+def at_limit(limit: int) -> Trial:
+    """Return a question of the mutant."""
+    return Trial((), (PAIRS,), patch=ROWS_DECIDE.format(limit=limit))
 
-    limit, found = boundary(unlimited, at, 0, 1 << 20)
+
+def test_a_limit_that_rows_decide_is_noticed(unlimited: Pair) -> None:
+    limit, found = boundary(unlimited, at_limit, 0, 1 << 20)
     assert 0 < limit < 1 << 20
     assert found is not None
     assert "PD900" in found.what
@@ -269,35 +271,32 @@ def without(server: Any, function: str) -> str:
     return WITHOUT.format(offset=offset, code=RETURN[platform.machine()])
 
 
-def exhausting(pair: Pair, small: Any, question: Question = EXCESSIVE_RELEASE) -> Iterator[Trial]:
-    """Yield trials of the mutant, with less and less of the stack in use."""
+def exhausting(pair: Pair, small: Any, question: Question) -> Iterator[Trial]:
+    """Yield trials without the check of the stack, with less and less of it in use."""
     (shape, *_) = STACKS
     most, patch = deepest(pair, shape), ANY_PATTERN + without(small, "require_stack")
     for step in range(STEPS - 1, 0, -1):
         yield Trial(((shape, most * step // STEPS),), (question,), patch=patch)
 
 
-def test_a_stack_that_rows_exhaust_is_noticed(unlimited: Pair, small: Any) -> None:
-    found = next(filter(None, (difference(unlimited, t) for t in exhausting(unlimited, small))))
-    assert "PD900" in found.what
-
-
-def test_nothing_of_a_session_can_be_exhausted_by_the_rows_of_a_question(
-    unlimited: Pair, small: Any
-) -> None:
-    """The mutants above change nothing for questions, which are read in the service session."""
-    trials = list(exhausting(unlimited, small, EXCESSIVE))[::4]
-    hostile = ((shapes.LEAST_MEMORY, STEPS), (shapes.FILES, STEPS))
-    trials.append(Trial(hostile, (SPILLS,), patch=without(small, "pin_resources")))
-    for trial in trials:
+def test_nothing_of_a_session_can_be_exhausted_by_rows(unlimited: Pair, small: Any) -> None:
+    """Rows are read in the service session: without its checks, the asker's shows nothing either."""
+    files = ((shapes.LEAST_MEMORY, STEPS), (shapes.FILES, STEPS))
+    patch = without(small, "pin_resources")
+    questions = list(exhausting(unlimited, small, EXCESSIVE))[::4]
+    questions.append(Trial(files, (SPILLS,), patch=patch))
+    releases = list(exhausting(unlimited, small, EXCESSIVE_RELEASE))[::4]
+    releases.append(Trial(files, (SPILLS_RELEASE,), patch=patch))
+    for trial in (*questions, *releases):
         assert (found := difference(unlimited, trial)) is None, found
+    for trial in questions:
         assert unlimited.alone(trial).states() == [""]
 
 
 def test_failures_that_nothing_ends_are_noticed(unlimited: Pair, small: Any) -> None:
     """If rows can reach a limit, three failures show it; without the limit on failures, each one does."""
-    trials = exhausting(unlimited, small)
-    telling = next(trial for trial in trials if difference(unlimited, trial))
+    limit, _ = boundary(unlimited, at_limit, 0, 1 << 20)
+    telling = next(t for t in map(at_limit, (limit, limit - 1)) if difference(unlimited, t))
     states = [unlimited.run(telling)[1].states() for _ in range(6)]
     assert states == [["PD900"]] * 6
     with world.twins(small) as twins:

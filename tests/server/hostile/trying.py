@@ -14,7 +14,7 @@ from tests.server.hostile.questions import Question
 from tests.server.hostile.shapes import Shape, gone
 from tests.server.hostile.ways import PLAIN, Way
 from tests.server.hostile.world import LOCK, SPY
-from tests.server.in_service import in_both
+from tests.server.in_service import everywhere
 from tests.server.spying import NUMBER
 
 #: Settings of every session: each question is paid and reads rows, and no group of one row is shown.
@@ -238,7 +238,7 @@ def opened(database: Any, patch: str) -> Session:
     if not patch:
         return Session(database, SPY)
     session = Session(database, "postgres")
-    in_both(session.connection, patch)
+    session.connection.execute(everywhere(patch))
     session.connection.execute(f"set session authorization {SPY}")
     session.role = SPY
     return session
