@@ -122,6 +122,10 @@ class Progress:
             ],
         )
 
+    def pass_on(self) -> None:
+        """Show nothing while another session goes on with the command."""
+        self._database.execute("select dp.end_progress() is null as ended")
+
     def end(self) -> None:
         """Tell that the command ended well; an error, a cancel, a rollback end it anyway."""
         self._database.execute("select dp.end_progress() is null as ended")

@@ -222,12 +222,15 @@ def release(
     from dpsql.engine.release_measure import dump, load, measure
 
     if services.elsewhere is not None:
-        progress.end()
+        progress.pass_on()
         key = _key(admitted, priced).hex()
         wanted = {"terms": astuple(settled), "settings": own.texts(), "key": key}
         found_there = services.elsewhere("measure_release", text, wanted)
         progress.phase(Phase.PUBLISHING)
         measured = load(found_there.payload, priced.mechanism)
+        if found_there.charged:
+            mechanism = priced.mechanism
+            progress.budget(mechanism.loss, mechanism.loss, mechanism.budget.order)
         spend, when = found_there.spend, found_there.taken_at
         return Outcome(admitted, priced, measured, spend, settled, progress, when)
     relations = sorted({o.relation.oid for o in admitted.question.counted.occurrences})

@@ -23,6 +23,7 @@ class Measured(NamedTuple):
     spend: int
     payload: str
     taken_at: datetime | None
+    charged: bool
 
 
 class Elsewhere(Protocol):

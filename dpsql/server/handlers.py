@@ -67,8 +67,10 @@ def serve(
         services.note = session.once_charged(services.note)
         role, own = read_settings.said(services.database, given["settings"])  # type: ignore[arg-type]
         if wanted == "measure_release":
-            return _measure_release(text, given, role, own, services)
-        return _measure_synthesis(given, role, own, services)
+            measured = _measure_release(text, given, role, own, services)
+        else:
+            measured = _measure_synthesis(given, role, own, services)
+        return [[*measured, str(session.charged)]]
     role, own = read_settings.given(services.database, settings)  # type: ignore[arg-type]
     if wanted == "run":
         return _run(text, parameters, role, own, services)
@@ -125,7 +127,7 @@ def _estimate(text: str, role: Role, settings: Settings, services: Services) -> 
 
 def _measure_release(
     text: str, given: Mapping[str, Any], role: Role, settings: Settings, services: Services
-) -> Rows:
+) -> list[str | None]:
     """``dp.release``: charge and measure; returns the charge, the time and what was measured."""
     from dpsql.engine.release import release
     from dpsql.engine.release_measure import dump
@@ -134,12 +136,12 @@ def _measure_release(
     terms, key = Terms.of(*given["terms"]), given["key"]
     found = release(text, terms, role, settings, services, _at_once, key=key)
     when = None if found.measured_at is None else found.measured_at.isoformat()
-    return [[str(found.spend), when, dump(found.measured, whole=True)]]
+    return [str(found.spend), when, dump(found.measured, whole=True)]
 
 
 def _measure_synthesis(
     given: Mapping[str, Any], role: Role, settings: Settings, services: Services
-) -> Rows:
+) -> list[str | None]:
     """``dp.synthesize``: charge and measure; returns as `_measure_release` does."""
     from dpsql.engine.synthesize import Wish, measured
 
@@ -148,7 +150,7 @@ def _measure_synthesis(
         for name, value in given["wish"].items()
     }
     found = measured(Wish(**asked), role, settings, services, _at_once, given["key"])
-    return [[str(found.spend), None, found.dump()]]
+    return [str(found.spend), None, found.dump()]
 
 
 def _at_once(work: Callable[[], Any]) -> Any:

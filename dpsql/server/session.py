@@ -101,9 +101,9 @@ class Session:
             raise InternalError("there is no database to read")
         given = [("text", handler), ("text", query), ("text", json.dumps(arguments))]
         ((found,),) = self.database.execute("select dp.ask_service($1, $2, $3) as found", given)
-        ((spend, taken_at, payload),) = cast("list[list[str]]", found)
+        ((spend, taken_at, payload, charged),) = cast("list[list[str]]", found)
         when = None if taken_at is None else datetime.fromisoformat(taken_at)
-        return Measured(int(spend), payload, when)
+        return Measured(int(spend), payload, when, charged == "True")
 
     def in_snapshot(self, work: Callable[[], Any]) -> Any:
         """Run reads in one snapshot, that of a statement which calls a STABLE function for them.

@@ -34,10 +34,12 @@ as $$
     -- Without shared memory: the phase alone, by the locks of dp.show_phase.  Anybody may take such a lock, so
     -- those of sessions that could not refresh the relation do not count as refreshes.
     locks as (
-        select l.pid, l.objid as relation, max(l.classid::bigint - 1685082880)::integer as phase
+        select a.pid, l.objid as relation, max(l.classid::bigint - 1685082880)::integer as phase
           from pg_locks as l
           join pg_class as c on c.oid = l.objid
-          join pg_stat_activity as a on a.pid = l.pid
+          join pg_stat_activity as w on w.pid = l.pid
+          -- a service session runs the command of its leader
+          join pg_stat_activity as a on a.pid = coalesce(w.leader_pid, w.pid)
          where not dp.keeps_progress()
            and l.locktype = 'advisory' and l.objsubid = 1 and l.granted
            and l.database = (select d.oid from pg_database as d where d.datname = current_database())
@@ -48,7 +50,7 @@ as $$
                     else pg_has_role(dp.caller(), a.usesysid, 'usage')
                          or pg_has_role(dp.caller(), c.relowner, 'usage') and dp.caller_administers()
                end
-         group by l.pid, l.objid),
+         group by a.pid, l.objid),
     visible as (
         select s.pid, s.command, case when s.mine then s.relations[1] else s.owned end as relation, s.phase,
                s.mine or s.command <= 2 or s.protected > 0 and s.all_protected as numbers, s.done, s.total,

@@ -31,6 +31,7 @@
 
 #include "compat.h"
 #include "dpsql.h"
+#include "service.h"
 
 /* More are left out; the number of protected ones says so. */
 #define MAX_RELATIONS 32
@@ -49,7 +50,7 @@ PG_FUNCTION_INFO_V1(dpsql_progress_slots);
 /* A negative number is not known. */
 typedef struct
 {
-	int			pid;			/* 0: nothing runs */
+	int			pid;			/* of the backend that asks; 0: nothing runs */
 	Oid			database;
 	Oid			role;			/* who asks and pays */
 	int			command;
@@ -218,7 +219,7 @@ dpsql_show_phase(PG_FUNCTION_ARGS)
 		PG_RETURN_VOID();
 	}
 	watch_transactions();
-	now.pid = MyProcPid;
+	now.pid = is_serving() ? served_backend() : MyProcPid;
 	now.database = MyDatabaseId;
 	now.role = asking_role();
 	now.command = command;

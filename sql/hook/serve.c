@@ -52,11 +52,19 @@ PG_FUNCTION_INFO_V1(dpsql_end_service);
 
 static bool serving = false;	/* this session began to be a service session */
 static bool last_question = false;
+static int	asking_backend = 0;
 
 bool
 is_serving(void)
 {
 	return serving;
+}
+
+/* The process ID of the backend that asks, in a service session. */
+int
+served_backend(void)
+{
+	return asking_backend;
 }
 
 static void
@@ -198,7 +206,8 @@ dpsql_serve(PG_FUNCTION_ARGS)
 	if (!serving)
 		RegisterXactCallback(cancel_if_unconfirmed, NULL);
 	serving = true;
-	join_asker(PG_GETARG_INT32(6));
+	asking_backend = PG_GETARG_INT32(6);
+	join_asker(asking_backend);
 	set_limits();
 	set("timezone", text_to_cstring(PG_GETARG_TEXT_PP(10)), PGC_USERSET);
 	fmgr_info(member_function("python_serve", lengthof(types), types), &python);

@@ -48,5 +48,6 @@ extern void end_serving(void);
 
 /* serve.c: whether this backend is a service session that answers now. */
 extern bool is_serving(void);
+extern int	served_backend(void);
 
 #endif							/* DPSQL_SERVICE_H */

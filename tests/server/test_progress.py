@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from tests.server.asking import refused, state
+from tests.server.in_service import everywhere
 from tests.server.releasing import declare, spent
 from tests.server.waiting import wait_until
 
@@ -25,8 +26,7 @@ CUBE = "select s_state, s_big, s_day, dp_count(*) from sale group by cube (s_sta
 SHOWN = """select command, relation::text, phase, rounds_done, rounds_total, budget_used, budget, budget_unit
   from dp.progress"""
 #: Makes a session wait wherever it enters a phase, or has done a round, of that name.
-STOP = """
-do language plpython3u $body$
+STOP = everywhere("""
 from dpsql.engine.progress import Phase, Progress
 
 def stop(self, place):
@@ -48,7 +48,7 @@ def end(self):
 
 enter, tell, finish = Progress.phase, Progress._rounds, Progress.end
 Progress.phase, Progress._rounds, Progress.end = phase, rounds, end
-$body$"""
+""")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ class Stopped:
         self._holder = database.connect()
         self._holder.execute("select pg_advisory_lock(4711)")
         self.session = database.connect()
-        self.session.execute("select dp.purge_answers()")  # imports
+        self.session.execute("select * from dp.explain('select dp_count(*) from sale')")  # imports
         self.session.execute(STOP.format(place=place))
         self.session.execute(f"set session authorization {role}")
         self.pid = self.session.info.backend_pid
@@ -72,7 +72,8 @@ class Stopped:
         self._thread = threading.Thread(target=self._run, args=(statement,))
         self._thread.start()
         waits = (
-            "select count(*) from pg_locks where pid = %s and locktype = 'advisory' and objid = 4711"
+            "select count(*) from pg_locks as l join pg_stat_activity as a on a.pid = l.pid"
+            " where %s in (a.pid, a.leader_pid) and locktype = 'advisory' and objid = 4711"
             " and not granted"
         )
         wait_until(
