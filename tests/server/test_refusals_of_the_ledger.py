@@ -162,7 +162,7 @@ def test_a_database_that_was_copied_from_another(server: Any, shop: Any) -> None
         server.drop_database(copy)
 
 
-#: A question is charged by its service session, a release by a connection of the ledger.
+#: Both are charged by the service session.
 BOTH = pytest.mark.parametrize("sql", [CLIENTS_OF_ANOTHER_KIND, RELEASE])
 
 
@@ -185,7 +185,6 @@ def test_a_ledger_whose_statement_fails(shop: Any, sql: str) -> None:
 
 @BOTH
 def test_a_ledger_that_is_cut_off_while_it_charges(shop: Any, sql: str) -> None:
-    service = sql != RELEASE
     admin, blocker = shop.connect(), shop.connect(autocommit=False)
     alice = shop.connect(user="alice")
     alice.execute(ASK)
@@ -196,29 +195,18 @@ def test_a_ledger_that_is_cut_off_while_it_charges(shop: Any, sql: str) -> None:
         while time.monotonic() < until:
             cut_off = admin.execute(
                 "select pg_terminate_backend(pid, 60000) from pg_stat_activity"
-                " where application_name = %s and datname = current_database()"
-                " and wait_event_type = 'Lock'",
-                ("dpsql_service" if service else "dpsql_ledger",),
+                " where application_name = 'dpsql_service' and datname = current_database()"
+                " and wait_event_type = 'Lock'"
             ).fetchall()
             if cut_off:
                 return
             time.sleep(0.01)
 
-    refusal = (
-        unavailable(
-            "It ended while the question was computed; the charge may have been recorded.",
-            "Ask again. SELECT * FROM dp.ledger shows what was charged.",
-            sql,
-            service=True,
-        )
-        if service
-        else unavailable(
-            "Its connection broke while the question was charged; the charge may have been"
-            " recorded.",
-            "SELECT * FROM dp.ledger shows whether it was. Ask again.",
-            sql,
-            service=False,
-        )
+    refusal = unavailable(
+        "It ended while the question was computed; the charge may have been recorded.",
+        "Ask again. SELECT * FROM dp.ledger shows what was charged.",
+        sql,
+        service=True,
     )
     thread = threading.Thread(target=cut)
     thread.start()
@@ -246,15 +234,10 @@ def cannot_connect(said: str, sql: str) -> Refusal:
     return unavailable(
         f"Connecting failed: {said}.",
         "Ask again later; if it stays so, the administrator must look at max_connections and at"
-        f" the authentication of the role {role_of(sql)}.",
+        " the authentication of the role dp_executor.",
         sql,
-        service=sql != RELEASE,
+        service=True,
     )
-
-
-def role_of(sql: str) -> str:
-    """Return who connects to charge it."""
-    return "dp_ledger" if sql == RELEASE else "dp_executor"
 
 
 @BOTH
@@ -281,12 +264,12 @@ def test_the_role_of_the_ledger_may_not_connect(small: Any, sql: str) -> None:
     before = hba.read_text()
     small.close()
     try:
-        hba.write_text(f"local all {role_of(sql)} reject\n" + before)
+        hba.write_text("local all dp_executor reject\n" + before)
         small.sql("select pg_reload_conf()")
         wait_until(lambda: small.sql("select database from pg_hba_file_rules order by line_number limit 1") == [(["all"],)])  # fmt: skip
         said = (
-            'pg_hba.conf rejects connection for host "[local]", user'
-            f' "{role_of(sql)}", database "{small.name}", no encryption'
+            'pg_hba.conf rejects connection for host "[local]", user "dp_executor",'
+            f' database "{small.name}", no encryption'
         )
         check(small.connect(user="alice"), small.connect(), cannot_connect(said, sql))
     finally:
