@@ -34,7 +34,12 @@ from dpsql.engine.undeclared import (
     warning,
     without_effect,
 )
-from dpsql.errors import LedgerUnavailable, UnsupportedConstruct
+from dpsql.errors import (
+    ChangedWhileRead,
+    LedgerUnavailable,
+    NotAnswerable,
+    UnsupportedConstruct,
+)
 from dpsql.ledger.model import Charge, Hit
 from dpsql.model import Key, OutputColumn
 
@@ -236,9 +241,25 @@ def _read(quote: Quote, prepared: Prepared, services: Services) -> Payload:
     """Read and perturb what was charged, as it was declared when it was priced."""
     if quote.groups != []:
         meet_again(*_met(quote, prepared), services, by_steps=_by_steps(quote))
+        _require_same_groups(quote, prepared, services)
     payload = compute(quote, services)
     confirm_read(prepared.relations, prepared.fingerprint, services)
     return payload
+
+
+def _require_same_groups(quote: Quote, prepared: Prepared, services: Services) -> None:
+    """Refuse rows of a snapshot in which public relations list other groups than were priced."""
+    if not services.moved or not prepared.question.group_domains:
+        return
+    try:
+        same = confirmed_groups(prepared, services) == quote.groups
+    except NotAnswerable:
+        same = False
+    if not same:
+        raise ChangedWhileRead(
+            "rows of a public relation, which list the groups, changed while it was read",
+            hint="Ask again.",
+        )
 
 
 def _met(quote: Quote, prepared: Prepared) -> tuple[list[int], tuple[int, ...], str]:

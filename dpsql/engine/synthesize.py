@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.progress import Command, Phase, Progress
 from dpsql.engine.request import Role, Settings
-from dpsql.errors import LedgerUnavailable
+from dpsql.errors import ChangedWhileRead, LedgerUnavailable
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Hit
 
@@ -161,6 +161,10 @@ def measured(
     try:
         if services.moved:
             services.database.meet(sorted(call.read()[0]), call.confirm_met, charged=True)
+            if Call(wish, plan, units, settings, services).key != call.key:
+                raise ChangedWhileRead(
+                    "rows of a public relation changed while it was read", hint="Call it again."
+                )
         progress.phase(Phase.MEASURING)
         payload = in_snapshot(lambda: call.measure(progress))
         call.confirm()

@@ -83,7 +83,7 @@ def test_a_question_inside_a_statement_that_writes(
         alice.execute(
             "create function sa.f() returns int volatile language plpgsql as $f$"
             f" declare n bigint; late refcursor := 'late'; begin {body} return 77;"
-            " exception when sqlstate 'PD020' then raise notice 'refused'; return 77; end $f$"
+            " exception when sqlstate 'PD011' then raise notice 'refused'; return 77; end $f$"
         )
         said: list[str] = []
         alice.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpsql.engine.methods.bounds import CountedBound, SensitivityBound
@@ -19,6 +20,7 @@ from dpsql.query.places import any_cut, is_far
 if TYPE_CHECKING:
     from dpsql.engine.request import Settings
     from dpsql.ports import Database
+    from dpsql.statistics.sketches import Stored
 
 SAMPLING = ("sampling", "sampling_published", "sampling_estimate")
 SKETCHES = {"sketch": "exact_norm", "sketch_published": "mean"}
@@ -118,8 +120,8 @@ def _stored(
     from dpsql.statistics.stored import load
 
     wanted = required(query.shape(), numbering(query), method, use_keys, database.tick)
-    stored = load(query, wanted, database)
-    return None if stored is None else StoredBound(method, use_keys, stored)
+    find = partial(load, query, wanted)
+    return None if find(database) is None else StoredBound(method, use_keys, find)
 
 
 def _sketched(
@@ -127,18 +129,35 @@ def _sketched(
 ) -> SketchedBound | LiveNormsBound:
     from dpsql.core.sketching import promise
     from dpsql.statistics.sketch_parts import hopeless
-    from dpsql.statistics.sketches import load, shifts
+    from dpsql.statistics.sketches import load
 
     estimator = SKETCHES[method]
     if any_cut(query):
         return _live_norms(query, method, estimator, use_keys)
     try:
-        stored = load(query, database)
+        load(query, database)
     except MissingDeclaration as error:
         reason = hopeless(query, estimator)
         if reason is not None:  # the hint must not advise to build a useless sketch
             error.hint = f"A sketch would be hopeless: {reason}. Use another dp.method."
         raise
+    find = partial(_sketch_and_changes, query)
+    stored, _ = find(database)
+    if stored.sketch.moments is None and estimator == "mean":
+        raise MissingDeclaration(
+            f"the method {method} needs a sketch of this very join",
+            hint="Its owner builds one: SELECT dp.create_sketch('<statement>').",
+        )
+    size = (stored.sketch.estimators, stored.sketch.rows)
+    promised = promise(query.shape(), estimator, *size)
+    return SketchedBound(method, use_keys, promised, size, find)
+
+
+def _sketch_and_changes(query: JoinQuery, database: Database) -> tuple[Stored, tuple[int, ...]]:
+    """Read the sketch of a query's relations, and by how many rows each may have grown since."""
+    from dpsql.statistics.sketches import load, shifts
+
+    stored = load(query, database)
     gained = shifts(stored, query, database)
     if gained is None:
         raise MissingDeclaration(
@@ -147,13 +166,7 @@ def _sketched(
             hint="Let the owner of the data call dp.collect_statistics on each relation of the"
             " question, then dp.create_sketch again.",
         )
-    if stored.sketch.moments is None and estimator == "mean":
-        raise MissingDeclaration(
-            f"the method {method} needs a sketch of this very join",
-            hint="Its owner builds one: SELECT dp.create_sketch('<statement>').",
-        )
-    promised = promise(query.shape(), estimator, stored.sketch.estimators, stored.sketch.rows)
-    return SketchedBound(method, use_keys, promised, stored, gained)
+    return stored, gained
 
 
 def _live_norms(query: JoinQuery, method: str, estimator: str, use_keys: bool) -> LiveNormsBound:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.engine.methods.base import HEURISTIC, PROVED
 from dpsql.engine.methods.bounds import SensitivityBound
+from dpsql.errors import ChangedWhileRead, MissingDeclaration
 from dpsql.model import Boundary, JoinQuery
 
 if TYPE_CHECKING:
@@ -87,13 +88,16 @@ class SampledBound(SensitivityBound):
 class SketchedBound(SensitivityBound):
     """Sketching sensitivity from stored sketches of the relations, and the changes since.
 
-    Both were read when the question was priced, in the snapshot of the answer.
+    Both are read in the snapshot of the answer: the number of rows that a relation gained until a
+    question was priced does not bound how many there are when it is answered.
     ``sketch`` uses the exact norms, ``sketch_published`` the paper's mean over estimators.
     """
 
     promise: Promise
-    stored: sketches.Stored = field(repr=False)  # secret
-    shifts: tuple[int, ...] = field(repr=False)
+    size: tuple[int, int]
+    find: Callable[[Database], tuple[sketches.Stored, tuple[int, ...]]] = field(
+        repr=False, compare=False
+    )
 
     @property
     def label(self) -> str:
@@ -111,12 +115,18 @@ class SketchedBound(SensitivityBound):
         from dpsql.core.sketching import bound
         from dpsql.core.stale import share
 
+        try:
+            stored, shifts = self.find(services.database)
+        except MissingDeclaration:
+            raise _lapsed() from None
+        if (stored.sketch.estimators, stored.sketch.rows) != self.size:
+            raise _lapsed()
         return bound(
             query.shape(),
-            self.stored.sketch,
+            stored.sketch,
             share(beta),
             self.promise,
-            shifts=self.shifts,
+            shifts=shifts,
             use_keys=self.use_keys,
             tick=services.database.tick,
         )
@@ -151,10 +161,10 @@ class LiveNormsBound(SensitivityBound):
 class StoredBound(SensitivityBound):
     """Residual or elastic sensitivity from stored statistics and the changes since.
 
-    They were read when the question was priced, in the snapshot of the answer.
+    Both are read in the snapshot of the answer, as those of `SketchedBound` are.
     """
 
-    stored: stored.Stored = field(repr=False)  # secret
+    find: Callable[[Database], stored.Stored | None] = field(repr=False, compare=False)
 
     @property
     def from_storage(self) -> bool:
@@ -172,13 +182,23 @@ class StoredBound(SensitivityBound):
         """Bound from the statistics and from the number of rows that each relation gained since."""
         from dpsql.core.stale import bound, numbering
 
+        found = self.find(services.database)
+        if found is None:
+            raise _lapsed()
         return bound(
             query.shape(),
             numbering(query),
-            self.stored.values,
-            self.stored.shifts,
+            found.values,
+            found.shifts,
             beta,
             self.method,
             self.use_keys,
             services.database.tick,
         )
+
+
+def _lapsed() -> ChangedWhileRead:
+    """Return the error for statistics that ended between price and answer: a public fact."""
+    return ChangedWhileRead(
+        "stored statistics of a relation changed while it was read", hint="Ask again."
+    )
