@@ -122,7 +122,8 @@ def test_a_temporary_type_is_nobodys(shop: Any) -> None:
             "select dp_count(*) from hs.x where a::text collate pg_temp.cc > 'a'",
         ):
             said = say(mallory, question)
-            assert said.startswith("PD013"), (question, said)
+            # the service session does not see it
+            assert said.startswith(("PD013", "PD014")), (question, said)
 
 
 def test_a_view_that_takes_a_tables_name_is_not_expanded(shop: Any) -> None:
