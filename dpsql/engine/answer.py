@@ -249,7 +249,7 @@ def _read(quote: Quote, prepared: Prepared, services: Services) -> Payload:
 
 def _require_same_groups(quote: Quote, prepared: Prepared, services: Services) -> None:
     """Refuse rows of a snapshot in which public relations list other groups than were priced."""
-    if not services.moved or not prepared.question.group_domains:
+    if not services.moved or not any(d.query for d in prepared.question.group_domains or ()):
         return
     try:
         same = confirmed_groups(prepared, services) == quote.groups

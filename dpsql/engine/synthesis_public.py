@@ -80,8 +80,10 @@ def read_public(planned: Planned, learnt: Sequence[Learned], services: Services)
     if asked:
         names = [quote_identifier(f"dpsql {n}") for n in range(len(asked))]
         values = ", ".join(f"({sql})::text AS {v}" for v, sql in zip(names, asked, strict=True))
-        order = f" ORDER BY {_places('s', order_of(table))}" if table.uniques else ""
-        shown = ", ".join(f"array_agg(s.{v}{order}) AS c{n}" for n, v in enumerate(names))
+        # rows without a key in an order of their own, since each reading may find another one
+        by_values = ", ".join(f's.{v} COLLATE "C"' for v in names)
+        order = _places("s", order_of(table)) if table.uniques else by_values
+        shown = ", ".join(f"array_agg(s.{v} ORDER BY {order}) AS c{n}" for n, v in enumerate(names))
         source = f"(SELECT *, {values} FROM {quoted(table)}) AS s"
         row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {source}")[0]
         texts = [tuple(found or ()) for found in row]

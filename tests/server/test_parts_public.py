@@ -185,8 +185,8 @@ def test_a_synthesis_asks_shards_for_the_values_of_public_columns(
             " delta => 1e-9, placeholders => true, replace => true)"
         )
     bins = "SELECT offers FROM public.place GROUP BY 1 LIMIT "
-    # planned here and in the service session, and once more after the charge
-    assert sum(sql.startswith(bins) for sql in asked()) == 3 * SHARDS
+    # planned here and in the service session
+    assert sum(sql.startswith(bins) for sql in asked()) == 2 * SHARDS
 
 
 def test_what_is_met_for_a_domain_is_all_that_a_question_can_need(server: Any) -> None:
