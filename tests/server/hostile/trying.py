@@ -26,8 +26,6 @@ AFTER = "set dp.fresh = on; reset dp.method; reset role"
 SPENT = """
 select id, epsilon::text, delta::text, mechanism, method, label, state, role_name from dp.spend where id > %s order by id
 """
-#: The service session of a session.
-SERVICES = "select pid from pg_stat_activity where leader_pid = %s"
 REFUSED = "select role, sqlstate, reason, sum(refused)::int from dp.refusals group by 1, 2, 3"
 
 
@@ -213,12 +211,10 @@ class Pair:
                 send(AFTER)
         finally:
             pid = session.connection.info.backend_pid
-            ended = [pid, *(row[0] for row in admin.execute(SERVICES, [pid]).fetchall())]
             session.connection.close()
             undo.close()
             if trial.shared:
-                for each in ended:
-                    gone(each)
+                gone(pid)  # after its service session
         database._open.remove(session.connection)
         seen.charged = [row[1:] for row in admin.execute(SPENT, [last]).fetchall()]
         after = dict(self._refusals(admin))
