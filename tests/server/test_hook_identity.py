@@ -38,12 +38,10 @@ def test_temporary_objects_cannot_stand_in(alice: Asking) -> None:
     alice.run("set search_path = mine, pg_temp, public, pg_catalog")
     assert alice.run("select dp_count(*) from public.t") == [(1,)]
     assert "FROM public.t" in alice.asked[0]["query"]
-    alice.run("select dp_count(*) from t")
-    assert alice.asked[0]["query"].endswith("FROM t")
-    assert alice.asked[0]["bound"].endswith("FROM t")
-    alice.run("select dp_count(*) from pg_class, pg_catalog.pg_class c")
-    assert "pg_temp" in alice.asked[0]["query"]
-    assert alice.asked[0]["query"] == alice.asked[0]["bound"]
+    for temporary in ("t", "pg_class, pg_catalog.pg_class c"):
+        with pytest.raises(psycopg.Error, match="is temporary") as caught:
+            alice.run(f"select dp_count(*) from {temporary}")
+        assert caught.value.sqlstate == "PD012"
 
 
 def test_functions_and_operators_of_the_analyst_are_named_in_full(alice: Asking) -> None:

@@ -143,7 +143,7 @@ def _names(watcher: Any, waiting: str, pids: list[int]) -> list[str]:
 def test_a_row_that_exists_needs_no_further_catalog(world: Any, statement: str) -> None:
     world.sql("select dp.resume()")  # what was tried before has failed after the charge
     with world.connect() as locker, asker(world, statement, HURRIED) as session:
-        session.execute("set lock_timeout = '20ms'; set statement_timeout = '1s'")
+        session.execute("set lock_timeout = '20ms'; set statement_timeout = '20s'")
         catalogs = [row[0] for row in locker.execute(CATALOGS).fetchall()]
         free = [c for c in catalogs if goes_without(locker, session, c, statement)]
     assert len(free) >= 10

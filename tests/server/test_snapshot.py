@@ -43,6 +43,8 @@ QUESTION = "select dp_count(*) from a join b on a.k = b.k"
 # What answers, with its volatility: STABLE functions read in the caller's snapshot, VOLATILE ones
 # take a new one for each statement.
 ANSWERING = {
+    # the service session reads in snapshots of its own
+    "ask_service": "v",
     # each relation by one statement, and changes are counted from its snapshot on
     "create_sketch": "v",
     "create_sketch_of": "v",
