@@ -12,6 +12,7 @@ from tests.server.asking import silent
 from tests.server.in_service import everywhere
 from tests.server.releasing import release, values
 from tests.server.shards import Shards, sharded
+from tests.server.test_shards_moment import LATER
 from tests.server.waiting import wait_until, waits
 
 WORKLOAD = """select a_branch, a_kind, dp_count(*) from account
@@ -53,9 +54,9 @@ def bank(server: Any) -> Iterator[Shards]:
 
 @pytest.mark.parametrize("memory", [SMALL, LARGE])
 def test_a_row_that_comes_from_another_server_is_released_once(bank: Shards, memory: str) -> None:
-    """It was there when the servers were met, and is here when the release reads."""
+    """It was there when the servers were met after the charge, and is here when the release reads."""
     with (
-        silent(bank.near, "account", memory) as session,
+        silent(bank.near, "account", LATER, memory) as session,
         bank.far[1].connect(autocommit=False) as keeper,
     ):
         keeper.execute("lock account_3")

@@ -68,7 +68,7 @@ def run(
     ledger = LEDGERS[0] = Ledger()
     monkeypatch.setattr(answer, "compute", compute)
     monkeypatch.setattr(answer, "rehearse", lambda *_: None)
-    database: Any = SimpleNamespace(meet=lambda relations, confirm, by_steps: None)
+    database: Any = SimpleNamespace(meet=lambda *_, **__: None)
     noise: Any = None
     services = Services(
         database=database,
