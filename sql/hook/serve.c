@@ -106,7 +106,7 @@ dpsql_serve_phase(PG_FUNCTION_ARGS)
 }
 
 /*
- * dp.end_service(): the session ends when its question has been answered, and
+ * dp.end_service(): the asker closes the connection when it has the answer, and
  * others do not wait any more for an answer that could not be stored.
  */
 Datum
@@ -116,6 +116,19 @@ dpsql_end_service(PG_FUNCTION_ARGS)
 		elog(ERROR, "dp.end_service is for service sessions");
 	last_question = true;
 	PG_RETURN_VOID();
+}
+
+/* Tell the asker to close the connection; service.c knows the SQLSTATE. */
+static void
+tell_last(void)
+{
+	int			messages = client_min_messages;
+
+	client_min_messages = NOTICE;
+	ereport(NOTICE,
+			(errcode(ERRCODE_DPSQL_LAST),
+			 errmsg_internal("this service session answers no further question")));
+	client_min_messages = messages;
 }
 
 static void
@@ -226,7 +239,9 @@ dpsql_serve(PG_FUNCTION_ARGS)
 		end_serving();
 		set_phase(false);
 		/* dp.ledger_open turned it off while the answer was awaited */
-		IdleSessionTimeout = last_question ? 1 : IDLE_TIMEOUT;
+		IdleSessionTimeout = IDLE_TIMEOUT;
+		if (last_question)
+			tell_last();
 	}
 	PG_END_TRY();
 	return result;

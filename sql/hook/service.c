@@ -83,6 +83,7 @@ static const char *const asked_settings[] = {
 };
 
 static PGconn *service = NULL;
+static bool last_question = false; /* it said so */
 
 void
 disconnect_service(void)
@@ -148,11 +149,17 @@ wait_for_service(int events)
 static void
 pass_on(void *unused, const PGresult *message)
 {
+	const char *state = PQresultErrorField(message, PG_DIAG_SQLSTATE);
 	const char *severity = PQresultErrorField(message, PG_DIAG_SEVERITY_NONLOCALIZED);
 	const char *primary = PQresultErrorField(message, PG_DIAG_MESSAGE_PRIMARY);
 	const char *detail = PQresultErrorField(message, PG_DIAG_MESSAGE_DETAIL);
 	const char *hint = PQresultErrorField(message, PG_DIAG_MESSAGE_HINT);
 
+	if (state && strcmp(state, unpack_sql_state(ERRCODE_DPSQL_LAST)) == 0)
+	{
+		last_question = true;
+		return;
+	}
 	tell_caller(severity && strcmp(severity, "WARNING") == 0 ? WARNING : NOTICE,
 				primary ? primary : "", detail, hint);
 }
@@ -233,6 +240,7 @@ start_connecting(void)
 				 errdetail("This backend has too many open files."),
 				 errhint("Close cursors over foreign tables, or ask in a new session.")));
 	service = PQconnectStartParams(keywords, values, 0);
+	last_question = false;
 	if (service == NULL)
 		ReleaseExternalFD();
 }
@@ -424,6 +432,9 @@ ask_service(const Question *question, ErrorData **refused)
 		else
 			unavailable("It ended while the question was computed; the charge may have been recorded.");
 		PQclear(result);
+		result = NULL;
+		if (last_question)
+			disconnect_service();
 	}
 	PG_CATCH();
 	{

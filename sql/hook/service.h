@@ -13,6 +13,9 @@
 /* The role that service sessions log in as. */
 #define DPSQL_SERVICE_ROLE "dp_executor"
 
+/* Of the notice by which a service session says that it answers no further question. */
+#define ERRCODE_DPSQL_LAST MAKE_SQLSTATE('P', 'D', '0', '0', '0')
+
 /* Between the settings that the asker sends. */
 #define SEPARATOR '\x1f'
 
