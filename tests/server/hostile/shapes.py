@@ -229,13 +229,17 @@ SAVEPOINTS = Shape(
 
 # --- shared by all sessions ---------------------------------------------------------------------
 
+#: How many locks a session's first temporary object takes depends on whether an earlier session has
+#: made the schema of its backend's number, so that the session makes that before locks run out.
 LOCKS = Shape(
     "locks near exhaustion",
     lambda step: [
+        "create temp table first (i int)",
+        "drop table first",
         "do $all$ declare i int := 0; begin"
         " begin loop i := i + 1; perform pg_advisory_lock(i); end loop;"
         " exception when out_of_memory then null; end;"
-        f" for k in 1 .. {round((STEPS - step) * 5)} loop perform pg_advisory_unlock(k); end loop; end $all$"
+        f" for k in 1 .. {round((STEPS - step) * 5)} loop perform pg_advisory_unlock(k); end loop; end $all$",
     ],
     beyond="do $more$ begin for i in 1 .. 40 loop perform pg_advisory_lock(-i); end loop; end $more$",
     fails="53200",

@@ -19,9 +19,6 @@ from tests.server.spying import NUMBER
 
 #: Settings of every session: each question is paid and reads rows, and no group of one row is shown.
 FIRST = ("set dp.epsilon = 0.001", "set dp.fresh = on", "set dp.delta = 1e-12")
-#: Sent first where locks or connections run out.  How many locks the first temporary object of a
-#: session takes depends on whether an earlier session has made the schema of its number.
-TEMPORARY_SCHEMA = "create temp table first (i int); drop table first"
 #: The name of a session's temporary schema contains a number.
 TEMP = re.compile(r"\bpg_temp_\d+")
 #: Resets the settings of one question before the next.
@@ -48,8 +45,7 @@ class Trial:
     def begun(self) -> list[str]:
         """Return what is sent before the first question."""
         ordered = sorted(self.shapes, key=lambda pair: pair[0].transaction)
-        before = (text for shape, step in ordered for text in shape.before(step))
-        return [*FIRST, *([TEMPORARY_SCHEMA] if self.shared else []), *before]
+        return [*FIRST, *(text for shape, step in ordered for text in shape.before(step))]
 
     def asked(self, number: int, run: int) -> tuple[list[str], str]:
         """Return what is sent for one question, and the asking statement."""
