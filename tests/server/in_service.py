@@ -1,7 +1,8 @@
 """Python that a test runs in the service session of its connection: patches, and what they saw.
 
 A superuser's session asks a question that begins with `MARK`, and the test's version of
-``dp.python_serve`` runs its text as the body of a function, with ``plpy`` and ``GD``.
+``dp.python_serve`` runs its text as the body of a function, with ``plpy`` and ``GD``.  That session
+is not ended when idle from then on: a new one would not be patched.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ _RUN = f'''
 if query and query.startswith("{MARK}"):
     import textwrap
     names = dict(plpy=plpy, GD=GD)
+    plpy.execute("set idle_session_timeout = 0")
     exec("def body():\\n" + textwrap.indent(query, "    ") + "\\n    return None", names)
     found = names["body"]()
     return ([[None if found is None else str(found)]],)
