@@ -1,9 +1,9 @@
-"""The lines that let the server's own processes, and nobody else, be the ledger's role.
+"""The lines that let the server's own processes, and nobody else, be the role of service sessions.
 
-Backends open a connection of their own to write the ledger (PRIVACY.md section 7).  They run as
-the server's OS user, so ``peer`` tells them from everybody else without a password that could
-leak.  Rules are tried in order, so ours come first; the role is refused over the network, where a
-broad ``trust`` or a guessed password could let somebody in.
+Backends connect to the server to have questions answered (PRIVACY.md section 2).  They run as the
+server's OS user, so ``peer`` tells them from everybody else without a password that could leak.
+Rules are tried in order, so ours come first; the role is refused over the network, where a broad
+``trust`` or a guessed password could let somebody in.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-LEDGER_ROLE = "dp_ledger"
-SERVICE_ROLE = "dp_executor"
-ROLES = (LEDGER_ROLE, SERVICE_ROLE)
-BEGIN = "# dpsql begin: the ledger's connection; must stay first"
+ROLE = "dp_executor"
+MAP = "dpsql"
+_BEGIN = "# dpsql begin:"
+BEGIN = f"{_BEGIN} service sessions; must stay first"
 END = "# dpsql end"
 
 
@@ -28,8 +28,8 @@ def hba_block() -> str:
     return "\n".join(
         [
             BEGIN,
-            *(f"local all {role} peer map={LEDGER_ROLE}" for role in ROLES),
-            *(f"host all {role} all reject" for role in ROLES),
+            f"local all {ROLE} peer map={MAP}",
+            f"host all {ROLE} all reject",
             END,
             "",
         ]
@@ -38,8 +38,7 @@ def hba_block() -> str:
 
 def ident_block(os_user: str) -> str:
     """Return the lines for pg_ident.conf; ``os_user`` runs the server."""
-    lines = (f"{LEDGER_ROLE} {quote(os_user)} {role}" for role in ROLES)
-    return "\n".join([BEGIN, *lines, END, ""])
+    return "\n".join([BEGIN, f"{MAP} {quote(os_user)} {ROLE}", END, ""])
 
 
 def with_block(text: str, block: str) -> str:
@@ -47,7 +46,7 @@ def with_block(text: str, block: str) -> str:
     kept: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
-        if line.startswith(BEGIN):
+        if line.startswith(_BEGIN):
             inside = True
         if not inside:
             kept.append(line)

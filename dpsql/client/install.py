@@ -102,7 +102,7 @@ def install_into_server(
     report(f"installed the package into {target.package_dir}")
 
     with _connect(dsn) as connection:
-        _authenticate_ledger(connection, server, report)
+        _authenticate_services(connection, server, report)
         _preload(connection, server, report)
     if LIBRARY in server.preloaded and not changed:
         report("nothing to restart: library and package are loaded and as they were")
@@ -200,7 +200,7 @@ def _inspect_server(connection: Connection, major: int) -> Server:
         raise SetupError("the connection of --dsn is not a superuser's\nname a superuser in --dsn")
     if not settings["unix_socket_directories"]:
         raise SetupError(
-            "the server has no unix socket, which the ledger's connection needs\n"
+            "the server has no unix socket, which service sessions need\n"
             "set unix_socket_directories and restart the server"
         )
     data = Path(settings["data_directory"])
@@ -269,7 +269,7 @@ def _purelib(environment: Path) -> Path:
     return Path(run([environment / "bin/python", "-c", code]).strip()).resolve()
 
 
-def _authenticate_ledger(
+def _authenticate_services(
     connection: Connection, server: Server, report: Callable[[str], None]
 ) -> None:
     """Write the lines of `dpsql.client.authentication`; take them back if the server objects."""
@@ -294,7 +294,7 @@ def _authenticate_ledger(
         )
     connection.execute("select pg_reload_conf()")
     for path in changed:
-        report(f"wrote the ledger's lines into {path}")
+        report(f"wrote the lines of service sessions into {path}")
 
 
 def _preload(connection: Connection, server: Server, report: Callable[[str], None]) -> None:

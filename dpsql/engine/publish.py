@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
@@ -379,26 +379,44 @@ def share(name: str, role: int, services: Services) -> None:
         services.note(f"role {named[0][0]} can read it already: nothing is charged")
         return
     reader = Role(role, str(named[0][0]))
+    if services.elsewhere is None:
+        raise InternalError("a service session shares no release")
+    paid = {
+        "role": reader.oid,
+        "role_name": reader.name,
+        "amounts": [epsilon, delta, rho, rho_delta],
+        "mechanism": noise,
+        "method": mechanism,
+        "question": question,
+        "spend": spend,
+    }
+    if not services.elsewhere("share_release", name, paid).charged:
+        services.note(f"role {reader.name} has paid for these numbers already: nothing is charged")
+    database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(reader.name)}")
+
+
+def charge_share(paid: Mapping[str, Any], services: Services) -> int:
+    """Charge the role that `share` names, in a service session; return the spend."""
+    epsilon, delta, rho, rho_delta = map(Fraction, paid["amounts"])
+    role, spend = int(paid["role"]), int(paid["spend"])
     opened = services.ledger.open(
         Charge(
-            role=reader.oid,
-            role_name=reader.name,
+            role=role,
+            role_name=paid["role_name"],
             roots=(),
-            epsilon=Fraction(epsilon),
-            delta=Fraction(delta),
-            rho=Fraction(rho),
-            rho_delta=Fraction(rho_delta),
-            mechanism=noise,
-            method=mechanism,
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            rho_delta=rho_delta,
+            mechanism=paid["mechanism"],
+            method=paid["method"],
             label=PROVED,
-            question=question,
+            question=paid["question"],
             key=f"release {spend} {role}".encode(),
             what="share",
-            shared=int(spend),
+            shared=spend,
         )
     )
     if not isinstance(opened, Hit):
         raise InternalError("a measurement that exists was to be computed")
-    if not opened.charged:
-        services.note(f"role {reader.name} has paid for these numbers already: nothing is charged")
-    database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(reader.name)}")
+    return opened.spend

@@ -27,12 +27,12 @@ class Measured(NamedTuple):
 
 
 class Elsewhere(Protocol):
-    """Has another session charge and measure something.
+    """Has another session charge and, where there is anything to measure, measure.
 
     Parameters
     ----------
     handler : str
-        What it shall do: ``measure_release`` or ``measure_synthesis``.
+        What it shall do: ``measure_release``, ``measure_synthesis`` or ``share_release``.
     query : str
         The statement.
     arguments : mapping

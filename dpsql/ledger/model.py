@@ -91,15 +91,9 @@ class Charged:
     ----------
     spend : int
         Its number.
-    kept : bool
-        Whether the answer is stored; False if its rows may never be committed.
-    as_of : datetime or None
-        The time of the rows that are read; ``None``: the time at which the answer is finished.
     """
 
     spend: int
-    kept: bool = True
-    as_of: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,16 @@
-"""The ledger in the database, through its own connection (PRIVACY.md section 7)."""
+"""The ledger in the database (PRIVACY.md section 7)."""
 
 from __future__ import annotations
 
 import time
-import uuid
 from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
 from dpsql.errors import DpsqlError, LedgerUnavailable
 from dpsql.ledger.amounts import amount_text
-from dpsql.ledger.connection import ConnectionBroken, LedgerConnection, Row, StatementFailed
 from dpsql.ledger.model import Account, Cap, Charge, Charged, Hit, Outlook
 from dpsql.ledger.refusals import outlook, refusal, standby, unavailable
+from dpsql.ledger.transactions import Row, StatementFailed, Transactions
 
 _MICROSECONDS = "(extract(epoch from taken_at) * 1000000)::bigint"
 _PEEK = f"""
@@ -27,10 +26,10 @@ _ACCOUNT = """budget_loss, budget_delta, spent_loss, spent_delta, composition,
 _OPEN = f"""
 select status, spend_id, payload, {_MICROSECONDS},
        {_ACCOUNT}
-  from dp.ledger_open($1::uuid, $2::oid, $3::integer[], $4::numeric, $5::numeric, $6::numeric,
-                      $7::numeric, $8::bytea, $9::bytea, $10::text, $11::text, $12::text, $13::text,
-                      $14::boolean, $15::timestamptz, $16::oid[], $17::bytea, $18::bigint,
-                      $19::jsonb)
+  from dp.ledger_open($1::oid, $2::integer[], $3::numeric, $4::numeric, $5::numeric, $6::numeric,
+                      $7::bytea, $8::bytea, $9::text, $10::text, $11::text, $12::text,
+                      $13::boolean, $14::timestamptz, $15::oid[], $16::bytea, $17::bigint,
+                      $18::jsonb)
 """
 _OUTLOOK = f"""
 select status, null, payload, null,
@@ -39,8 +38,7 @@ select status, null, payload, null,
                          $6::numeric, $7::bytea, $8::boolean, $9::jsonb)
 """
 _FINISH = """
-select (extract(epoch from
-            dp.ledger_finish($1::bigint, $2::text, $3::boolean, $4::timestamptz)) * 1000000)::bigint
+select (extract(epoch from dp.ledger_finish($1::bigint, $2::text)) * 1000000)::bigint
 """
 _FAIL = "select dp.ledger_fail($1::bigint, $2::boolean)"
 _NO_FAILURE = "select dp.ledger_take_from_failures($1::bigint)"
@@ -54,27 +52,26 @@ _WAITED = {
 }
 #: Spends are kept for ever, and a small epsilon pays for a million of them.
 _KEPT_CHARACTERS = 10_000
-_ADOPT = "select dp.ledger_adopt($1::uuid, $2::timestamptz)"
 
 
 class LedgerStore:
-    """A `dpsql.ledger.model.Ledger` over a `LedgerConnection`.
+    """A `dpsql.ledger.model.Ledger` in the tables of a database.
 
     Parameters
     ----------
-    connection : LedgerConnection
-        Used by one backend only, which asks one question at a time.
+    transactions : Transactions
+        Of one backend, which asks one question at a time.
     wait : float
         Seconds to wait for another session that computes the same answer.
     """
 
     def __init__(
         self,
-        connection: LedgerConnection,
+        transactions: Transactions,
         *,
         wait: float = 600.0,
     ) -> None:
-        self.connection = connection
+        self.transactions = transactions
         self._wait = wait
         self._no_failures: set[int] = set()
 
@@ -87,14 +84,10 @@ class LedgerStore:
         """See `dpsql.ledger.model.Ledger.open`."""
         for spend in tuple(self._no_failures):
             self._take_from_failures(spend)
-        request = str(uuid.uuid4())
         deadline = time.monotonic() + self._wait
         pause = 0.002
         while True:
-            try:
-                row = self._open_once(request, charge)
-            except ConnectionBroken:
-                return self._recover(request)
+            row = self._open_once(charge)
             if row[0] in ("hit", "shown"):
                 return Hit(_int(row[1]), _text(row[2]), _time(row[3]), row[0] == "shown")
             if row[0] == "charged":
@@ -123,16 +116,10 @@ class LedgerStore:
         """See `dpsql.ledger.model.Ledger.finish`.
 
         The commit need not be durable: if a crash loses it, the charge remains and asking again
-        is charged again.  A statement that fails is tried once more, on a new connection where the
-        old one broke.  If that fails, too, others may compute the answer, and the charge is still
-        no failure: the answer was computed.
+        is charged again.  A statement that fails is tried once more.  If that fails, too, others
+        may compute the answer, and the charge is still no failure: the answer was computed.
         """
-        parameters = (
-            str(charged.spend),
-            payload if charged.kept else None,
-            "false",
-            None if charged.as_of is None else charged.as_of.isoformat(),
-        )
+        parameters = (str(charged.spend), payload)
         try:
             try:
                 rows = self._call("finish", _FINISH, parameters)
@@ -146,19 +133,16 @@ class LedgerStore:
     def fail(self, charged: Charged, *, counts: bool = True) -> None:
         """See `dpsql.ledger.model.Ledger.fail`.
 
-        Where the ledger cannot be told, the connection is closed, which gives up the question
-        just as well, and counts unless the failure is taken away.
+        Where the ledger cannot be told, the session is ended, which gives up the question just as
+        well, and counts unless the failure is taken away.
         """
-        tick, self.connection.tick = self.connection.tick, _no_tick
         try:
             self._call("fail", _FAIL, (str(charged.spend), _boolean(counts)))
         except DpsqlError:
             if counts:
-                self.connection.close()
+                self.transactions.close()
             else:
                 self._end(charged, "failed")
-        finally:
-            self.connection.tick = tick
 
     def purge(self) -> int:
         """See `dpsql.ledger.model.Ledger.purge`."""
@@ -170,10 +154,8 @@ class LedgerStore:
                 return purged
             after = last
 
-    def _open_once(self, request: str, charge: Charge) -> Row:
-        self.connection.connect()
+    def _open_once(self, charge: Charge) -> Row:
         parameters = (
-            request,
             str(charge.role),
             _integers(charge.roots),
             *_amounts(charge),
@@ -184,16 +166,13 @@ class LedgerStore:
             charge.label,
             _kept(charge.question),
             _boolean(charge.fresh),
-            self.connection.backend_start,
+            self.transactions.backend_start,
             None if charge.token is None else _integers(charge.objects),
             None if charge.token is None else _bytea(charge.token),
             None if charge.shared is None else str(charge.shared),
             charge.covers,
         )
-        try:
-            return self.connection.call("open", _OPEN, parameters, self._not_asked)[0]
-        except StatementFailed as error:
-            raise _refused(error) from None
+        return self._call("open", _OPEN, parameters)[0]
 
     def _end(self, charged: Charged, state: str) -> None:
         """Let others have the question, and take its charge from the failures, now or later.
@@ -207,56 +186,23 @@ class LedgerStore:
         except DpsqlError:
             pass
         finally:
-            self.connection.close()
+            self.transactions.close()
 
     def _take_from_failures(self, spend: int) -> None:
         self._call("no_failure", _NO_FAILURE, (str(spend),))
         self._no_failures.discard(spend)
 
-    def _not_asked(self, rows: list[Row]) -> None:
-        """Give up a charge that was committed when its asker was cancelled: no row was read."""
-        if rows and rows[0][0] == "charged":
-            self.fail(Charged(_int(rows[0][1])), counts=False)
-
-    def _recover(self, request: str) -> Charged:
-        """Find out whether a charge whose connection broke was committed; never charge again.
-
-        A cancel takes effect only after that; the connection's own time limits still apply.
-        """
-        tick, self.connection.tick = self.connection.tick, _no_tick
-        try:
-            self.connection.connect()
-            parameters = (request, self.connection.backend_start)
-            rows = self.connection.call("adopt", _ADOPT, parameters)
-        except (ConnectionBroken, StatementFailed, LedgerUnavailable):
-            rows = [(None,)]
-        finally:
-            self.connection.tick = tick
-        if rows[0][0] is None:
-            raise unavailable(
-                "Its connection broke while the question was charged; the charge may have been"
-                " recorded.",
-                "SELECT * FROM dp.ledger shows whether it was. Ask again.",
-            )
-        return Charged(_int(rows[0][0]))
-
     def _call(self, name: str, sql: str, parameters: tuple[str | None, ...]) -> list[Row]:
         try:
-            return self.connection.call(name, sql, parameters)
+            return self.transactions.call(name, sql, parameters)
         except StatementFailed as error:
             raise _refused(error) from None
-        except ConnectionBroken:
-            raise unavailable("Its connection broke.", "Ask again.") from None
 
     def _sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.02))
-            self.connection.tick()
-
-
-def _no_tick() -> None:
-    """Wait without being cancelled: a charge that was given up is noted even after a cancel."""
+            self.transactions.tick()
 
 
 def _refused(error: StatementFailed) -> LedgerUnavailable:

@@ -61,6 +61,13 @@ def serve(
 
     services = session.services(plpy, asker=asker, wrote=wrote)
     text, given = _text(query), json.loads(arguments or "null")
+    if wanted == "purge_answers":
+        return [[str(services.ledger.purge()), None, None, "False"]]
+    if wanted == "share_release":
+        from dpsql.engine.publish import charge_share
+
+        spend = charge_share(given, services)
+        return [[str(spend), None, None, str(session.charged)]]
     if wanted in ("measure_release", "measure_synthesis"):
         # the asking backend has told what there was to tell before the charge
         services.warn = session.once_charged(services.warn)
@@ -223,7 +230,7 @@ def purge_answers(plpy: Any, session: Session) -> int:
             detail="Only members of dp_owner may delete stored answers.",
             hint="Ask a superuser for GRANT dp_owner TO <role>.",
         )
-    return services.ledger.purge()
+    return session.elsewhere("purge_answers", "", {}).spend
 
 
 def create_sketch(plpy: Any, session: Session, *, query: str, estimators: int, rows: int) -> None:

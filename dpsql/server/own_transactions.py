@@ -1,8 +1,7 @@
 """The ledger's statements in a service session, which commits for itself (PRIVACY.md section 7).
 
-Stands in the place of `dpsql.ledger.connection.LedgerConnection`.  What writes the ledger is a
-transaction of its own, READ COMMITTED because it waits for locks; what reads protected rows is the
-next one, in one snapshot.
+What writes the ledger is a transaction of its own, READ COMMITTED because it waits for locks; what
+reads protected rows is the next one, in one snapshot.
 """
 
 from __future__ import annotations
@@ -10,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.ledger.connection import Row, StatementFailed
+from dpsql.ledger.transactions import Row, StatementFailed
 from dpsql.server.spi import sqlstate
 
 if TYPE_CHECKING:
     from dpsql.server.spi import SpiDatabase
 
 #: The number of columns that each statement returns, if it is not one.
-_COLUMNS = {"peek": 3, "outlook": 14, "open": 14}
+_COLUMNS = {"peek": 3, "outlook": 14, "open": 14, "purge": 2}
 _READING = frozenset({"peek", "outlook"})
 _PHASE = "select dp.serve_phase($1) is null as done"
 _START = "select backend_start::text as start from pg_stat_get_activity(pg_backend_pid())"
 
 
 class OwnTransactions:
-    """The session's own transactions as a ledger connection."""
+    """`dpsql.ledger.transactions.Transactions` of the session itself."""
 
     def __init__(self, plpy: Any, database: SpiDatabase) -> None:
         self._plpy = plpy
@@ -32,20 +31,11 @@ class OwnTransactions:
         self.backend_start = str(database.execute(_START)[0][0])
         self.tick: Callable[[], None] = database.tick
 
-    def connect(self) -> None:
-        """Do nothing: the session is the connection."""
-
     def close(self) -> None:
         """End the session after its question: others do not wait for what it gave up then."""
         self.database.execute("select dp.end_service() is null as done")
 
-    def call(
-        self,
-        name: str,
-        sql: str,
-        parameters: Sequence[str | None] = (),
-        undo: Callable[[list[Row]], None] | None = None,
-    ) -> list[Row]:
+    def call(self, name: str, sql: str, parameters: Sequence[str | None] = ()) -> list[Row]:
         """Run a statement of the ledger, committed if it writes.
 
         A cancel comes before the commit, or after it in what is computed then: nothing has to be
@@ -56,7 +46,6 @@ class OwnTransactions:
         StatementFailed
             The server refused the statement; nothing was committed.
         """
-        del undo
         writes = name not in _READING
         if writes:
             self._end_reading(charged=name != "open")
@@ -103,4 +92,6 @@ def _text(value: object) -> str | None:
         return None
     if isinstance(value, bool):
         return "t" if value else "f"
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
     return str(value)

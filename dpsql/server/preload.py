@@ -16,7 +16,7 @@ from importlib import import_module
 import dpsql.server.entry  # sets the number of BLAS threads, so it comes first
 
 #: What the package imports no sooner than it needs it.
-_LATER = ("json", "numpy", "psycopg")
+_LATER = ("json", "numpy")
 #: Packages that no backend imports.
 _ELSEWHERE = ("dpsql.client",)
 

@@ -1,4 +1,4 @@
-"""What one backend keeps between calls: plans, strategies and the ledger's connection; no answers.
+"""What one backend keeps between calls: plans, strategies and the ledger's store; no answers.
 
 ``GD`` survives ``SET ROLE``, ``ROLLBACK`` and ``DISCARD ALL``, so nothing here may depend on
 who asked (STYLE.md 5.4).
@@ -7,7 +7,6 @@ who asked (STYLE.md 5.4).
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -73,9 +72,7 @@ class Session:
             database=database,
             catalog=SpiCatalog(database),
             ledger=(
-                _Ledger(self, database, facts)
-                if asker is None
-                else _OwnLedger(self, database, facts, plpy)
+                cast("Any", _NoLedger()) if asker is None else _Ledger(self, database, facts, plpy)
             ),
             noise=SystemNoise(),
             warn=database.warn,
@@ -157,34 +154,32 @@ class Session:
         pending()
 
 
-def _apart(charge: Charge) -> Charge:
-    """Return the charge of an answer that is not shared or stored, under a key of its own.
+class _NoLedger:
+    """Stands for the ledger where no service session serves: only those keep it."""
 
-    Its rows may never be committed.  Another role would pay for an answer over rows that never
-    existed, and the same role would later take it for an answer over the committed rows.
-    """
-    return replace(charge, key=uuid.uuid4().bytes, text_key=None)
+    def __getattr__(self, name: str) -> Any:
+        raise InternalError("the ledger is kept by service sessions")
 
 
 class _Ledger:
-    """The store, connected at first use, remembering what must be told."""
+    """The store, in a service session, remembering what must be told."""
 
-    def __init__(self, session: Session, database: SpiDatabase, facts: Facts) -> None:
+    def __init__(self, session: Session, database: SpiDatabase, facts: Facts, plpy: Any) -> None:
         self._session = session
         self._database = database
         self._facts = facts
+        self._plpy = plpy
 
     def _store(self) -> LedgerStore:
         session = self._session
         if session.store is None:
-            from dpsql.ledger.connection import LedgerConnection, conninfo
             from dpsql.ledger.store import LedgerStore
+            from dpsql.server.own_transactions import OwnTransactions
 
-            place, database = self._database.ledger_place()
-            session.store = LedgerStore(
-                LedgerConnection(conninfo(place), self._database.tick, database_oid=database)
-            )
-        session.store.connection.tick = self._database.tick
+            session.store = LedgerStore(OwnTransactions(self._plpy, self._database))
+        transactions: Any = session.store.transactions
+        transactions.database = self._database
+        transactions.tick = self._database.tick
         return session.store
 
     def peek(self, role: int, text_key: bytes) -> Hit | None:
@@ -192,19 +187,26 @@ class _Ledger:
         return None if hit is None else self._told(hit)
 
     def open(self, charge: Charge) -> Hit | Charged:
+        if charge.shared is not None:
+            opened = self._store().open(charge)
+            self._session.charged = isinstance(opened, Hit) and opened.charged
+            return opened  # whoever shares is shown nothing
+        session = self._session
         covers, members = self._coverage(charge)
-        written, as_of = self._database.written(members)
-        if charge.shared is None:
-            charge = replace(charge, covers=covers)
-            charge = _apart(charge) if written else charge
-        opened = self._store().open(charge)
+        # who changes foreign tables only may have no transaction ID here
+        changed = session.wrote or self._database.shards.far
+        if changed and self._database.written_by(session.asker, members):
+            raise UnsupportedConstruct(
+                "this transaction has changed a relation of the question",
+                detail="Answers are of committed rows.",
+                hint="COMMIT first, or ask before the change.",
+            )
+        opened = self._store().open(replace(charge, covers=covers))
         if isinstance(opened, Charged):
-            self._session.touched = self._session.charged = True
-            self._database.end_lock_timeout()
-            return replace(opened, kept=not written, as_of=as_of)
-        self._session.touched = self._session.charged = opened.charged
-        # whoever shares is shown nothing
-        return opened if charge.shared is not None else self._told(opened)
+            session.touched = session.charged = True
+            return opened
+        session.touched = session.charged = opened.charged
+        return self._told(opened)
 
     def _coverage(self, charge: Charge) -> tuple[str, tuple[int, ...]]:
         """Return the accounts that pay for rows of the charge's objects, and their relations.
@@ -234,42 +236,3 @@ class _Ledger:
         when = hit.taken_at.strftime("%Y-%m-%d %H:%M:%S UTC")
         self._database.note(f"stored answer, taken at {when}")
         return hit
-
-
-class _OwnLedger(_Ledger):
-    """The store in a service session: charged and committed by the session itself."""
-
-    def __init__(self, session: Session, database: SpiDatabase, facts: Facts, plpy: Any) -> None:
-        super().__init__(session, database, facts)
-        self._plpy = plpy
-
-    def _store(self) -> LedgerStore:
-        session = self._session
-        if session.store is None:
-            from dpsql.ledger.store import LedgerStore
-            from dpsql.server.own_transactions import OwnTransactions
-
-            own: Any = OwnTransactions(self._plpy, self._database)
-            session.store = LedgerStore(own)
-        connection: Any = session.store.connection
-        connection.database = self._database
-        connection.tick = self._database.tick
-        return session.store
-
-    def open(self, charge: Charge) -> Hit | Charged:
-        session = self._session
-        covers, members = self._coverage(charge)
-        # who changes foreign tables only may have no transaction ID here
-        changed = session.wrote or self._database.shards.far
-        if changed and self._database.written_by(session.asker, members):
-            raise UnsupportedConstruct(
-                "this transaction has changed a relation of the question",
-                detail="Answers are of committed rows.",
-                hint="COMMIT first, or ask before the change.",
-            )
-        opened = self._store().open(replace(charge, covers=covers))
-        if isinstance(opened, Charged):
-            session.touched = session.charged = True
-            return opened
-        session.touched = session.charged = opened.charged
-        return self._told(opened)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any, BinaryIO, TypeVar, cast
 
 from dpsql.errors import InternalError
@@ -30,21 +29,6 @@ select (select coalesce(jsonb_agg(to_jsonb(c)), '[]')::text from dp.coverage($1)
                  union
                 select d.reference::oid from dp.column_domain as d
                  where d.relation::oid = any ($1) and d.kind = 'reference') as n)::int8[] as members
-"""
-# A child that is dropped, or no longer inherits, takes its rows along and leaves no lock on its
-# parent.
-_WRITTEN = """
-select dp.written_here($1)
-    or pg_current_xact_id_if_assigned() is not null
-       and exists (select from pg_class as c
-                    where c.oid = any ($1) and c.relkind <> 'p' and c.relhassubclass)
-       as written,
-  dp.snapshot_is_imported() and not dp.snapshot_is_new() as imported,
-  case when transaction_timestamp() < statement_timestamp()
-            and (not dp.snapshot_is_new()
-                 or exists (select from pg_foreign_table as f where f.ftrelid = any ($1)))
-       then to_char(transaction_timestamp() at time zone 'UTC',
-                    'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"') end as as_of
 """
 _WRITTEN_BY = """
 select exists (
@@ -170,28 +154,6 @@ class SpiDatabase:
         covers, members = self.execute(_COVERAGE, [("oid[]", list(objects))])[0]
         return str(covers), tuple(int(str(oid)) for oid in cast("list[object]", members))
 
-    def written(self, relations: Sequence[int]) -> tuple[bool, datetime | None]:
-        """Whether the transaction may read rows that nobody else sees, and the time of the rows.
-
-        That is so for relations that it may have changed.  It also counts as so if the transaction
-        imported an old snapshot, whose time is unknown.  The time is the start of the transaction
-        if its snapshot, or one on another server, may be older than the latest commit; ``None``:
-        the snapshot is new.
-        """
-        written, imported, as_of = self.execute(_WRITTEN, [("oid[]", list(relations))])[0]
-        return bool(written or imported), None if as_of is None else datetime.fromisoformat(
-            str(as_of)
-        )
-
-    def end_lock_timeout(self) -> None:
-        """Wait for locks without the asker's limit until the call ends.
-
-        All locks that reading needs are held by now.  If a row needed one more lock, an attacker
-        could hold it: the asker's ``lock_timeout`` would then show that the row exists, by an error
-        that does not count as a failure.
-        """
-        self.execute("select set_config('lock_timeout', '0', true) as off")
-
     def written_by(self, backend: int | None, relations: Sequence[int]) -> bool:
         """Tell whether a backend's transaction may have changed rows of these relations."""
         parameters = [("oid[]", list(relations)), ("int4", backend)]
@@ -212,16 +174,6 @@ class SpiDatabase:
         self.execute(
             "select dp.note($1, $2, $3) as noted", [("text", t) for t in (message, detail, hint)]
         )
-
-    def ledger_place(self) -> tuple[dict[str, str], int]:
-        """Return how to reach this database as the ledger's role, and the database's OID."""
-        row = self._plpy.execute(
-            "select dp.ledger_socket() as host, current_setting('port') as port,"
-            " current_database()::text as dbname,"
-            " (select oid from pg_database where datname = current_database())::int8 as oid"
-        )[0]
-        place = {name: str(row[name]) for name in ("host", "port", "dbname")}
-        return {"user": "dp_ledger", **place}, int(row["oid"])
 
 
 def sqlstate(error: BaseException) -> str:

@@ -33,13 +33,3 @@ as 'MODULE_PATHNAME', 'dpsql_changed_here';
 
 comment on function dp.changed_here(oid[]) is
     'internal: whether this transaction itself changed any of the relations';
-
--- Whether these relations may have uncommitted rows: this transaction holds ROW EXCLUSIVE or a stronger lock
--- on one of them.  Not pinned on purpose: it looks at locks by OID and looks up no name.
-create or replace function dp.written_here(relations oid[])
-returns boolean
-language c volatile strict parallel unsafe security invoker
-as 'MODULE_PATHNAME', 'dpsql_written_here';
-
-comment on function dp.written_here(oid[]) is
-    'internal: whether this transaction may have changed any of the relations';

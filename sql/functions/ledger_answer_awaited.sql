@@ -1,7 +1,6 @@
--- Internal: whether another ledger connection that is alive computes the answer.  A backend that
--- dies closes its connection, whose process then ends, so nothing needs cleaning up.  A question
--- that this very connection left open was given up.  (An advisory lock would do too, but any role
--- can take those and make everybody wait.)
+-- Internal: whether another service session that is alive computes the answer.  It ends with the backend that
+-- asked, so nothing needs cleaning up.  A question that the calling session left open was given up.  (An advisory
+-- lock would do too, but any role can take those and make everybody wait.)
 -- Security definer on purpose: only its own role sees when a backend started.
 create or replace function dp.ledger_answer_awaited(answer dp.answer)
 returns boolean

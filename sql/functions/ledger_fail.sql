@@ -7,7 +7,6 @@ language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    reset idle_session_timeout;
     perform set_config('synchronous_commit', 'off', true);
     update dp.spend as s set state = 'failed'
      where s.id = ledger_fail.spend_id and s.state = 'charged';

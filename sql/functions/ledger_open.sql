@@ -17,8 +17,8 @@
 -- limits and sums are those of the window that runs when the locks are held, and the charge belongs to
 -- it whenever it is answered.  Locks are taken in one
 -- order everywhere: the role's total, the roots' totals by number, the answer.  Only dp_ledger can
--- lock these rows, and only for the length of this statement.  While an answer is computed the
--- connection must not end for being idle: who computes is told by its being there.
+-- lock these rows, and only for the length of this statement.  The calling backend computes the answer: the
+-- others wait as long as it is there.
 --
 -- "covers" says which accounts pay for which relations' rows, and how (dp.coverage): it is written down with the charge,
 -- and refused where an account that shows losses of the rows would not pay; "payload" then says which and what to do.
@@ -27,7 +27,6 @@
 -- the role is shown because an owner says so, whether or not the ledger still stores it: nothing is computed, and a role
 -- that has paid for it in any way pays nothing more.
 create or replace function dp.ledger_open(
-    request uuid,
     role_oid oid,
     roots integer[],
     epsilon numeric,
@@ -207,7 +206,7 @@ begin
         status := case when root is not null then 'other_notion' end;
         payload := case when root is not null then payload end;
     end if;
-    -- A connection that charges has abandoned what it charged before: a failure, which everybody is shown.
+    -- A session that charges has abandoned what it charged before: a failure, which everybody is shown.
     update dp.failure as f set failed_at = clock_timestamp()
      where f.principal = me and f.holder_pid = pg_backend_pid() and f.holder_start = ledger_open.holder_start
        and f.failed_at is null;
@@ -222,10 +221,10 @@ begin
     end if;
 
     spend_id := nextval('dp.spend_id_seq');
-    insert into dp.spend (id, request, principal, role_name, epsilon, delta, rho, rho_delta, mechanism,
+    insert into dp.spend (id, principal, role_name, epsilon, delta, rho, rho_delta, mechanism,
                           method, label, question, key, roots, source, state)
     overriding system value
-    values (spend_id, ledger_open.request, me, my_name, cost_epsilon, cost_delta, cost_rho,
+    values (spend_id, me, my_name, cost_epsilon, cost_delta, cost_rho,
             cost_rho_delta, ledger_open.mechanism, ledger_open.method, ledger_open.label, ledger_open.question,
             ledger_open.key, charged_roots,
             case when stored then found_answer.spend else spend_id end,
@@ -272,14 +271,13 @@ begin
            holder_pid = pg_backend_pid(),
            holder_start = ledger_open.holder_start
      where a.key = ledger_open.key;
-    perform set_config('idle_session_timeout', '0', false);
     status := 'charged';
 end
 $$;
 comment on function dp.ledger_open(
-    uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
+    oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
     boolean, timestamptz, oid[], bytea, bigint, jsonb) is
     'internal: looks up or charges one question';
 
-alter function dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
+alter function dp.ledger_open(oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text, text, text,
     boolean, timestamptz, oid[], bytea, bigint, jsonb) owner to dp_ledger;

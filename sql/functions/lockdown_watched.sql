@@ -9,7 +9,7 @@ set search_path = pg_catalog, pg_temp
 as $$
     select coalesce(array_agg(r.oid order by r.rolname), '{}')
       from pg_roles as r
-     where r.rolcanlogin and not r.rolsuper and r.rolname not in ('dp_executor', 'dp_ledger')
+     where r.rolcanlogin and not r.rolsuper and r.rolname <> 'dp_executor'
        and not pg_has_role(r.oid, 'dp_owner', 'member')
        and r.oid <> all (coalesce(trusted, '{}')::oid[])
 $$;

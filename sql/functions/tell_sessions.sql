@@ -16,14 +16,6 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_snapshot_is_new';
 comment on function dp.snapshot_is_new() is 'internal: whether a snapshot shows all that one taken now shows';
 
--- Internal: whether the transaction may have imported its snapshot.  An imported snapshot can be older than the transaction.
-create or replace function dp.snapshot_is_imported()
-returns boolean
-language c volatile parallel unsafe security invoker
-set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'dpsql_snapshot_is_imported';
-comment on function dp.snapshot_is_imported() is 'internal: whether a snapshot may be older than its transaction';
-
 -- Internal, trigger: tells all sessions, when the transaction commits, that rows of a table have changed that say
 -- something about relations.
 create or replace function dp.tell_sessions()

@@ -44,7 +44,6 @@
 
 PG_FUNCTION_INFO_V1(dpsql_count_changes);
 PG_FUNCTION_INFO_V1(dpsql_changed_here);
-PG_FUNCTION_INFO_V1(dpsql_written_here);
 
 typedef struct Entry Entry;
 
@@ -376,15 +375,18 @@ dpsql_count_changes(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* Return whether this transaction holds a lock of these modes on one of the relations. */
-static bool
-holds_any(Datum relations, LOCKMODE weakest, LOCKMODE strongest)
+/*
+ * dp.changed_here(relations oid[]): whoever writes a relation holds this lock to
+ * the end of the transaction, also while the server does not count for us.
+ */
+Datum
+dpsql_changed_here(PG_FUNCTION_ARGS)
 {
 	Datum	   *oids;
 	bool	   *nulls;
 	int			count;
 
-	deconstruct_array(DatumGetArrayTypeP(relations), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
 					  &oids, &nulls, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -393,32 +395,8 @@ holds_any(Datum relations, LOCKMODE weakest, LOCKMODE strongest)
 		if (nulls[i])
 			continue;
 		SET_LOCKTAG_RELATION(tag, MyDatabaseId, DatumGetObjectId(oids[i]));
-		for (LOCKMODE mode = weakest; mode <= strongest; mode++)
-		{
-			if (holds_lock(&tag, mode))
-				return true;
-		}
+		if (holds_lock(&tag, RowExclusiveLock))
+			PG_RETURN_BOOL(true);
 	}
-	return false;
-}
-
-/*
- * dp.changed_here(relations oid[]): whoever writes a relation holds this lock to
- * the end of the transaction, also while the server does not count for us.
- */
-Datum
-dpsql_changed_here(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(holds_any(PG_GETARG_DATUM(0), RowExclusiveLock, RowExclusiveLock));
-}
-
-/*
- * dp.written_here(relations oid[]): TRUNCATE, ALTER TABLE, ATTACH PARTITION and
- * others take stronger locks than writers of rows and hold them to the end of
- * the transaction.  Rolling a subtransaction back releases its locks.
- */
-Datum
-dpsql_written_here(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(holds_any(PG_GETARG_DATUM(0), RowExclusiveLock, AccessExclusiveLock));
+	PG_RETURN_BOOL(false);
 }

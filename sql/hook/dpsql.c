@@ -28,7 +28,6 @@ void
 _PG_init(void)
 {
 	settings_init();
-	state_init();
 	executed_init();
 	shards_init();
 	sent_init();

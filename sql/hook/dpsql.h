@@ -54,7 +54,6 @@ extern void executed_init(void);
 extern bool executor_runs(void);
 
 /* state.c: count changes of the catalog and of declarations, and note imported snapshots */
-extern void state_init(void);
 
 /* reads.c: what plans and stored answers rely on */
 extern Oid *objects_of(Datum objects, int *count);

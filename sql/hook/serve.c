@@ -48,8 +48,6 @@ PG_FUNCTION_INFO_V1(dpsql_end_service);
 
 #define LEDGER_LOCK_TIMEOUT 5000	/* ms */
 
-#define IDLE_TIMEOUT 60000		/* ms */
-
 static bool serving = false;	/* this session began to be a service session */
 static bool last_question = false;
 static int	asking_backend = 0;
@@ -238,8 +236,6 @@ dpsql_serve(PG_FUNCTION_ARGS)
 		fcinfo->flinfo = called;
 		end_serving();
 		set_phase(false);
-		/* dp.ledger_open turned it off while the answer was awaited */
-		IdleSessionTimeout = IDLE_TIMEOUT;
 		if (last_question)
 			tell_last();
 	}

@@ -22,7 +22,6 @@
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
-#include "tcop/utility.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -35,7 +34,6 @@
 
 PG_FUNCTION_INFO_V1(dpsql_catalogue_state);
 PG_FUNCTION_INFO_V1(dpsql_fingerprint_known);
-PG_FUNCTION_INFO_V1(dpsql_snapshot_is_imported);
 PG_FUNCTION_INFO_V1(dpsql_snapshot_is_new);
 PG_FUNCTION_INFO_V1(dpsql_tell_sessions);
 
@@ -185,44 +183,6 @@ dpsql_snapshot_is_new(PG_FUNCTION_ARGS)
 				   mine->xmin == latest->xmin && mine->xmax == latest->xmax &&
 				   same_numbers(mine->xip, mine->xcnt, latest->xip, latest->xcnt) &&
 				   same_numbers(mine->subxip, mine->subxcnt, latest->subxip, latest->subxcnt));
-}
-
-static ProcessUtility_hook_type previous_utility = NULL;
-static TimestampTz imported_in = 0;	/* start of the last transaction that imported a snapshot */
-
-static void
-note_import(PlannedStmt *statement, const char *text, bool read_only, ProcessUtilityContext context,
-			ParamListInfo parameters, QueryEnvironment *environment, DestReceiver *receiver,
-			QueryCompletion *completion)
-{
-	VariableSetStmt *set = (VariableSetStmt *) statement->utilityStmt;
-
-	if (IsA(set, VariableSetStmt) && set->kind == VAR_SET_MULTI &&
-		strcmp(set->name, "TRANSACTION SNAPSHOT") == 0)
-		imported_in = GetCurrentTransactionStartTimestamp();
-	(previous_utility ? previous_utility : standard_ProcessUtility)
-		(statement, text, read_only, context, parameters, environment, receiver, completion);
-}
-
-/* The transaction may have imported a snapshot before the library was loaded, so assume that it did. */
-void
-state_init(void)
-{
-	if (IsTransactionState())
-		imported_in = GetCurrentTransactionStartTimestamp();
-	previous_utility = ProcessUtility_hook;
-	ProcessUtility_hook = note_import;
-}
-
-/*
- * dp.snapshot_is_imported(): whether the transaction may use the snapshot of
- * another transaction, which can be older than its own start.
- */
-Datum
-dpsql_snapshot_is_imported(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(IsolationUsesXactSnapshot() &&
-				   imported_in == GetCurrentTransactionStartTimestamp());
 }
 
 static void

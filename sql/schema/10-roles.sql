@@ -4,7 +4,7 @@
 --   dp_owner      members may call the administration functions (for relations that they own)
 --   dp_analyst    members may ask questions
 --   dp_executor   reads declared relations; the server's own service sessions are this role
---   dp_ledger     owns the ledger's tables and nothing else; the server's own connection is this role
+--   dp_ledger     owns the ledger's tables and functions and nothing else
 
 do $roles$
 declare
@@ -20,11 +20,11 @@ begin
         if not found then
             execute pg_catalog.format(
                 'create role %I %s', role_name,
-                case when role_name in ('dp_ledger', 'dp_executor') then 'login' else 'nologin' end);
+                case when role_name = 'dp_executor' then 'login' else 'nologin' end);
             continue;
         end if;
         if found_role.rolsuper or found_role.rolcreaterole or found_role.rolbypassrls
-           or found_role.rolcanlogin <> (role_name in ('dp_ledger', 'dp_executor')) then
+           or found_role.rolcanlogin <> (role_name = 'dp_executor') then
             raise exception using
                 errcode = 'PD070',
                 message = pg_catalog.format('role %I exists with attributes that dpsql does not allow', role_name),

@@ -1,10 +1,9 @@
--- What was spent (PRIVACY.md section 7).  Owned and written by dp_ledger only, on a connection
--- of its own.  No foreign keys to the catalogue: a check would wait for the locks of an
+-- What was spent (PRIVACY.md section 7).  Owned and written by dp_ledger only, whose functions service sessions
+-- call.  No foreign keys to the catalogue: a check would wait for the locks of an
 -- administration function that the asker's own open transaction holds.
 
 create table dp.spend (
     id bigint generated always as identity primary key,
-    request uuid not null unique,
     at timestamptz not null default pg_catalog.clock_timestamp(),
     principal integer not null,
     role_name name not null,
@@ -84,7 +83,7 @@ create table dp.failure (
     spend bigint primary key,
     principal integer not null,
     roots integer[] not null,
-    -- the ledger connection that waits for the answer
+    -- the service session that computes the answer
     holder_pid integer not null,
     holder_start timestamptz not null,
     failed_at timestamptz

@@ -109,7 +109,7 @@ grant execute on function dp.plain_type(oid, integer), dp.plain_oid(oid) to dp_a
 grant execute on function dp.domain_members(regclass, name) to dp_analyst, dp_owner, dp_executor;
 grant execute on function dp.ledger_in_place() to dp_owner, dp_executor;
 
--- The ledger's own connection: its tables belong to dp_ledger, the declarations it only reads.
+-- The ledger's tables and functions belong to dp_ledger, the declarations it only reads.
 grant select on dp.principal, dp.role_budget, dp.root, dp.loss, dp.resumption, dp.ledger_identity, dp.ledger_incarnation to dp_ledger;
 grant execute on function
     dp.ledger_place(),
@@ -118,7 +118,7 @@ grant execute on function
     dp.ledger_answer_awaited(dp.answer),
     dp.ledger_remember_text(bytea, bytea),
     dp.ledger_peek(oid, bytea),
-    dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
+    dp.ledger_open(oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
                    text, text, boolean, timestamptz, oid[], bytea, bigint, jsonb),
     dp.uncovered(jsonb),
     dp.ways_lapsed(oid, text, text),
@@ -128,7 +128,7 @@ grant execute on function
     dp.ledger_exceeded_root(integer[], numeric, numeric, numeric, numeric),
     dp.ledger_exhausted(integer),
     dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean, jsonb),
-    dp.ledger_finish(bigint, text, boolean, timestamptz),
+    dp.ledger_finish(bigint, text),
     dp.ledger_purge(bytea),
     dp.ledger_standing_tokens(oid[]),
     dp.zcdp_price(numeric),
@@ -136,21 +136,21 @@ grant execute on function
     dp.ledger_take_from_failures(bigint),
     dp.ledger_end(bigint, text),
     dp.ledger_stopped(integer, integer[]),
-    dp.ledger_failed(dp.failure),
-    dp.ledger_adopt(uuid, timestamptz)
+    dp.ledger_failed(dp.failure)
 to dp_ledger;
 
 -- The service session.
 grant execute on function
     dp.ledger_peek(oid, bytea),
-    dp.ledger_open(uuid, oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
+    dp.ledger_open(oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
                    text, text, boolean, timestamptz, oid[], bytea, bigint, jsonb),
     dp.ledger_outlook(oid, integer[], numeric, numeric, numeric, numeric, bytea, boolean, jsonb),
-    dp.ledger_finish(bigint, text, boolean, timestamptz),
+    dp.ledger_finish(bigint, text),
     dp.ledger_fail(bigint, boolean),
     dp.ledger_exhausted(integer),
     dp.ledger_take_from_failures(bigint),
     dp.ledger_end(bigint, text),
+    dp.ledger_purge(bytea),
     dp.serve_phase(boolean),
     dp.end_service(),
     dp.ask_service(text, text, text)
@@ -276,7 +276,6 @@ grant execute on function
     dp.lock_at_once(oid),
     dp.forget_lookups(),
     dp.catalogue_state(),
-    dp.snapshot_is_imported(),
     dp.snapshot_is_new(),
     dp.meet_shards(oid[], oid[]),
     dp.meet_before_domain(oid),
@@ -296,7 +295,6 @@ grant execute on function
     dp.fingerprint_text(oid[]),
     dp.guards_others(pg_trigger, oid[]),
     dp.declared_text(oid[], integer[]),
-    dp.ledger_socket(),
     dp.pack(bigint, variadic "any"),
     dp.planned_rows(text),
     dp.steps(numeric, integer),
@@ -349,7 +347,6 @@ grant execute on function
     dp.statistics_keyed(oid),
     dp.usable_shift(bigint, oid),
     dp.changed_here(oid[]),
-    dp.written_here(oid[]),
     dp.coverage(oid[]),
     dp.statistics_problem(oid),
     dp.statistics_collected(oid),

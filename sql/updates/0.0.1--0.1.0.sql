@@ -21,6 +21,10 @@ $guard$;
 
 -- Service sessions log in as it; pg_hba.conf and pg_ident.conf let only the server's own processes do so (dpsql install).
 alter role dp_executor login;
+alter role dp_ledger nologin;
+
+-- Service sessions charge by transactions of their own, which no connection can lose.
+alter table dp.spend drop column request;
 
 alter table dp.shown_relation
     add column columns name[],
@@ -101,7 +105,7 @@ create table dp.failure (
     spend bigint primary key,
     principal integer not null,
     roots integer[] not null,
-    -- the ledger connection that waits for the answer
+    -- the service session that computes the answer
     holder_pid integer not null,
     holder_start timestamptz not null,
     failed_at timestamptz

@@ -1,57 +1,60 @@
-"""Ask the ledger from inside a backend, as dp.run does, but without a query to answer."""
+"""Charge the ledger in a service session, as dp.run does, but without a query to answer."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dpsql.client.layout import Layout, site_packages
+from tests.server.in_service import MARK, in_service
 
 # A question costs epsilon 1; its "answer" is a text that no two computations share.  While it is
-# computed, the name of the session's application says so.
-ASK = """
+# asked and computed, the name of the service session's application says so.
+ASK = f"""
 create schema probe;
 grant usage on schema probe to public;
 create function probe.ask(question text, root integer, seconds float8 default 0,
                           fresh boolean default false)
-returns text language plpython3u security definer as $$
-    import os, sys, time
-    if "probe" not in GD:
-        sys.path[:0] = {paths!r}
-        from dpsql.ledger.connection import LedgerConnection
-        from dpsql.ledger.store import LedgerStore
-        conninfo = plpy.execute(
-            "select format('host=%s port=%s dbname=%s user=dp_ledger',"
-            " current_setting('unix_socket_directories'), current_setting('port'),"
-            " current_database()) as c")[0]["c"].replace('"', "")
-        GD["probe"] = LedgerStore(LedgerConnection(conninfo, lambda: plpy.execute("select 1")))
-    from fractions import Fraction
-    from dpsql.errors import DpsqlError
-    from dpsql.ledger.model import Charge, Hit
-    store = GD["probe"]
-    me = plpy.execute("select dp.caller()::int8 as oid, dp.caller()::regrole::text as name")[0]
+returns text language sql as $ask$
+    select x from dp.run(format($python${MARK}
+import os, time
+from fractions import Fraction
+from dpsql.errors import DpsqlError
+from dpsql.ledger.model import Charge, Hit
+from dpsql.ledger.store import LedgerStore
+from dpsql.server.own_transactions import OwnTransactions
+from dpsql.server.spi import SpiDatabase
+question, seconds = %s, %s
+if "probe" not in GD:
+    GD["probe"] = LedgerStore(OwnTransactions(plpy, SpiDatabase(plpy, {{}}, None)))
+store = GD["probe"]
+def say(name):
+    plpy.execute("select set_config('application_name', '" + name + "', false)")
+try:
+    say("asking")
+    opened = store.open(Charge(
+        role=%s, role_name=%s, roots=(%s,), epsilon=Fraction(1), delta=Fraction(0),
+        mechanism="laplace", method="residual", label="proved", question=question,
+        key=question.encode(), fresh=bool(%s)))
+    if isinstance(opened, Hit):
+        return opened.payload
     try:
-        opened = store.open(Charge(
-            role=me["oid"], role_name=me["name"], roots=(root,), epsilon=Fraction(1),
-            delta=Fraction(0), mechanism="laplace", method="residual", label="proved",
-            question=question, key=question.encode(), fresh=fresh))
-        if isinstance(opened, Hit):
-            return opened.payload
-        try:
-            plpy.execute("select set_config('application_name', 'computing', false)")
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                time.sleep(0.01)
-                plpy.execute("select 1")
-            plpy.execute("select set_config('application_name', '', false)")
-            payload = os.urandom(8).hex()
-        except BaseException:
-            store.fail(opened)
-            raise
-        store.finish(opened, payload)
-        return payload
-    except DpsqlError as error:
-        plpy.error(error.message, detail=error.detail, hint=error.hint, sqlstate=error.sqlstate)
-$$;
+        say("computing")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(0.01)
+            plpy.execute("select 1")
+        payload = os.urandom(8).hex()
+    except BaseException:
+        store.fail(opened)
+        raise
+    store.finish(opened, payload)
+    return payload
+except DpsqlError as error:
+    plpy.error(error.message, detail=error.detail, hint=error.hint, sqlstate=error.sqlstate)
+finally:
+    say("dpsql_service")
+$python$, to_json(question), seconds, dp.caller()::oid::int8, to_json(dp.caller()::regrole::text),
+          root, fresh::int), null) as (x text)
+$ask$;
 """
 
 SETUP = """
@@ -67,8 +70,8 @@ select dp.grant_budget('bob', epsilon => 100);
 def install(database: Any) -> int:
     """Prepare a database for asking; return the root of its one protected relation."""
     connection = database.connect()
-    paths = [str(Layout.discover().packages), str(site_packages())]
-    connection.execute(ASK.format(paths=paths))
+    connection.execute(in_service("pass"))
+    connection.execute(ASK)
     connection.execute(SETUP)
     (root,) = connection.execute("select root from dp.policy").fetchone()
     return int(root)

@@ -14,9 +14,10 @@ _RUN = f'''
 if query and query.startswith("{MARK}"):
     import textwrap
     names = dict(plpy=plpy, GD=GD)
-    plpy.execute("set idle_session_timeout = 0")
     exec("def body():\\n" + textwrap.indent(query, "    ") + "\\n    return None", names)
     found = names["body"]()
+    plpy.execute("select set_config(name, '0', false) from pg_settings"
+                 " where name = 'idle_session_timeout' and setting = '60000'")
     return ([[None if found is None else str(found)]],)
 '''
 _INSTALL = f"""

@@ -38,14 +38,13 @@ def protected(database):
 
 
 def spend(database, amount: str) -> str:
-    """Charge alice for a question over t as the ledger's connection does; return the status."""
-    request = uuid.uuid4()
+    """Charge alice for a question over t as a service session does; return the status."""
+    key = uuid.uuid4().hex
     rows = database.sql(
         f"""
         set role dp_ledger;
         select (dp.ledger_open(
-            '{request}', 'alice'::regrole, array[1], {amount}, 0, null, null, '\\x{request.hex}',
-            '\\x{request.hex}', 'laplace', 'elastic', 'proved', 'a question', false,
+            'alice'::regrole, array[1], {amount}, 0, null, null, '\\x{key}', '\\x{key}', 'laplace', 'elastic', 'proved', 'a question', false,
             clock_timestamp())).status"""
     )
     return str(rows[0][0])

@@ -217,7 +217,6 @@ def test_cancels_and_statement_timeouts_do_not_count(shop: Any) -> None:
 
 #: The asker's cancel arrives while the answer is stored.
 STORING = """
-from dpsql.ledger.connection import LedgerConnection
 from dpsql.server.own_transactions import OwnTransactions
 def cancelled(run):
     def call(self, name, *rest):
@@ -225,8 +224,7 @@ def cancelled(run):
             raise plpy.spiexceptions.QueryCanceled("canceling statement due to user request")
         return run(self, name, *rest)
     return call
-for kind in (LedgerConnection, OwnTransactions):
-    kind.call = cancelled(kind.call)
+OwnTransactions.call = cancelled(OwnTransactions.call)
 """
 
 

@@ -76,9 +76,9 @@ def test_install_configures_an_existing_server_once(foreign):
     assert (cluster.data / "pg_hba.conf").read_text() == hba
 
 
-@pytest.mark.parametrize("role", ["dp_ledger", "dp_executor"])
-def test_only_the_servers_os_user_can_be_a_role_of_the_server(foreign, role):
+def test_only_the_servers_os_user_can_be_the_role_of_service_sessions(foreign):
     _, cluster = foreign
+    role = "dp_executor"
     install(foreign, restart=True)
     with psycopg.connect(cluster.conninfo(), autocommit=True) as connection:
         found = connection.execute("select 1 from pg_roles where rolname = %s", [role])

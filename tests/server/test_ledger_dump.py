@@ -11,6 +11,7 @@ import pytest
 from dpsql.client.layout import run
 from tests.conftest import Database
 from tests.contract.ledger_backend import install
+from tests.server.in_service import in_service
 
 KEPT = {
     "policies": "select relation::text, kind, root from dp.policy order by 1",
@@ -67,6 +68,7 @@ def test_dump_and_restore_keep_everything_and_are_noticed(
     try:
         restored = {name: target.sql(sql) for name, sql in KEPT.items()}
         assert restored == kept
+        target.connect().execute(in_service("pass"))
         again = target.connect("alice")
         with pytest.raises(psycopg.Error) as caught:
             again.execute("select probe.ask('q1', %s)", (root,))

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from dpsql.errors import LedgerUnavailable, TooManyFailures
-from dpsql.ledger.connection import SETTINGS, ConnectionBroken, LedgerConnection
 from dpsql.ledger.model import Charged, Hit
 from dpsql.ledger.store import LedgerStore
+from dpsql.ledger.transactions import StatementFailed
+from tests.contract.ledger_transactions import Connection
 from tests.server.in_service import everywhere
 from tests.server.test_failures import CLIENTS
-from tests.server.test_ledger_contract import ServerHarness, harness, ledger_access
+from tests.server.test_ledger_contract import ServerHarness, harness
 
-__all__ = ["harness", "ledger_access"]
+__all__ = ["harness"]
 
 #: Every statement that stores an answer, or gives a charge up, is refused in a session.
 REFUSING = """
-from dpsql.ledger.connection import LedgerConnection, StatementFailed
+from dpsql.ledger.transactions import StatementFailed
 from dpsql.server.own_transactions import OwnTransactions
 def refusing(run):
     def call(self, name, *rest):
@@ -26,8 +27,7 @@ def refusing(run):
             raise StatementFailed("55P03")
         return run(self, name, *rest)
     return call
-for kind in (LedgerConnection, OwnTransactions):
-    kind.call = refusing(kind.call)
+OwnTransactions.call = refusing(OwnTransactions.call)
 """
 RELEASE = "select dp.release('r{}', 'select c_kind, dp_count(*) from client group by 1')"
 
@@ -40,12 +40,8 @@ def strict(harness: ServerHarness) -> ServerHarness:
     return harness
 
 
-def hurried(harness: ServerHarness, kind: type[LedgerConnection] = LedgerConnection) -> LedgerStore:
-    settings = {**SETTINGS, "lock_timeout": "50ms"}
-    connection = kind(harness.database.conninfo("dp_ledger"), lambda: None, settings=settings)
-    store = LedgerStore(connection, wait=20)
-    harness.sessions.append(store)
-    return store
+def hurried(harness: ServerHarness) -> LedgerStore:
+    return harness.session(lock_timeout="50ms")
 
 
 def charged(store: LedgerStore, charge: Any) -> Charged:
@@ -110,24 +106,25 @@ def test_a_failure_that_cannot_be_noted_counts(strict: ServerHarness) -> None:
         store.open(strict.charge(b"other"))
 
 
-def test_an_answer_is_stored_by_a_new_connection_where_one_broke(strict: ServerHarness) -> None:
-    class Breaking(LedgerConnection):
-        broke = False
+def test_an_answer_is_stored_at_the_second_try(
+    strict: ServerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, run, failed = hurried(strict), Connection.call, []
 
-        def call(self, name: str, sql: str, *rest: Any) -> Any:
-            if name == "finish" and not self.broke:
-                self.broke = True
-                self.close()
-                raise ConnectionBroken("before it was sent")
-            return super().call(name, sql, *rest)
+    def failing(self: Connection, name: str, *rest: Any) -> Any:
+        if name == "finish" and not failed:
+            failed.append(name)
+            raise StatementFailed("55P03")
+        return run(self, name, *rest)
 
-    store = hurried(strict, Breaking)
+    monkeypatch.setattr(Connection, "call", failing)
     assert store.finish(charged(store, strict.charge()), "x") is not None
+    assert failed
     assert isinstance(hurried(strict).open(strict.charge(role=1)), Hit)
 
 
 def test_the_owner_is_shown_what_refuses(strict: ServerHarness) -> None:
-    """A charge that its connection abandoned counts, while the connection lives."""
+    """A charge that its session abandoned counts, while the session lives."""
     store = hurried(strict)
     charged(store, strict.charge())
     with pytest.raises(TooManyFailures):

@@ -27,8 +27,12 @@ class Bank:
 
     def computes(self, connection: Any) -> bool:
         """Whether the session has been charged and computes."""
-        named = "select application_name from pg_stat_activity where pid = %s"
-        return bool(self.database.sql(named, connection.info.backend_pid) == [("computing",)])
+        return self.shows(connection, "computing")
+
+    def shows(self, connection: Any, name: str) -> bool:
+        """Whether the session's service session has this name."""
+        named = "select application_name from pg_stat_activity where leader_pid = %s"
+        return bool(self.database.sql(named, connection.info.backend_pid) == [(name,)])
 
     def consistent(self, spent: int) -> None:
         found = books(self.database)
@@ -141,11 +145,7 @@ def test_cancel_while_waiting_for_another_costs_nothing(bank: Bank) -> None:
     computing = Asking(bank, alice, "q", LONG)
     wait_until(lambda: bank.computes(alice))
     waiting = Asking(bank, bob, "q")
-    both = (
-        "select count(*) from pg_stat_activity where application_name = 'dpsql_ledger'"
-        " and datname = current_database() and query ~ 'dp.ledger_open'"
-    )
-    wait_until(lambda: bank.database.sql(both) == [(2,)])
+    wait_until(lambda: bank.shows(bob, "asking"))
     assert not waiting.answers
     bank.database.sql("select pg_cancel_backend(%s)", bob.info.backend_pid)
     waiting.end()
@@ -154,6 +154,25 @@ def test_cancel_while_waiting_for_another_costs_nothing(bank: Bank) -> None:
     bank.database.sql("select pg_cancel_backend(%s)", alice.info.backend_pid)
     computing.end()
     bank.consistent(2)
+
+
+def test_cancel_while_waiting_for_the_ledger_costs_nothing(bank: Bank) -> None:
+    alice = bank.database.connect("alice")
+    bank.ask(alice, "warm up")
+    blocker = bank.database.connect(autocommit=False)
+    blocker.execute("lock table dp.role_total in exclusive mode")
+    waiting = Asking(bank, alice, "q")
+    wait_until(
+        lambda: bank.database.sql(
+            "select true from pg_stat_activity"
+            " where application_name = 'asking' and wait_event_type = 'Lock'"
+        )
+    )
+    bank.database.sql("select pg_cancel_backend(%s)", alice.info.backend_pid)
+    waiting.end()
+    assert [type(error) for error in waiting.errors] == [psycopg.errors.QueryCanceled]
+    blocker.rollback()
+    bank.consistent(1)
 
 
 def test_terminated_asker_keeps_the_charge_and_a_waiter_pays_anew(bank: Bank) -> None:
@@ -173,7 +192,7 @@ def test_an_uncommitted_grant_is_not_seen_and_does_not_block(bank: Bank) -> None
     bank.database.sql("grant dp_owner to mallory")
     mallory = bank.database.connect("mallory", autocommit=False)
     mallory.execute("select dp.grant_budget('mallory', epsilon => 5)")
-    # to wait for a lock would end with another error: SETTINGS["lock_timeout"]
+    # to wait for a lock would end with another error: lock_timeout of service sessions
     with pytest.raises(psycopg.Error) as caught:
         bank.ask(mallory, "q")
     assert caught.value.sqlstate == "PD002"
@@ -193,7 +212,7 @@ def test_an_open_declaration_of_the_same_relation_does_not_block(bank: Bank) -> 
     admin.execute("select dp.set_root_cap('secret', 10, 0.1)")
     admin.execute("select dp.record_loss('alice', 'secret', 1, 0, 'published by mistake')")
     alice = bank.database.connect("alice")
-    # to wait for a lock would end with an error: SETTINGS["lock_timeout"]
+    # to wait for a lock would end with an error: lock_timeout of service sessions
     bank.ask(alice, "q")
     admin.rollback()
     bank.consistent(1)

@@ -296,9 +296,9 @@ def test_a_hundred_thousand_spends_and_many_roles(
     shop.sql(
         """
         insert into dp.principal (role_name) select 'gone' || i from generate_series(1, 300) as i;
-        insert into dp.spend (request, at, principal, role_name, epsilon, delta, rho, rho_delta, mechanism, method, label,
+        insert into dp.spend (at, principal, role_name, epsilon, delta, rho, rho_delta, mechanism, method, label,
                               question, key, roots, source, state)
-        select gen_random_uuid(), now() - (i % 700) * interval '1 day', p.id, p.role_name, 0.01, 0, 0.00005, 0,
+        select now() - (i % 700) * interval '1 day', p.id, p.role_name, 0.01, 0, 0.00005, 0,
                'laplace', 'residual', 'proved', repeat('q', 100), '', array[1], 1, 'answered'
           from generate_series(1, 100000) as i
           join dp.principal as p on p.id = (select min(id) from dp.principal) + i % (select count(*) from dp.principal)

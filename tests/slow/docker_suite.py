@@ -145,7 +145,7 @@ def test_nothing_runs_as_root(running: Running) -> None:
     )
 
 
-@pytest.mark.parametrize("user", ["dp_ledger", "alice"])
+@pytest.mark.parametrize("user", ["dp_executor", "alice"])
 def test_nobody_gets_in_without_a_password(running: Running, user: str) -> None:
     with pytest.raises(psycopg.OperationalError):
         running.connect(user, "guess")
