@@ -221,10 +221,14 @@ def _debit_and_run(
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)
+    met = False
     try:
-        payload = _read(quote, prepared, services)
+        _meet_again(quote, prepared, services)
+        met = True
+        payload = compute(quote, services)
+        confirm_read(prepared.relations, prepared.fingerprint, services)
     except BaseException as error:
-        services.give_up(opened, error)
+        services.give_up(opened, error, read=met)
         raise
     try:
         services.store(opened, payload.dump)
@@ -237,14 +241,11 @@ def _debit_and_run(
     return payload
 
 
-def _read(quote: Quote, prepared: Prepared, services: Services) -> Payload:
-    """Read and perturb what was charged, as it was declared when it was priced."""
+def _meet_again(quote: Quote, prepared: Prepared, services: Services) -> None:
+    """Refuse what was charged if it is declared otherwise than when it was priced."""
     if quote.groups != []:
         meet_again(*_met(quote, prepared), services, by_steps=_by_steps(quote))
         _require_same_groups(quote, prepared, services)
-    payload = compute(quote, services)
-    confirm_read(prepared.relations, prepared.fingerprint, services)
-    return payload
 
 
 def _require_same_groups(quote: Quote, prepared: Prepared, services: Services) -> None:

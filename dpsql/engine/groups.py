@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_GROUPS = 1_000_000
 #: Cells of histograms, and of the ranges that percentiles are sought in, of all groups together.
 MAX_CELLS = 4_000_000
+#: Rows of a domain between two moments at which a cancel is noticed.
+_AT_ONCE = 10_000
 
 
 def confirmed_groups(prepared: Prepared, services: Services) -> list[Key] | None:
@@ -75,7 +77,9 @@ def public_groups(question: Question, database: Database) -> list[Key] | None:
             hint="Group by fewer or coarser keys.",
         )
     groups: list[Key] = []
-    for combination in product(*parts):
+    for number, combination in enumerate(product(*parts)):
+        if number % _AT_ONCE == 0:
+            database.tick()
         key: list[str | None] = [None] * len(question.group_keys)
         for domain, row in zip(question.group_domains, combination, strict=True):
             for position, value in zip(domain.positions, row, strict=True):
@@ -114,7 +118,7 @@ def most_groups(question: Question) -> int | None:
 def domain_values(domain: GroupDomain, database: Database) -> Sequence[tuple[object, ...]]:
     """Read one domain; of a public query only which groups it has, in a fixed order."""
     if domain.query is None:
-        return database.execute(domain.sql or "")
+        return [row for rows in database.stream(domain.sql or "", _AT_ONCE) for row in rows]
     from dpsql.statistics.counts import count
 
     return sorted(count(domain.query, (), database).groups, key=order)

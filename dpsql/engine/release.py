@@ -244,16 +244,18 @@ def release(
         measured = load(opened.payload, priced.mechanism)
         when = opened.taken_at
         return Outcome(admitted, priced, measured, opened.spend, settled, progress, when)
+    read = False
     try:
         meet_again(*met)
         if services.moved:
             _require_same_levels(admitted, admit(text, terms, settings, services))
+        read = True
         progress.phase(Phase.MEASURING)
         measured = in_snapshot(lambda: measure(admitted, priced, services, progress))
         confirm_read(admitted.relations, admitted.fingerprint, services)
         progress.phase(Phase.PUBLISHING)
     except BaseException as error:
-        services.give_up(opened, error)
+        services.give_up(opened, error, read=read)
         raise
     when = None
     try:

@@ -91,10 +91,11 @@ class Services:
             self.give_up(charged, error)
             raise
 
-    def give_up(self, charged: Charged, error: BaseException) -> None:
+    def give_up(self, charged: Charged, error: BaseException, *, read: bool = True) -> None:
         """Record that a charge has no answer; it counts as a failure if rows may have caused it.
 
-        Cancels and timeouts depend on time only, and a change of declarations is public.
+        They have not if no protected row was ``read`` yet.  Cancels and timeouts depend on time
+        only, and a change of declarations is public.
         """
-        counts = not (isinstance(error, ChangedWhileRead) or self.ended(error))
+        counts = read and not (isinstance(error, ChangedWhileRead) or self.ended(error))
         self.ledger.fail(charged, counts=counts)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
 _FOUND = """
-select r.id, r.state, r.plan, r.payload, r.epsilon, r.delta, r.owns, r.places, r.relations,
-  (select count(distinct c.relowner) from pg_class as c where c.oid = any (r.relations)) as owners
+select r.id, r.state, r.plan, r.payload, r.epsilon, r.delta, r.owns, r.places, r.relations, r.made
   from dp.reported_synthesis($1) as r
 """
 _COLUMNS = """
@@ -104,7 +103,7 @@ def read_copies(target: str, true_data: bool, services: Services) -> Copies:
             detail="Whoever called dp.synthesize, and the owner of all that it read, see it.",
             hint="SELECT id, target, state FROM dp.syntheses;",
         )
-    number, state, plan_text, payload, epsilon, delta, owns, places, relations, owners = rows[0]
+    number, state, plan_text, payload, epsilon, delta, owns, places, relations, made = rows[0]
     if true_data and not owns:
         raise PermissionDenied(
             "permission denied to compare a synthesis with the original",
@@ -128,9 +127,9 @@ def read_copies(target: str, true_data: bool, services: Services) -> Copies:
     for planned in plan.tables:
         if planned.table.public:
             require_public(planned.table, services)
-    if owners != 1:
+    if not made:
         raise NotAnswerable(
-            f"the tables of the synthesis {show_name(target)} belong to several roles",
+            f"tables of the synthesis {show_name(target)} belong to another role than made them",
             detail="They are read with the rights of the role that they belong to.",
             hint="ALTER TABLE ... OWNER TO the role that made them.",
         )

@@ -158,6 +158,7 @@ def measured(
     opened = services.ledger.open(charge)
     if isinstance(opened, Hit):
         return _found(call, opened.payload, opened.spend, services)
+    read = False
     try:
         if services.moved:
             services.database.meet(sorted(call.read()[0]), call.confirm_met, charged=True)
@@ -165,11 +166,12 @@ def measured(
                 raise ChangedWhileRead(
                     "rows of a public relation changed while it was read", hint="Call it again."
                 )
+        read = True
         progress.phase(Phase.MEASURING)
         payload = in_snapshot(lambda: call.measure(progress))
         call.confirm()
     except BaseException as error:
-        services.give_up(opened, error)
+        services.give_up(opened, error, read=read)
         with suppress(Exception):  # of what is raised here the first counts
             services.warn(
                 "the measurement did not end, and was charged",

@@ -1,3 +1,33 @@
+-- Internal: bytes that the large stored answers of a role may have together.
+create or replace function dp.ledger_room()
+returns bigint
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+return 268435456;
+comment on function dp.ledger_room() is 'internal: most bytes of the large stored answers of a role';
+
+-- Internal: deletes the oldest large stored answers that a role paid for first, so that more bytes fit beside the others.
+-- A budget of nearly nothing pays for any number of answers of a million groups.  Asked again, they are charged again.
+create or replace function dp.ledger_make_room(principal integer, more bigint)
+returns void
+language sql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    with large as materialized (
+        select a.key, a.taken_at, sum(octet_length(a.payload)) over (order by a.taken_at desc, a.key) as together
+          from dp.spend as s join dp.answer as a on a.key = s.key and a.spend = s.id
+         where s.principal = ledger_make_room.principal and octet_length(a.payload) > 100000),
+    locked as materialized (
+        select a.key, a.pending_spend is not null as awaited
+          from large as l join dp.answer as a on a.key = l.key
+         where l.together + more > dp.ledger_room() order by a.key for update of a skip locked),
+    emptied as (
+        update dp.answer as a set spend = null, payload = null, taken_at = null
+          from locked as l where a.key = l.key and l.awaited)
+    delete from dp.answer as a using locked as l where a.key = l.key and not l.awaited
+$$;
+comment on function dp.ledger_make_room(integer, bigint) is 'internal: deletes the oldest large stored answers of a role';
+
 -- Stores a computed (perturbed) answer; returns when it was taken, NULL if the charge is unknown or was given up.  The
 -- commit may be lost in a crash of the server: the charge stays and asking again is charged again, which the ledger shows
 -- as "charged" but never answered.  Only dp_ledger and service sessions may call it.
@@ -17,6 +47,9 @@ begin
     returning s.* into spent;
     if not found then
         return null;
+    end if;
+    if octet_length(payload) > 100000 then
+        perform dp.ledger_make_room(spent.principal, octet_length(payload));
     end if;
     update dp.answer as a
        set spend = spent.id, payload = ledger_finish.payload, taken_at = now,

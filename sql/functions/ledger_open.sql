@@ -23,6 +23,9 @@
 -- "covers" says which accounts pay for which relations' rows, and how (dp.coverage): it is written down with the charge,
 -- and refused where an account that shows losses of the rows would not pay; "payload" then says which and what to do.
 --
+-- A role's "fresh" answer is stored for itself alone where another role has paid for the one that is stored: what a role
+-- has paid for stays free, whatever others ask.  "dp.ledger_own_key" is the key of such an answer.
+--
 -- "objects" and "token" say what the answer hangs on, for dp.ledger_purge.  "shared" is the spend of a measurement that
 -- the role is shown because an owner says so, whether or not the ledger still stores it: nothing is computed, and a role
 -- that has paid for it in any way pays nothing more.
@@ -72,6 +75,8 @@ declare
     charged_roots integer[] := array(select distinct r from unnest(ledger_open.roots) as r order by r);
     stored boolean := false;
     account record;
+    asked_key constant bytea := key;
+    own_key bytea;
 begin
     if not dp.ledger_in_place() then
         status := 'restored';
@@ -112,6 +117,16 @@ begin
             return;
         end if;
     elsif not fresh then
+        own_key := dp.ledger_own_key(key, me);
+        select a.* into found_answer from dp.answer as a where a.key = own_key;
+        if found and dp.ledger_answer_valid(found_answer) then
+            status := 'hit';
+            spend_id := found_answer.spend;
+            payload := found_answer.payload;
+            taken_at := found_answer.taken_at;
+            perform dp.ledger_remember_text(ledger_open.text_key, asked_key);
+            return;
+        end if;
         select a.* into found_answer from dp.answer as a where a.key = ledger_open.key;
         if found then
             if dp.ledger_answer_valid(found_answer) then
@@ -121,7 +136,7 @@ begin
                     spend_id := found_answer.spend;
                     payload := found_answer.payload;
                     taken_at := found_answer.taken_at;
-                    perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
+                    perform dp.ledger_remember_text(ledger_open.text_key, asked_key);
                     return;
                 end if;
             elsif dp.ledger_answer_awaited(found_answer) then
@@ -141,6 +156,12 @@ begin
     if shared is null then
         insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
         select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
+        if fresh and dp.ledger_answer_valid(found_answer)
+           and exists (select from dp.spend as s where s.source = found_answer.spend and s.principal <> me) then
+            key := dp.ledger_own_key(asked_key, me);
+            insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
+            select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
+        end if;
     end if;
 
     -- Again, because the budget may have been lowered while this waited for the locks.
@@ -174,7 +195,7 @@ begin
                 spend_id := found_answer.spend;
                 payload := found_answer.payload;
                 taken_at := found_answer.taken_at;
-                perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
+                perform dp.ledger_remember_text(ledger_open.text_key, asked_key);
                 return;
             end if;
             -- New to this role: it pays, the roots do not.
@@ -247,7 +268,7 @@ begin
         return;
     end if;
     perform dp.ledger_cover(case when stored then '[]' else coalesce(ledger_open.covers, '[]') end);
-    perform dp.ledger_remember_text(ledger_open.text_key, ledger_open.key);
+    perform dp.ledger_remember_text(ledger_open.text_key, asked_key);
     if stored then
         status := 'shown';
         spend_id := found_answer.spend;

@@ -57,7 +57,10 @@ begin
     end if;
     payload := null;
     if not fresh then
-        select a.* into found_answer from dp.answer as a where a.key = ledger_outlook.key;
+        select a.* into found_answer from dp.answer as a where a.key = dp.ledger_own_key(ledger_outlook.key, me);
+        if not found or not dp.ledger_answer_valid(found_answer) then
+            select a.* into found_answer from dp.answer as a where a.key = ledger_outlook.key;
+        end if;
         if found and dp.ledger_answer_valid(found_answer)
            and exists (select from dp.spend as s
                         where s.source = found_answer.spend and s.principal = me) then

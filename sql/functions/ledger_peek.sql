@@ -9,6 +9,7 @@ set enable_seqscan = off
 as $$
 declare
     me integer;
+    asked_key bytea;
     found_answer dp.answer;
 begin
     if not dp.ledger_in_place() then
@@ -17,9 +18,11 @@ begin
     select p.id into me
       from dp.principal as p join dp.role_budget as b on b.principal = p.id
      where p.role_oid = ledger_peek.role_oid;
-    select a.* into found_answer
-      from dp.answer_text as t join dp.answer as a on a.key = t.key
-     where t.text_key = ledger_peek.text_key;
+    select t.key into asked_key from dp.answer_text as t where t.text_key = ledger_peek.text_key;
+    select a.* into found_answer from dp.answer as a where a.key = dp.ledger_own_key(asked_key, me);
+    if not found or not dp.ledger_answer_valid(found_answer) then
+        select a.* into found_answer from dp.answer as a where a.key = asked_key;
+    end if;
     -- By itself: as a condition above, it was planned as a join with all that was ever charged.
     if found and exists (select from dp.spend as s where s.source = found_answer.spend and s.principal = me)
        and dp.ledger_answer_valid(found_answer) then

@@ -16,3 +16,12 @@ begin
 end
 $$;
 comment on function dp.ledger_remember_text(bytea, bytea) is 'internal: maps an exact text to its question';
+
+-- Internal: the key of a role's own answer to a question, which it asked again although another role has paid for the
+-- answer that is stored.
+create or replace function dp.ledger_own_key(key bytea, principal integer)
+returns bytea
+language sql immutable strict parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+return sha256(key || int4send(principal));
+comment on function dp.ledger_own_key(bytea, integer) is 'internal: key of an answer that one role alone is shown';

@@ -173,6 +173,14 @@ begin
     insert into dp.synthesis_table (synthesis, place, schema_name, table_name, relation)
     select own.id, u.place, own.target, u.name, to_regclass(format('%I.%I', own.target, u.name))
       from unnest(places, names) as u(place, name);
+    -- the caller says which: a report reads them with their owner's rights
+    if exists (select from dp.synthesis_table as t left join pg_class as c on c.oid = t.relation
+                where t.synthesis = own.id and c.relowner is distinct from own.role_oid) then
+        raise exception using
+            errcode = 'PD070',
+            message = format('a table of synthesis %s does not belong to role %I', job, own.role_name),
+            hint = format('CALL dp.write_synthesis(%s); makes the tables.', job);
+    end if;
 end
 $$;
 comment on function dp.synthesis_begun(bigint, jsonb, boolean, integer[], name[]) is
@@ -274,7 +282,7 @@ comment on function dp.synthesis_report(name, boolean) is
 -- its tables as in dp.synthetic_tables.  Security definer on purpose: reads the catalogue.
 create or replace function dp.reported_synthesis(target name)
 returns table (id bigint, state text, plan text, payload bytea, epsilon text, delta text, owns boolean,
-               places integer[], relations oid[])
+               places integer[], relations oid[], made boolean)
 language sql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -288,7 +296,8 @@ as $$
          order by s.state = 'done' desc, s.id desc limit 1)
     select s.id, s.state, s.plan::text, s.payload, s.epsilon::text, s.delta::text, s.owns,
            array_agg(t.place order by t.place) filter (where c.oid is not null),
-           array_agg(c.oid order by t.place) filter (where c.oid is not null)
+           array_agg(c.oid order by t.place) filter (where c.oid is not null),
+           bool_and(pg_get_userbyid(c.relowner) = s.role_name) filter (where c.oid is not null)
       from visible as s
       left join dp.synthesis_table as t on t.synthesis = s.id
       left join pg_class as c on c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))

@@ -24,11 +24,21 @@ PG_FUNCTION_INFO_V1(dpsql_analyze_view);
 PG_FUNCTION_INFO_V1(dpsql_analyze_own);
 PG_FUNCTION_INFO_V1(dpsql_analyze_kept);
 
+static bool analysing = false;
+
+/* Whether somebody's text is being analysed, which calls no function but for the CHECK of a domain. */
+bool
+is_analysing(void)
+{
+	return analysing;
+}
+
 /*
  * Parse analysis runs the input functions of literals, and those of a domain
- * run its CHECK: somebody's code.  So it runs with the rights of whoever wrote
- * the text, never with those of dp.run's owner, and cannot leave a setting
- * behind that dp.run pins.  An error restores both with the (sub)transaction.
+ * run its CHECK: somebody's code, whoever wrote the functions in it.  A service
+ * session refuses to run it (executed.c).  Elsewhere it runs with the rights of
+ * whoever wrote the text, never with those of dp.run's owner, and cannot leave a
+ * setting behind that dp.run pins.  An error restores both with the (sub)transaction.
  */
 static Query *
 analyse_as(Oid role, const char *text, const char *const *values, int count)
@@ -43,12 +53,14 @@ analyse_as(Oid role, const char *text, const char *const *values, int count)
 	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE |
 						   SECURITY_RESTRICTED_OPERATION);
 	nest_level = NewGUCNestLevel();
+	analysing = true;
 	PG_TRY();
 	{
 		query = analyse_text(text, values, count, true);
 	}
 	PG_FINALLY();
 	{
+		analysing = false;
 		remember_caller(caller);
 	}
 	PG_END_TRY();

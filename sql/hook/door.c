@@ -595,7 +595,8 @@ tell_caller(int level, const char *message, const char *detail, const char *hint
 		client_min_messages = current_caller->messages;
 	}
 	ereport(level,
-			(errmsg_internal("%s", message),
+			(is_serving() ? errcode(ERRCODE_DPSQL_SAID) : 0,
+			 errmsg_internal("%s", message),
 			 detail ? errdetail_internal("%s", detail) : 0,
 			 hint ? errhint("%s", hint) : 0));
 	error_context_stack = context;

@@ -140,6 +140,7 @@ extern void check_self_contained(ParseState *pstate, Query *query, int location)
 extern void check_hidden_operators(ParseState *pstate, Query *query, int location);
 
 /* locks.c: run a function and release the locks that it took */
+extern void release_kept_locks(void);
 extern Datum call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo);
 extern Datum invoke_function(FunctionCallInfo fcinfo);
 
@@ -183,6 +184,9 @@ extern int	find_in_source(const char *analysed, int position, const char *source
 						   bool conforming, bool ordinary);
 
 extern char *words_there(const char *text, int position);
+
+/* analyze.c */
+extern bool is_analysing(void);
 
 /* inventory_json.c: what an analysed query uses */
 extern char *inventory_json(Query *query, const char *sql);

@@ -5,9 +5,13 @@
  * What the analyser allowed was allowed by name in the end: the counting SQL
  * names types and relations, and a name can come to mean something else
  * before the statement is read.  So every statement is looked at again where
- * nothing can change any more: in the very tree that will be executed.  An
- * array literal whose element is a domain runs the domain's CHECK while it is
- * read; the Python side writes no array literal of a type that is not built in.
+ * nothing can change any more: in the very tree that will be executed.
+ *
+ * An array or row literal with a domain in it runs the domain's CHECK while the
+ * text is analysed.  A CHECK can be made of built-in functions alone, which read
+ * any table, change settings and tell what the session keeps in its caches of the
+ * rows that it read for the question before.  So nothing is called while a service
+ * session analyses a text.  The Python side writes no such literal itself.
  *
  * A relation can also carry its owner's code (an index expression, a CHECK),
  * which no statement shows.  object_access_hook sees every function that the
@@ -206,12 +210,26 @@ check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
 	}
 }
 
+/* Analysis itself calls input functions only, which the executor does not see. */
+static void
+refuse_domain(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_FUNCTION),
+			 errmsg("a literal of the question is checked by the CHECK of a domain"),
+			 errhint("Cast it to the type that the domain is over, as in '{1}'::integer[].")));
+}
+
 static void
 check_executed(ObjectAccessType access, Oid class, Oid object, int column, void *arg)
 {
 	if (previous_access_hook)
 		previous_access_hook(access, class, object, column, arg);
-	if (access == OAT_FUNCTION_EXECUTE && is_foreign(object))
+	if (access != OAT_FUNCTION_EXECUTE)
+		return;
+	if (is_serving() && is_analysing())
+		refuse_domain();
+	if (is_foreign(object))
 		refuse_function(object);
 }
 

@@ -14,6 +14,11 @@
  * Other sessions could see in pg_locks whether a row exists, or fill the lock
  * table so that the question fails only if the row exists.  So all these locks
  * are taken before the first row is read, in parallel workers as well.
+ *
+ * A service session takes them before the charge and keeps them until the
+ * question has ended.  The charge is a commit, which would release them: whoever
+ * fills the lock table at that moment would make the question fail, or see by a
+ * failure which further catalogs the rows made it read.
  */
 #include "postgres.h"
 
@@ -21,23 +26,51 @@
 #include "access/parallel.h"
 #include "access/relation.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_aggregate.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_amop.h"
 #include "catalog/pg_amproc.h"
+#include "catalog/pg_attrdef.h"
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_auth_members.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_cast.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_depend.h"
 #include "catalog/pg_enum.h"
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
+#include "catalog/pg_foreign_table.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_opclass.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_opfamily.h"
+#include "catalog/pg_partitioned_table.h"
+#include "catalog/pg_policy.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_range.h"
+#include "catalog/pg_rewrite.h"
+#include "catalog/pg_statistic.h"
+#include "catalog/pg_statistic_ext.h"
+#include "catalog/pg_statistic_ext_data.h"
+#include "catalog/pg_subscription_rel.h"
+#include "catalog/pg_tablespace.h"
+#include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "catalog/pg_user_mapping.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
@@ -45,18 +78,57 @@
 #include "utils/syscache.h"
 
 #include "dpsql.h"
+#include "service.h"
 
 PG_FUNCTION_INFO_V1(dpsql_lock_members);
 PG_FUNCTION_INFO_V1(dpsql_lock_at_once);
 
-/* Catalogs that functions may read when they are called: for comparisons, collations, enums. */
-static const Oid catalogs_of_values[] = {
-	AccessMethodRelationId, AccessMethodOperatorRelationId, AccessMethodProcedureRelationId, CastRelationId,
-	CollationRelationId, EnumRelationId, OperatorClassRelationId, OperatorFamilyRelationId,
-	OperatorRelationId, ProcedureRelationId, RangeRelationId, TypeRelationId
+/*
+ * Catalogs that planning and executing statements may read, and functions that they call.  Rows
+ * decide whether there is another statement: a count that does not fit into bigint is counted again.
+ */
+static const Oid catalogs[] = {
+	AccessMethodOperatorRelationId, AccessMethodProcedureRelationId, AccessMethodRelationId,
+	AggregateRelationId, AttrDefaultRelationId, AttributeRelationId, AuthIdRelationId,
+	AuthMemRelationId, CastRelationId, CollationRelationId, ConstraintRelationId,
+	DatabaseRelationId, DbRoleSettingRelationId, DependRelationId, EnumRelationId,
+	ForeignDataWrapperRelationId, ForeignServerRelationId,
+	ForeignTableRelationId, IndexRelationId, InheritsRelationId, LanguageRelationId,
+	NamespaceRelationId, OperatorClassRelationId, OperatorFamilyRelationId, OperatorRelationId,
+	PartitionedRelationId, PolicyRelationId, ProcedureRelationId, RangeRelationId,
+	RelationRelationId, RewriteRelationId, StatisticExtDataRelationId, StatisticExtRelationId,
+	StatisticRelationId, SubscriptionRelRelationId, TableSpaceRelationId, TriggerRelationId,
+	TypeRelationId, UserMappingRelationId
 };
 
+/* What the library's own statements read between the charge and the answer. */
+static const char *const system_views[] = {"pg_roles", "pg_stats", "pg_user_mappings"};
+static const char *const own_tables[] = {
+	"change", "changed_key", "column_domain", "kept_query", "ledger_identity", "ledger_incarnation",
+	"measured_relation", "measurement", "numbered_column", "policy", "principal", "root", "shards",
+	"shown_relation", "sketch", "sketch_counter", "sketch_family", "statistic", "stored_release",
+	"unit_link"
+};
+
+static bool kept_catalogs = false;
+
 static ExecutorStart_hook_type previous_start = NULL;
+
+/* Keep the lock of an open relation until release_kept_locks. */
+static void
+keep_lock(Relation relation)
+{
+	if (is_serving())
+		LockRelationIdForSession(&relation->rd_lockInfo.lockRelId, AccessShareLock);
+}
+
+/* Release the locks that a service session kept, in a transaction or after it. */
+void
+release_kept_locks(void)
+{
+	LockReleaseSession(DEFAULT_LOCKMETHOD);
+	kept_catalogs = false;
+}
 
 /*
  * Lock a relation, its indexes, its TOAST table and the index of that, and have
@@ -73,9 +145,15 @@ lock_with_indexes(Oid oid, bool before_rows)
 
 	if (relation == NULL)
 		return false;
-	indexes = RelationGetIndexList(relation);
+	keep_lock(relation);
+	indexes = relation->rd_rel->relhasindex ? RelationGetIndexList(relation) : NIL;
 	foreach(index, indexes)
-		index_close(index_open(lfirst_oid(index), AccessShareLock), NoLock);
+	{
+		Relation	opened = index_open(lfirst_oid(index), AccessShareLock);
+
+		keep_lock(opened);
+		index_close(opened, NoLock);
+	}
 	list_free(indexes);
 	if (before_rows)
 		look_up_types(relation);
@@ -87,10 +165,29 @@ lock_with_indexes(Oid oid, bool before_rows)
 }
 
 static void
-lock_catalogs_of_values(void)
+lock_by_names(const char *const *names, int count, const char *schema)
 {
-	for (int i = 0; i < lengthof(catalogs_of_values); i++)
-		lock_with_indexes(catalogs_of_values[i], false);
+	Oid			namespace = get_namespace_oid(schema, false);
+
+	for (int i = 0; i < count; i++)
+	{
+		Oid			relation = get_relname_relid(names[i], namespace);
+
+		if (OidIsValid(relation))
+			lock_with_indexes(relation, false);
+	}
+}
+
+static void
+lock_catalogs(void)
+{
+	if (kept_catalogs)
+		return;
+	for (int i = 0; i < lengthof(catalogs); i++)
+		lock_with_indexes(catalogs[i], false);
+	lock_by_names(system_views, lengthof(system_views), "pg_catalog");
+	lock_by_names(own_tables, lengthof(own_tables), DPSQL_SCHEMA);
+	kept_catalogs = is_serving();
 }
 
 /* ExecutorStart hook: a parallel worker takes its own locks, so it locks the same relations as the leader. */
@@ -108,7 +205,7 @@ lock_before_rows(QueryDesc *query, int flags)
 			if (rte->rtekind == RTE_RELATION)
 				lock_with_indexes(rte->relid, false);
 		}
-		lock_catalogs_of_values();
+		lock_catalogs();
 	}
 	if (previous_start)
 		previous_start(query, flags);
@@ -193,7 +290,7 @@ dpsql_lock_members(PG_FUNCTION_ARGS)
 	}
 	if (before_rows)
 	{
-		lock_catalogs_of_values();
+		lock_catalogs();
 		look_up_before_rows();
 	}
 	PG_RETURN_VOID();

@@ -235,6 +235,7 @@ dpsql_serve(PG_FUNCTION_ARGS)
 	{
 		fcinfo->flinfo = called;
 		end_serving();
+		release_kept_locks();
 		set_phase(false);
 		if (last_question)
 			tell_last();

@@ -83,6 +83,7 @@ static const char *const asked_settings[] = {
 };
 
 static PGconn *service = NULL;
+static PGconn *ending = NULL;	/* was cancelled, and has not ended its question yet */
 static bool last_question = false; /* it said so */
 
 void
@@ -107,6 +108,19 @@ refuse(const char *detail, const char *hint)
 			 errmsg("the service session of this session is not available"),
 			 errdetail_internal("%s", copy),
 			 errhint("%s", hint)));
+}
+
+/* One connection, so that who asks and cancels, again and again, keeps no more than one busy. */
+static void
+require_ended(void)
+{
+	if (ending == NULL)
+		return;
+	if (PQconsumeInput(ending) && PQstatus(ending) == CONNECTION_OK && PQisBusy(ending))
+		refuse("A question that was cancelled has not ended yet.", "Ask again later.");
+	PQfinish(ending);
+	ending = NULL;
+	ReleaseExternalFD();
 }
 
 static void
@@ -145,7 +159,7 @@ wait_for_service(int events)
 	}
 }
 
-/* A message of the service to the client, under the client's own settings. */
+/* Pass what dpsql says in the service on to the client, under the client's own settings. */
 static void
 pass_on(void *unused, const PGresult *message)
 {
@@ -156,12 +170,10 @@ pass_on(void *unused, const PGresult *message)
 	const char *hint = PQresultErrorField(message, PG_DIAG_MESSAGE_HINT);
 
 	if (state && strcmp(state, unpack_sql_state(ERRCODE_DPSQL_LAST)) == 0)
-	{
 		last_question = true;
-		return;
-	}
-	tell_caller(severity && strcmp(severity, "WARNING") == 0 ? WARNING : NOTICE,
-				primary ? primary : "", detail, hint);
+	if (state && strcmp(state, unpack_sql_state(ERRCODE_DPSQL_SAID)) == 0)
+		tell_caller(severity && strcmp(severity, "WARNING") == 0 ? WARNING : NOTICE,
+					primary ? primary : "", detail, hint);
 }
 
 /* The first of the server's socket directories. */
@@ -397,6 +409,11 @@ abandon(void)
 			PQfreeCancel(cancel);
 			wait_for_end();
 		}
+		if (PQstatus(service) == CONNECTION_OK && PQisBusy(service))
+		{
+			ending = service;
+			service = NULL;
+		}
 	}
 	disconnect_service();
 }
@@ -408,6 +425,7 @@ ask_service(const Question *question, ErrorData **refused)
 	PGresult   *volatile result = NULL;
 
 	*refused = NULL;
+	require_ended();
 	PG_TRY();
 	{
 		do

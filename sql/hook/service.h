@@ -13,8 +13,12 @@
 /* The role that service sessions log in as. */
 #define DPSQL_SERVICE_ROLE "dp_executor"
 
-/* Of the notice by which a service session says that it answers no further question. */
+/*
+ * Of notices and warnings of a service session: that it answers no further question, and what it
+ * says to the client of the asker.  What PostgreSQL says there by itself is passed on to nobody.
+ */
 #define ERRCODE_DPSQL_LAST MAKE_SQLSTATE('P', 'D', '0', '0', '0')
+#define ERRCODE_DPSQL_SAID MAKE_SQLSTATE('P', 'D', '0', '0', 'S')
 
 /* Between the settings that the asker sends. */
 #define SEPARATOR '\x1f'

@@ -139,6 +139,7 @@ alter table dp.covered owner to dp_ledger;
 select pg_catalog.pg_extension_config_dump(
     'dp.covered', 'where relation is null or relation::oid in (select c.oid from pg_catalog.pg_class as c)');
 
+drop function dp.reported_synthesis(name);
 drop function dp.shown_columns(oid);
 drop function dp.show_synthesis_tables(bigint);
 drop function dp.synthesis_moved(bigint,text,integer,text[]);

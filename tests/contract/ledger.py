@@ -230,6 +230,29 @@ class LedgerContract:
         assert isinstance(after, Hit)
         assert after.payload == "new"
 
+    def test_fresh_leaves_others_what_they_paid_for(self, harness: LedgerHarness) -> None:
+        alice, bob = harness.session(), harness.session()
+        alice.finish(alice.open(harness.charge()), "first")
+        assert bob.open(harness.charge(role=1)).charged
+        for payload in ("alice's", "alice's next"):
+            opened = alice.open(replace(harness.charge(), fresh=True))
+            assert isinstance(opened, Charged)
+            assert bob.open(harness.charge(role=1)).payload == "first"
+            assert alice.finish(opened, payload) is not None
+            for ledger, role, expected in ((bob, 1, "first"), (alice, 0, payload)):
+                hit = ledger.open(harness.charge(role=role))
+                assert (hit.payload, hit.charged) == (expected, False)
+                peeked = ledger.peek(harness.roles[role], b"text of q")
+                assert peeked is not None
+                assert peeked.payload == expected
+                assert ledger.outlook(harness.charge(role=role)).stored
+        assert [harness.spent(role) for role in harness.roles[:2]] == [3, 1]
+        opened = bob.open(replace(harness.charge(role=1), fresh=True))
+        assert isinstance(opened, Charged)
+        bob.finish(opened, "bob's")
+        assert bob.open(harness.charge(role=1)).payload == "bob's"
+        assert alice.open(harness.charge()).payload == "alice's next"
+
     def test_an_answer_expires_by_the_clock(self, harness: LedgerHarness) -> None:
         ledger = harness.session()
         harness.keep(harness.roots[1], timedelta(hours=1))

@@ -155,6 +155,10 @@ def _begun(anchor: datetime, length: timedelta, moment: datetime) -> datetime:
     return anchor + max((moment - anchor) // length, 0) * length
 
 
+def _own_key(key: bytes, role: int) -> bytes:
+    return key + b" of role %d" % role
+
+
 class MemoryLedger:
     """One session's view of `Books`; see `dpsql.ledger.model.Ledger`."""
 
@@ -171,10 +175,10 @@ class MemoryLedger:
         """See `dpsql.ledger.model.Ledger.peek`."""
         books = self._books
         with books.lock:
-            answer = books.answers.get(books.texts.get(text_key, b""))
-            if not books.in_place or role not in books.budgets or answer is None:
+            key = books.texts.get(text_key, b"")
+            if not books.in_place or role not in books.budgets:
                 return None
-            return self._valid(answer) if role in answer.payers else None
+            return self._paid(key, role)
 
     def open(self, charge: Charge) -> Hit | Charged:
         """See `dpsql.ledger.model.Ledger.open`."""
@@ -194,8 +198,7 @@ class MemoryLedger:
             account = self._account(charge.role)
             if any(root not in books.caps for root in charge.roots):
                 return outlook("unknown_root", charge, account)
-            answer = books.answers.get(charge.key, _Answer())
-            if not charge.fresh and self._valid(answer) and charge.role in answer.payers:
+            if not charge.fresh and self._paid(charge.key, charge.role):
                 return outlook("hit", charge, account)
             status = self._status(charge.role, _cost(charge), frozenset(charge.roots))
             stopped = books.stopped(charge.role, charge.roots, self)
@@ -212,11 +215,9 @@ class MemoryLedger:
             if spend is None or spend.state != "charged":
                 return None
             spend.state = "answered"
-            now = charged.as_of or datetime.now(timezone.utc)
+            now = datetime.now(timezone.utc)
             answer = books.answers[spend.charge.key]
-            if not charged.kept:
-                del books.answers[spend.charge.key]
-            elif answer.pending == charged.spend:
+            if answer.pending == charged.spend:
                 books.answers[spend.charge.key] = _Answer(
                     hit=Hit(charged.spend, payload, now),
                     charge=spend.charge,
@@ -272,11 +273,12 @@ class MemoryLedger:
                 raise refusal("no_budget", charge)
             if any(root not in books.caps for root in charge.roots):
                 raise refusal("unknown_root", charge)
-            answer = books.answers.get(charge.key, _Answer())
-            hit = None if charge.fresh else self._valid(answer)
-            if hit is not None and charge.role in answer.payers:
+            paid = None if charge.fresh else self._paid(charge.key, charge.role)
+            if paid is not None:
                 self._remember(charge)
-                return hit
+                return paid
+            key, answer = charge.key, books.answers.get(charge.key, _Answer())
+            hit = None if charge.fresh else self._valid(answer)
             if hit is not None and answer.charge is not None:
                 self._debit(charge, _cost(answer.charge), frozenset())
                 answer.payers.add(charge.role)
@@ -293,13 +295,24 @@ class MemoryLedger:
             self._debit(charge, _cost(charge), frozenset(charge.roots))
             if answer.pending is not None and answer.holder is self:
                 self._give_up(answer.pending)
+            if charge.fresh and self._valid(answer) and answer.payers != {charge.role}:
+                key = _own_key(charge.key, charge.role)
+                answer = books.answers.get(key, _Answer())
             number = next(books.numbers)
-            books.spends[number] = _Spend(charge)
+            books.spends[number] = _Spend(replace(charge, key=key))
             books.failures[number] = self
             answer.pending, answer.holder = number, self
-            books.answers[charge.key] = answer
+            books.answers[key] = answer
             self._remember(charge)
             return Charged(number)
+
+    def _paid(self, key: bytes, role: int) -> Hit | None:
+        """Return the answer that the role has paid for: its own one, or else everybody's."""
+        for stored in (_own_key(key, role), key):
+            answer = self._books.answers.get(stored, _Answer())
+            if role in answer.payers and (hit := self._valid(answer)) is not None:
+                return hit
+        return None
 
     def _remember(self, charge: Charge) -> None:
         if charge.text_key is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpsql.errors import LedgerUnavailable
-from dpsql.ledger.model import Ledger
+from dpsql.ledger.model import Charged, Ledger
 from dpsql.ledger.store import LedgerStore
 from tests.contract.failures import FailureContract
 from tests.contract.ledger import MANY, LedgerContract, LedgerHarness
@@ -163,3 +163,22 @@ def test_a_blocked_ledger_gives_up_and_nothing_is_spent(harness: ServerHarness) 
     assert "55P03" in (caught.value.detail or "")
     blocker.rollback()
     assert harness.spent(harness.roles[0]) == 0
+
+
+def test_large_answers_of_a_role_have_limited_room(harness: ServerHarness) -> None:
+    harness.admin.execute(
+        "create or replace function dp.ledger_room() returns bigint language sql return 250000"
+    )
+    ledger = harness.session()
+    for role, number in ((1, 0), (0, 1), (0, 2), (0, 3), (0, 4)):
+        opened = ledger.open(harness.charge(b"%d" % number, role))
+        assert isinstance(opened, Charged)
+        ledger.finish(opened, "x" * (10 if number == 1 else 100_001))
+    kept = "select s.question is not null, length(a.payload) from dp.answer as a join dp.spend as s on s.id = a.spend order by s.id"
+    assert harness.admin.execute(kept).fetchall() == [
+        (True, n) for n in (100_001, 10, 100_001, 100_001)
+    ]
+    ledger.finish(ledger.open(harness.charge(b"5")), "x" * 200_000)
+    assert harness.admin.execute(kept).fetchall() == [(True, n) for n in (100_001, 10, 200_000)]
+    assert isinstance(ledger.open(harness.charge(b"2")), Charged)
+    assert harness.spent(harness.roles[0]) == 6

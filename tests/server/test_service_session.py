@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.server.conftest import declare
+from tests.server.in_service import in_service, value_in_service
 from tests.server.waiting import connected
 from tests.server.waiting import wait_until as until
 
@@ -151,8 +152,92 @@ def test_no_code_of_the_asker_runs_in_the_service(shop: Any) -> None:
         alice.execute("create domain mine.odd as int check (mine.asks(value))")
         with pytest.raises(psycopg.Error) as caught:
             alice.execute(f"{COUNT} where c_id = any ('{{1}}'::mine.odd[])")
-        assert caught.value.sqlstate == "PD011"
-        assert "runs code of its owner" in str(caught.value)
+        assert caught.value.sqlstate == "PD013"
+        assert "CHECK of a domain" in str(caught.value)
+
+
+#: True in the asker's session; in the service session it runs a query and shows the result in an error.
+TELLING = """current_setting('application_name') <> 'dpsql_service'
+  or ('ran' || query_to_xml('select name from pg_cursors', true, true, '')::text)::int > 0"""
+LITERALS = {
+    "array": "c_id = any ('{1}'::mine.telling[])",
+    "array of arrays": "c_id = any ('{{1}}'::mine.telling[])",
+    "row": "('(1)'::mine.pair).a = c_id",
+    "range": "c_id <@ ('[1,2]'::mine.span)::text::int4range",
+    "multirange": "('{[1,2]}'::mine.spans)::text is not null",
+    "column of the asker's view": "exists (select from mine.view where a = '{1}' and b = c_id)",
+}
+
+
+@pytest.mark.parametrize("literal", LITERALS.values(), ids=[*LITERALS])
+def test_no_check_of_a_domain_runs_in_the_service(shop: Any, literal: str) -> None:
+    """Functions that are built in read tables and tell what a session has looked up, too."""
+    shop.sql("create schema mine authorization alice")
+    with shop.connect("alice") as alice:
+        alice.execute(f"create domain mine.telling as int check ({TELLING})")
+        alice.execute("create type mine.pair as (a mine.telling)")
+        alice.execute(
+            "create type mine.span as range (subtype = mine.telling, multirange_type_name = mine.spans)"
+        )
+        alice.execute("create view mine.view as select null::mine.telling[] as a, 1 as b")
+        for text in (
+            f"{COUNT} where {literal}",
+            f"select * from dp.explain($$ {COUNT} where {literal} $$)",
+            f"select * from dp.estimate($$ {COUNT} where {literal} $$)",
+            f"select dp.query($$ {COUNT} where {literal} $$, null)",
+            f"select c_kind, dp_count(*) from client where {literal} group by c_kind having dp_count(*) > 3",
+        ):
+            with pytest.raises(psycopg.Error) as caught:
+                alice.execute(text)
+            assert caught.value.sqlstate == "PD013", text
+            assert "CHECK of a domain" in str(caught.value)
+            assert "ran" not in str(caught.value).replace("range", "")
+        assert alice.execute(f"{COUNT} where c_id = any ('{{1}}'::integer[])").fetchone()
+
+
+def test_the_client_is_told_what_dpsql_says_and_nothing_else(shop: Any) -> None:
+    heard: list[str | None] = []
+    with shop.connect() as session:
+        session.add_notice_handler(lambda notice: heard.append(notice.message_primary))
+        session.execute(
+            in_service("""
+            plpy.execute("select set_config('client_min_messages', 'debug5', false)")
+            for say in (plpy.debug, plpy.log, plpy.info, plpy.notice, plpy.warning):
+                say("overheard")
+            plpy.execute("select dp.note('a note', '', ''), dp.warn('a warning', '', '')")""")
+        )
+    assert [text for text in heard if text != "there is no transaction in progress"] == [
+        "a note",
+        "a warning",
+    ]
+
+
+def test_who_cancels_and_asks_again_keeps_one_service_busy(shop: Any) -> None:
+    with shop.connect() as session:
+        session.execute(in_service("pass"))
+        session.execute("set session authorization alice")
+        stuck = value_in_service(
+            "import threading; GD['go'] = threading.Event(); GD['go'].wait(20)"
+        )
+        session.execute("set statement_timeout = 200")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            session.execute(f"select {stuck}")
+        session.execute("set statement_timeout = 0")
+        with pytest.raises(psycopg.Error) as caught:
+            session.execute(COUNT)
+        assert caught.value.sqlstate == "PD050"
+        assert "has not ended yet" in str(caught.value)
+        assert len(shop.sql(SERVICES)) == 1
+
+        def answered() -> bool:
+            try:
+                return bool(session.execute(COUNT).fetchone())
+            except psycopg.Error as error:
+                if error.sqlstate != "PD050":
+                    raise
+                return False
+
+        until(answered)
 
 
 def test_transactions_stack_and_settings_of_the_asker_do_not_reach_the_service(shop: Any) -> None:

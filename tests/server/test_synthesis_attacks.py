@@ -49,6 +49,31 @@ def test_a_table_that_was_swapped_is_not_written(database: Any) -> None:
     assert heard(database) == []
 
 
+def test_a_table_of_another_is_no_table_of_a_synthesis(database: Any) -> None:
+    """It would be counted with its owner's rights.  Schemas are renamed in archives, too."""
+    database.sql(SWAP)
+    plan = read_plan(database.connect(), ["public.person"], {"public.person": ["p_kind"]})
+    job = store(database, "alice", "archive", plan, [rows(20, [["a", "b"]])])
+    database.sql("create schema shop; alter table public.person set schema shop")
+    database.sql("grant usage on schema shop to alice; grant all on shop.person to alice")
+    database.sql("alter schema shop rename to archive")
+    with database.connect("alice") as alice:
+        begun = "select dp.synthesis_begun(%s, '{}', false, array[0], array['person']::name[])"
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute(begun, (job,))
+        assert caught.value.sqlstate == "PD070"
+        database.sql(
+            "insert into dp.synthesis_table (synthesis, place, schema_name, table_name, relation)"
+            " values (%s, 0, 'archive', 'person', 'archive.person'::regclass)",
+            job,
+        )
+        database.sql("update dp.synthesis set state = 'done' where id = %s", job)
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute("select * from dp.synthesis_report('archive')")
+        assert caught.value.sqlstate == "PD010"
+        assert "belong to another role" in str(caught.value)
+
+
 CASTS = """
 grant dp_analyst to alice;
 create schema mallory authorization mallory;
