@@ -7,11 +7,21 @@ language sql stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
     select exists (select from pg_roles as r
-                    where case when caller_made.incarnation = (select i.token from dp.ledger_incarnation as i)
-                               then r.oid = caller_made.role_oid else r.rolname = caller_made.role_name end
+                    where dp.is_maker(r.oid, caller_made.role_oid, caller_made.role_name, caller_made.incarnation)
                       and pg_has_role(dp.caller(), r.oid, 'usage'))
 $$;
 comment on function dp.caller_made(oid, name, uuid) is 'internal: whether the caller made a release or a synthesis';
+
+-- Internal: whether a role is the one that made a release or a synthesis; in a restored database by its name.
+create or replace function dp.is_maker(role oid, role_oid oid, role_name name, incarnation uuid)
+returns boolean
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select case when is_maker.incarnation = (select i.token from dp.ledger_incarnation as i)
+                then role = role_oid else pg_get_userbyid(role) = role_name end
+$$;
+comment on function dp.is_maker(oid, oid, name, uuid) is 'internal: whether a role made a release or a synthesis';
 
 -- Internal: whether the caller is a member of dp_owner and owns every protected relation that a release or a synthesis
 -- reads.  Security definer on purpose: reads the catalogue.

@@ -148,8 +148,7 @@ begin
                       from dp.synthesis_table as t where t.synthesis = s.id) as t on true
       join lateral unnest(s.relations, s.protected) with ordinality as p(oid, name, n) on p.n = t.n
       join pg_class as c on c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))
-      join pg_roles as r on r.oid = c.relowner
-     where s.state = 'done' and c.relkind = 'r' and r.rolname = s.role_name
+     where s.state = 'done' and c.relkind = 'r' and dp.is_maker(c.relowner, s.role_oid, s.role_name, s.incarnation)
        and (c.oid = t.relation or s.incarnation <> here.token)
        and case when s.incarnation = here.token then p.oid else to_regclass(p.name) end = synthetic_copies.relation
      order by s.id desc;

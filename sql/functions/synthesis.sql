@@ -141,9 +141,8 @@ set search_path = pg_catalog, pg_temp
 as $$
     select t.place, t.rows, t.written,
            exists (select from pg_class as c
-                     join pg_roles as r on r.oid = c.relowner
                     where c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))
-                      and c.relkind = 'r' and r.rolname = s.role_name
+                      and c.relkind = 'r' and dp.is_maker(c.relowner, s.role_oid, s.role_name, s.incarnation)
                       and (c.oid = t.relation
                            or s.incarnation <> (select i.token from dp.ledger_incarnation as i)))
       from dp.own_synthesis(job) as s
@@ -175,7 +174,8 @@ begin
       from unnest(places, names) as u(place, name);
     -- the caller says which: a report reads them with their owner's rights
     if exists (select from dp.synthesis_table as t left join pg_class as c on c.oid = t.relation
-                where t.synthesis = own.id and c.relowner is distinct from own.role_oid) then
+                where t.synthesis = own.id
+                  and dp.is_maker(c.relowner, own.role_oid, own.role_name, own.incarnation) is not true) then
         raise exception using
             errcode = 'PD070',
             message = format('a table of synthesis %s does not belong to role %I', job, own.role_name),
@@ -297,7 +297,7 @@ as $$
     select s.id, s.state, s.plan::text, s.payload, s.epsilon::text, s.delta::text, s.owns,
            array_agg(t.place order by t.place) filter (where c.oid is not null),
            array_agg(c.oid order by t.place) filter (where c.oid is not null),
-           bool_and(pg_get_userbyid(c.relowner) = s.role_name) filter (where c.oid is not null)
+           bool_and(dp.is_maker(c.relowner, s.role_oid, s.role_name, s.incarnation)) filter (where c.oid is not null)
       from visible as s
       left join dp.synthesis_table as t on t.synthesis = s.id
       left join pg_class as c on c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))

@@ -74,6 +74,33 @@ def test_a_table_of_another_is_no_table_of_a_synthesis(database: Any) -> None:
         assert "belong to another role" in str(caught.value)
 
 
+def test_tables_are_still_those_of_a_maker_who_was_renamed(database: Any) -> None:
+    database.sql(SWAP)
+    for statement in (
+        "create role maker login",
+        "grant dp_analyst to maker",
+        "grant usage, create on schema trap to maker",
+        "grant select on public.person to maker",
+    ):
+        database.sql(statement)
+    try:
+        plan = read_plan(database.connect(), ["public.person"], {"public.person": ["p_kind"]})
+        job = store(database, "maker", "trap", plan, [rows(20, [["a", "b"]])])
+        own = "select own from dp.synthesis_tables(%s)"
+        with writer(database, "maker") as session:
+            write(session, job)
+            assert session.execute(own, (job,)).fetchall() == [(True,)]
+            database.sql("alter role maker rename to renamed_maker")
+            assert session.execute(own, (job,)).fetchall() == [(True,)]
+            database.sql("alter role renamed_maker rename to maker")
+        database.sql("alter table trap.person owner to bob")
+        with writer(database, "maker") as session:
+            assert session.execute(own, (job,)).fetchall() == [(False,)]
+    finally:
+        database.sql("drop owned by maker")
+        database.sql("drop role maker")
+
+
 CASTS = """
 grant dp_analyst to alice;
 create schema mallory authorization mallory;
