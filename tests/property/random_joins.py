@@ -75,6 +75,11 @@ class SnapshotDatabase:
                 return cursor.execute(sql, [v for _, v in parameters]).fetchall()
             return cursor.execute(sql).fetchall()
 
+    def stream(self, sql: str, size: int) -> Iterator[list[tuple[object, ...]]]:
+        rows = self.execute(sql)
+        for first in range(0, len(rows), size):
+            yield rows[first : first + size]
+
     def tick(self) -> None:
         self.ticks += 1
 
