@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -25,6 +26,12 @@ class Direct:
         typed = re.sub(r"\$(\d+)", lambda m: f"{m[0]}::{parameters[int(m[1]) - 1][0]}", sql)
         cursor = psycopg.RawCursor(self.connection)
         return cursor.execute(typed, [v for _, v in parameters] or None).fetchall()
+
+    def stream(self, sql: str, size: int) -> Iterator[list[tuple[object, ...]]]:
+        """Run one statement; see `dpsql.ports.Database`."""
+        rows = self.execute(sql)
+        for first in range(0, len(rows), size):
+            yield rows[first : first + size]
 
     def lock_members(self, relations: Any, *, before_rows: bool) -> None:
         """Take no lock."""

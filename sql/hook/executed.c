@@ -217,7 +217,7 @@ refuse_domain(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_DPSQL_FUNCTION),
 			 errmsg("a literal of the question is checked by the CHECK of a domain"),
-			 errhint("Cast it to the type that the domain is over, as in '{1}'::integer[].")));
+			 errhint("Cast it to the type that the domain is over, as in ARRAY[1]::integer[].")));
 }
 
 static void

@@ -45,7 +45,7 @@ def {0}(*given):
     return plain_{0}(*given)
 dpsql.engine.answer.{0} = {0}
 """
-CHARGED = in_service(PAUSE.format("_read"))
+CHARGED = in_service(PAUSE.format("_meet_again"))
 MET = in_service(PAUSE.format("compute"))
 NO_SNAPSHOT = MUTANT.format("Shards._in_snapshots = lambda self, work: work()")
 
