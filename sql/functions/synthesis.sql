@@ -300,7 +300,8 @@ as $$
            bool_and(dp.is_maker(c.relowner, s.role_oid, s.role_name, s.incarnation)) filter (where c.oid is not null)
       from visible as s
       left join dp.synthesis_table as t on t.synthesis = s.id
-      left join pg_class as c on c.oid = to_regclass(format('%I.%I', t.schema_name, t.table_name))
+      left join pg_class as c
+        on c.oid = case when t.table_name is not null then to_regclass(format('%I.%I', t.schema_name, t.table_name)) end
            and (c.oid = t.relation or s.incarnation <> (select i.token from dp.ledger_incarnation as i))
      group by s.id, s.state, s.plan, s.payload, s.epsilon, s.delta, s.owns
 $$;

@@ -58,6 +58,9 @@ def test_a_table_of_another_is_no_table_of_a_synthesis(database: Any) -> None:
     database.sql("grant usage on schema shop to alice; grant all on shop.person to alice")
     database.sql("alter schema shop rename to archive")
     with database.connect("alice") as alice:
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute("select * from dp.synthesis_report('archive')")
+        assert "is not complete" in str(caught.value)
         begun = "select dp.synthesis_begun(%s, '{}', false, array[0], array['person']::name[])"
         with pytest.raises(psycopg.Error) as caught:
             alice.execute(begun, (job,))
