@@ -6,8 +6,9 @@ set search_path = pg_catalog, pg_temp
 return 268435456;
 comment on function dp.ledger_room() is 'internal: most bytes of the large stored answers of a role';
 
--- Internal: deletes the oldest large stored answers that a role paid for first, so that more bytes fit beside the others.
--- A budget of nearly nothing pays for any number of answers of a million groups.  Asked again, they are charged again.
+-- Internal: deletes the oldest large stored answers that one role alone has paid for, so that more bytes fit beside the
+-- others.  A budget of nearly nothing pays for any number of answers of a million groups.  Asked again, they are charged
+-- again; what another role has paid for stays.
 create or replace function dp.ledger_make_room(principal integer, more bigint)
 returns void
 language sql volatile parallel unsafe security invoker
@@ -16,7 +17,8 @@ as $$
     with large as materialized (
         select a.key, a.taken_at, sum(octet_length(a.payload)) over (order by a.taken_at desc, a.key) as together
           from dp.spend as s join dp.answer as a on a.key = s.key and a.spend = s.id
-         where s.principal = ledger_make_room.principal and octet_length(a.payload) > 100000),
+         where s.principal = ledger_make_room.principal and octet_length(a.payload) > 100000
+           and not exists (select from dp.spend as o where o.source = s.id and o.principal <> s.principal)),
     locked as materialized (
         select a.key, a.pending_spend is not null as awaited
           from large as l join dp.answer as a on a.key = l.key

@@ -182,3 +182,10 @@ def test_large_answers_of_a_role_have_limited_room(harness: ServerHarness) -> No
     assert harness.admin.execute(kept).fetchall() == [(True, n) for n in (100_001, 10, 200_000)]
     assert isinstance(ledger.open(harness.charge(b"2")), Charged)
     assert harness.spent(harness.roles[0]) == 6
+    # what another role has paid for stays
+    assert ledger.open(harness.charge(b"5", 1)).charged
+    for number in (6, 7):
+        ledger.finish(ledger.open(harness.charge(b"%d" % number)), "x" * 200_000)
+    sizes = [size for _, size in harness.admin.execute(kept).fetchall()]
+    assert sizes == [100_001, 10, 200_000, 200_000]
+    assert not ledger.open(harness.charge(b"5", 1)).charged
