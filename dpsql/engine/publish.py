@@ -18,7 +18,12 @@ from dpsql.engine.release_table import check_name, columns, create, fill, groupi
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.standby import refuse_standby
-from dpsql.errors import InternalError, InvalidParameter, PermissionDenied
+from dpsql.errors import (
+    InternalError,
+    InvalidParameter,
+    PermissionDenied,
+    UnsupportedConstruct,
+)
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
 from dpsql.query.ir import literal
@@ -358,16 +363,11 @@ def share(name: str, role: int, services: Services) -> None:
     """
     database = services.database
     _require_writable(services)
-    kept = database.execute(_OWN, [("text", name)])[0]
-    name, question, _, epsilon, delta, rho, rho_delta, mechanism, noise, spend = map(str, kept[:-3])
-    if not kept[-1]:
-        raise PermissionDenied(
-            "must be owner of all relations of the release",
-            detail="Who reads a release pays for it, and owners decide who may.",
-            hint="Ask the owner of the relations for"
-            f" SELECT dp.share_release({literal(name)}, <role>);",
-        )
-    _lock(name, services, exclusive=False)
+    _require_latest(services)
+    _lock(_to_share(name, services)[0], services, exclusive=False)
+    # whoever released it may have replaced it until it was locked
+    kept = _to_share(name, services)
+    name, question, _, epsilon, delta, rho, rho_delta, mechanism, noise, spend = kept
     named = database.execute(
         "select rolname::text as name, has_table_privilege(oid, to_regclass($2), 'select') as reads"
         " from pg_roles where oid = $1",
@@ -393,6 +393,30 @@ def share(name: str, role: int, services: Services) -> None:
     if not services.elsewhere("share_release", name, paid).charged:
         services.note(f"role {reader.name} has paid for these numbers already: nothing is charged")
     database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(reader.name)}")
+
+
+def _require_latest(services: Services) -> None:
+    """Refuse a transaction that goes on seeing releases as they were when it began."""
+    level = services.database.execute("select current_setting('transaction_isolation') as level")
+    if level[0][0] not in ("read committed", "read uncommitted"):
+        raise UnsupportedConstruct(
+            f"a release cannot be shared in a transaction of isolation level {level[0][0]}",
+            detail="It could have been replaced by another one since the transaction began.",
+            hint="BEGIN ISOLATION LEVEL READ COMMITTED, or share it outside of a transaction.",
+        )
+
+
+def _to_share(name: str, services: Services) -> list[str]:
+    """Return a release that the caller may share, as it is now."""
+    kept = services.database.execute(_OWN, [("text", name)])[0]
+    if not kept[-1]:
+        raise PermissionDenied(
+            "must be owner of all relations of the release",
+            detail="Who reads a release pays for it, and owners decide who may.",
+            hint="Ask the owner of the relations for"
+            f" SELECT dp.share_release({literal(str(kept[0]))}, <role>);",
+        )
+    return [str(value) for value in kept[:-3]]
 
 
 def charge_share(paid: Mapping[str, Any], services: Services) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import timezone
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.server.asking import refused, state
 from tests.server.releasing import declare, release, rows, spent
+from tests.server.waiting import wait_until
 
 pytestmark = pytest.mark.server
 
@@ -43,6 +45,12 @@ def owner(sales: Any) -> Iterator[Any]:
         yield session
 
 
+def waits(sales: Any, pid: int) -> bool:
+    """Whether a session waits for a lock."""
+    sql = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    return bool(sales.sql(sql, pid))
+
+
 def hear(session: Any) -> list[str]:
     told: list[str] = []
     session.add_notice_handler(
@@ -72,6 +80,47 @@ def test_two_tables_of_one_measurement_are_shared_for_one_charge(
     # nor does it matter in which way bob comes to the same numbers
     assert release(bob, "mine", CUBE, epsilon=1) == numbers
     assert spent(sales, "bob")[0] == 2
+
+
+def test_a_release_that_is_replaced_while_it_is_shared_is_charged_as_it_is_then(
+    sales: Any, alice: Any, bob: Any, owner: Any
+) -> None:
+    """On a busy machine the call may end before the other transaction: it waits two seconds only."""
+    alice.execute("set dp.fresh = on")
+    outcomes: list[str | None] = []
+    for attempt in range(20):
+        epsilon = 0.5 + attempt / 100
+        release(alice, "r", ONE, epsilon=0.01)
+        alice.execute("begin; select dp.drop_release('r')")
+        numbers = release(alice, "r", ONE, epsilon=epsilon)
+        sharing = threading.Thread(
+            target=lambda: outcomes.append(state(owner, "select dp.share_release('r', 'bob')"))
+        )
+        sharing.start()
+        pid = owner.info.backend_pid
+        wait_until(lambda: waits(sales, pid) or len(outcomes) > attempt)  # noqa: B023
+        alice.execute("commit")
+        sharing.join()
+        if outcomes[-1] is None:
+            break
+        alice.execute("select dp.drop_release('r')")
+    assert outcomes[-1] is None, outcomes
+    assert rows(bob, "r") == numbers
+    assert [float(part) for part in spent(sales, "bob")] == [1, epsilon]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_no_transaction_that_sees_old_releases_shares_one(
+    alice: Any, owner: Any, level: str
+) -> None:
+    release(alice, "r", ONE, epsilon=0.01)
+    owner.execute(f"begin isolation level {level}; select 1")
+    error = refused(owner, "select dp.share_release('r', 'bob')")
+    owner.execute("rollback")
+    assert error.sqlstate == "PD011"
+    owner.execute("begin isolation level read committed")
+    owner.execute("select dp.share_release('r', 'bob')")
+    owner.execute("commit")
 
 
 def test_who_released_the_same_is_shown_it_for_nothing(
