@@ -18,6 +18,7 @@
 #include "utils/ruleutils.h"
 
 #include "dpsql.h"
+#include "service.h"
 #include "inventory.h"
 
 PG_FUNCTION_INFO_V1(dpsql_deparse);
@@ -139,7 +140,25 @@ typedef struct
 	const char *const *values;
 	int			count;
 	bool		typed;			/* literals with types, or bare values */
+	bool		blank;			/* NULL in the place of each */
 } Parameters;
+
+/* Put NULL in the place of each string; the parser visits the same nodes in search of CTEs. */
+static bool
+blank_strings(Node *node, void *unused)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, A_Const))
+	{
+		A_Const    *constant = (A_Const *) node;
+
+		if (!constant->isnull && IsA(&constant->val, String))
+			constant->isnull = true;
+		return false;
+	}
+	return raw_expression_tree_walker(node, blank_strings, unused);
+}
 
 static Node *
 literal_of(const char *text)
@@ -185,6 +204,7 @@ bind_parameter(ParseState *pstate, ParamRef *reference)
 	Parameters *parameters = (Parameters *) pstate->p_ref_hook_state;
 	int			number = reference->number;
 	const char *text;
+	Node	   *literal;
 
 	if (number < 1 || number > parameters->count)
 		ereport(ERROR,
@@ -197,10 +217,13 @@ bind_parameter(ParseState *pstate, ParamRef *reference)
 				 parser_errposition(pstate, reference->location)));
 	text = parameters->values[number - 1];
 	if (!parameters->typed)
-		return transformExpr(pstate, value_of(text), pstate->p_expr_kind);
+		return transformExpr(pstate, value_of(parameters->blank ? NULL : text), pstate->p_expr_kind);
 	if (text == NULL)
 		return NULL;			/* PostgreSQL reports the error */
-	return transformExpr(pstate, literal_of(text), pstate->p_expr_kind);
+	literal = literal_of(text);
+	if (parameters->blank)
+		blank_strings(literal, NULL);
+	return transformExpr(pstate, literal, pstate->p_expr_kind);
 }
 
 static RawStmt *
@@ -218,6 +241,26 @@ parse_one_select(const char *text)
 }
 
 /*
+ * Refuse literals that a domain within their type would check: analysis would run
+ * the CHECK.  To find the types, the statement is analysed with NULL in the place
+ * of each string, which array, row and range types read without a look at domains.
+ */
+static void
+require_no_domains(const char *text, RawStmt *statement, Parameters parameters)
+{
+	ParseState *pstate = make_parsestate(NULL);
+	RawStmt    *blank = copyObject(statement);
+
+	parameters.blank = true;
+	blank_strings(blank->stmt, NULL);
+	pstate->p_sourcetext = text;
+	pstate->p_paramref_hook = bind_parameter;
+	pstate->p_ref_hook_state = &parameters;
+	refuse_domains_within(transformTopLevelStmt(pstate, blank));
+	free_parsestate(pstate);
+}
+
+/*
  * Parse and analyse one SELECT under the settings in effect.  The analysis
  * does not pass post_parse_analyze_hook, so nothing in it is replaced.
  */
@@ -229,15 +272,19 @@ analyse_text(const char *text, const char *const *values, int count, bool typed)
 		.callback = point_into_text,
 		.arg = unconstify(char *, text),
 	};
-	Parameters	parameters = {values, count, typed};
+	Parameters	parameters = {values, count, typed, false};
 	ParseState *pstate = make_parsestate(NULL);
+	RawStmt    *statement;
 	Query	   *query;
 
 	error_context_stack = &callback;
 	pstate->p_sourcetext = text;
 	pstate->p_paramref_hook = bind_parameter;
 	pstate->p_ref_hook_state = &parameters;
-	query = transformTopLevelStmt(pstate, parse_one_select(text));
+	statement = parse_one_select(text);
+	if (is_serving() && is_analysing())
+		require_no_domains(text, statement, parameters);
+	query = transformTopLevelStmt(pstate, statement);
 	check_hidden_operators(pstate, query, -1);
 	free_parsestate(pstate);
 	if (query->commandType != CMD_SELECT)

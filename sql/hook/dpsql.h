@@ -188,6 +188,9 @@ extern char *words_there(const char *text, int position);
 /* analyze.c */
 extern bool is_analysing(void);
 
+/* executed.c */
+extern void refuse_domains_within(Query *query);
+
 /* inventory_json.c: what an analysed query uses */
 extern char *inventory_json(Query *query, const char *sql);
 

@@ -7,11 +7,12 @@
  * before the statement is read.  So every statement is looked at again where
  * nothing can change any more: in the very tree that will be executed.
  *
- * An array or row literal with a domain in it runs the domain's CHECK while the
- * text is analysed.  A CHECK can be made of built-in functions alone, which read
+ * An array, row or range literal with a domain in it runs the domain's CHECK while
+ * the text is analysed.  A CHECK can be made of built-in functions alone, which read
  * any table, change settings and tell what the session keeps in its caches of the
- * rows that it read for the question before.  So nothing is called while a service
- * session analyses a text.  The Python side writes no such literal itself.
+ * rows that it read for the question before.  So a service session refuses such
+ * literals before it reads them, and calls no function while it analyses a text.
+ * The Python side writes no such literal itself.
  *
  * A relation can also carry its owner's code (an index expression, a CHECK),
  * which no statement shows.  object_access_hook sees every function that the
@@ -36,6 +37,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "dpsql.h"
 #include "inventory.h"
@@ -218,6 +220,56 @@ refuse_domain(void)
 			(errcode(ERRCODE_DPSQL_FUNCTION),
 			 errmsg("a literal of the question is checked by the CHECK of a domain"),
 			 errhint("Cast it to the type that the domain is over, as in ARRAY[1]::integer[].")));
+}
+
+/* Whether the input of a type checks values against a domain that somebody made. */
+static bool
+checks_domain(Oid type, bool within)
+{
+	Oid			element = get_element_type(type);
+	bool		found = false;
+
+	check_stack_depth();
+	if (type < FirstNormalObjectId)
+		return false;
+	if (OidIsValid(element))
+		return checks_domain(element, true);
+	switch (get_typtype(type))
+	{
+		case TYPTYPE_DOMAIN:
+			return within || checks_domain(getBaseType(type), false);
+		case TYPTYPE_RANGE:
+			return checks_domain(get_range_subtype(type), true);
+		case TYPTYPE_MULTIRANGE:
+			return checks_domain(get_multirange_range(type), true);
+		case TYPTYPE_COMPOSITE:
+			{
+				TupleDesc	columns = lookup_rowtype_tupdesc(type, -1);
+
+				for (int i = 0; i < columns->natts && !found; i++)
+					found = !TupleDescAttr(columns, i)->attisdropped &&
+						checks_domain(TupleDescAttr(columns, i)->atttypid, true);
+				ReleaseTupleDesc(columns);
+				return found;
+			}
+		default:
+			return false;
+	}
+}
+
+/* Refuse a question with values of such a type, whether or not it has literals of it. */
+void
+refuse_domains_within(Query *query)
+{
+	Inventory	inventory = {0};
+	ListCell   *cell;
+
+	take_inventory(query, &inventory);
+	foreach(cell, inventory.made)
+	{
+		if (checks_domain(lfirst_oid(cell), false))
+			refuse_domain();
+	}
 }
 
 static void

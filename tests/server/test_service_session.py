@@ -192,6 +192,17 @@ def test_no_check_of_a_domain_runs_in_the_service(shop: Any, literal: str) -> No
             assert caught.value.sqlstate == "PD013", text
             assert "CHECK of a domain" in str(caught.value)
             assert "ran" not in str(caught.value).replace("range", "")
+        # a CHECK without a function: its message would show whose session it is
+        alice.execute("create type mine.none as enum ('b')")
+        alice.execute("alter domain mine.telling drop constraint telling_check")
+        alice.execute(
+            "alter domain mine.telling add check"
+            " (greatest(session_user, 'b'::name)::mine.none is not null) not valid"
+        )
+        with pytest.raises(psycopg.Error) as caught:
+            alice.execute(f"select * from dp.explain($$ {COUNT} where {literal} $$)")
+        assert caught.value.sqlstate == "PD013", str(caught.value)
+        assert "dp_executor" not in str(caught.value)
         assert alice.execute(f"{COUNT} where c_id = any ('{{1}}'::integer[])").fetchone()
 
 
