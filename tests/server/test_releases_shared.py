@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timezone
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.server.asking import refused, state
@@ -47,8 +48,17 @@ def owner(sales: Any) -> Iterator[Any]:
 
 def waits(sales: Any, pid: int) -> bool:
     """Whether a session waits for a lock."""
-    sql = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+    sql = "select true from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
     return bool(sales.sql(sql, pid))
+
+
+def told(session: Any, statement: str) -> str | None:
+    """Return what a refusal says, ``None`` of an answer."""
+    try:
+        session.execute(statement)
+    except psycopg.Error as error:
+        return str(error)
+    return None
 
 
 def hear(session: Any) -> list[str]:
@@ -94,7 +104,7 @@ def test_a_release_that_is_replaced_while_it_is_shared_is_charged_as_it_is_then(
         alice.execute("begin; select dp.drop_release('r')")
         numbers = release(alice, "r", ONE, epsilon=epsilon)
         sharing = threading.Thread(
-            target=lambda: outcomes.append(state(owner, "select dp.share_release('r', 'bob')"))
+            target=lambda: outcomes.append(told(owner, "select dp.share_release('r', 'bob')"))
         )
         sharing.start()
         pid = owner.info.backend_pid
