@@ -240,6 +240,21 @@ parse_one_select(const char *text)
 	return statement;
 }
 
+static void
+require_select(Query *query)
+{
+	if (query->commandType != CMD_SELECT)
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_SYNTAX),
+				 errmsg("the text must be exactly one SELECT statement"),
+				 errhint("Use CREATE TABLE ... AS around the query instead of SELECT INTO.")));
+	if (query->hasModifyingCTE)
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+				 errmsg("WITH queries that modify data are not supported"),
+				 errhint("Run the INSERT, UPDATE or DELETE as a statement of its own.")));
+}
+
 /*
  * Refuse literals that a domain within their type would check: analysis would run
  * the CHECK.  To find the types, the statement is analysed with NULL in the place
@@ -250,13 +265,16 @@ require_no_domains(const char *text, RawStmt *statement, Parameters parameters)
 {
 	ParseState *pstate = make_parsestate(NULL);
 	RawStmt    *blank = copyObject(statement);
+	Query	   *query;
 
 	parameters.blank = true;
 	blank_strings(blank->stmt, NULL);
 	pstate->p_sourcetext = text;
 	pstate->p_paramref_hook = bind_parameter;
 	pstate->p_ref_hook_state = &parameters;
-	refuse_domains_within(transformTopLevelStmt(pstate, blank));
+	query = transformTopLevelStmt(pstate, blank);
+	require_select(query);
+	refuse_domains_within(query);
 	free_parsestate(pstate);
 }
 
@@ -287,16 +305,7 @@ analyse_text(const char *text, const char *const *values, int count, bool typed)
 	query = transformTopLevelStmt(pstate, statement);
 	check_hidden_operators(pstate, query, -1);
 	free_parsestate(pstate);
-	if (query->commandType != CMD_SELECT)
-		ereport(ERROR,
-				(errcode(ERRCODE_DPSQL_SYNTAX),
-				 errmsg("the text must be exactly one SELECT statement"),
-				 errhint("Use CREATE TABLE ... AS around the query instead of SELECT INTO.")));
-	if (query->hasModifyingCTE)
-		ereport(ERROR,
-				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
-				 errmsg("WITH queries that modify data are not supported"),
-				 errhint("Run the INSERT, UPDATE or DELETE as a statement of its own.")));
+	require_select(query);
 	error_context_stack = callback.previous;
 	return query;
 }

@@ -14,6 +14,8 @@ from tests.server.waiting import connected
 from tests.server.waiting import wait_until as until
 
 COUNT = "select dp_count(*) from client"
+#: The same as dp.run is given it.
+NAMED = "select public.dp_count(*) from public.client"
 SLOW = (
     "select dp_count(*) from purchase a, purchase b, purchase c"
     " where a.p_flag = b.p_flag and b.p_flag = c.p_flag and a.p_amount < b.p_amount"
@@ -193,16 +195,31 @@ def test_no_check_of_a_domain_runs_in_the_service(shop: Any, literal: str) -> No
             assert "CHECK of a domain" in str(caught.value)
             assert "ran" not in str(caught.value).replace("range", "")
         # a CHECK without a function: its message would show whose session it is
+        alice.execute("create table mine.t (a int)")
         alice.execute("create type mine.none as enum ('b')")
         alice.execute("alter domain mine.telling drop constraint telling_check")
         alice.execute(
             "alter domain mine.telling add check"
             " (greatest(session_user, 'b'::name)::mine.none is not null) not valid"
         )
-        with pytest.raises(psycopg.Error) as caught:
-            alice.execute(f"select * from dp.explain($$ {COUNT} where {literal} $$)")
-        assert caught.value.sqlstate == "PD013", str(caught.value)
-        assert "dp_executor" not in str(caught.value)
+        for text, state in (
+            (f"select * from dp.explain($$ {COUNT} where {literal} $$)", "PD013"),
+            (f"select x from dp.run($$ {NAMED} where {literal} $$, null) as (x int)", "PD013"),
+            (
+                "select x from dp.run($$ select public.dp_count(*) into mine.made from public.client"
+                f" where {literal} $$, null) as (x int)",
+                "PD014",
+            ),
+            (
+                "select x from dp.run($$ with w as (delete from mine.t returning 1)"
+                f" {NAMED} where {literal} $$, null) as (x int)",
+                "PD011",
+            ),
+        ):
+            with pytest.raises(psycopg.Error) as caught:
+                alice.execute(text)
+            assert "dp_executor" not in str(caught.value), text
+            assert caught.value.sqlstate == state, str(caught.value)
         assert alice.execute(f"{COUNT} where c_id = any ('{{1}}'::integer[])").fetchone()
 
 
