@@ -76,7 +76,6 @@ declare
     stored boolean := false;
     account record;
     asked_key constant bytea := key;
-    own_key bytea;
 begin
     if not dp.ledger_in_place() then
         status := 'restored';
@@ -117,9 +116,8 @@ begin
             return;
         end if;
     elsif not fresh then
-        own_key := dp.ledger_own_key(key, me);
-        select a.* into found_answer from dp.answer as a where a.key = own_key;
-        if found and dp.ledger_answer_valid(found_answer) then
+        found_answer := dp.ledger_paid_answer(key, me);
+        if found_answer.spend is not null then
             status := 'hit';
             spend_id := found_answer.spend;
             payload := found_answer.payload;
@@ -128,21 +126,9 @@ begin
             return;
         end if;
         select a.* into found_answer from dp.answer as a where a.key = ledger_open.key;
-        if found then
-            if dp.ledger_answer_valid(found_answer) then
-                if exists (select from dp.spend as s
-                            where s.source = found_answer.spend and s.principal = me) then
-                    status := 'hit';
-                    spend_id := found_answer.spend;
-                    payload := found_answer.payload;
-                    taken_at := found_answer.taken_at;
-                    perform dp.ledger_remember_text(ledger_open.text_key, asked_key);
-                    return;
-                end if;
-            elsif dp.ledger_answer_awaited(found_answer) then
-                status := 'pending';
-                return;
-            end if;
+        if found and not dp.ledger_answer_valid(found_answer) and dp.ledger_answer_awaited(found_answer) then
+            status := 'pending';
+            return;
         end if;
     end if;
 

@@ -27,7 +27,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     me integer;
-    found_answer dp.answer;
     cost_rho numeric := coalesce(ledger_outlook.rho, dp.zcdp_price(ledger_outlook.epsilon));
     cost_rho_delta numeric := case when ledger_outlook.rho is null then ledger_outlook.delta
                                    else coalesce(ledger_outlook.rho_delta, ledger_outlook.delta) end;
@@ -57,13 +56,7 @@ begin
     end if;
     payload := null;
     if not fresh then
-        select a.* into found_answer from dp.answer as a where a.key = dp.ledger_own_key(ledger_outlook.key, me);
-        if not found or not dp.ledger_answer_valid(found_answer) then
-            select a.* into found_answer from dp.answer as a where a.key = ledger_outlook.key;
-        end if;
-        if found and dp.ledger_answer_valid(found_answer)
-           and exists (select from dp.spend as s
-                        where s.source = found_answer.spend and s.principal = me) then
+        if (dp.ledger_paid_answer(ledger_outlook.key, me)).spend is not null then
             status := 'hit';
             return;
         end if;

@@ -19,13 +19,8 @@ begin
       from dp.principal as p join dp.role_budget as b on b.principal = p.id
      where p.role_oid = ledger_peek.role_oid;
     select t.key into asked_key from dp.answer_text as t where t.text_key = ledger_peek.text_key;
-    select a.* into found_answer from dp.answer as a where a.key = dp.ledger_own_key(asked_key, me);
-    if not found or not dp.ledger_answer_valid(found_answer) then
-        select a.* into found_answer from dp.answer as a where a.key = asked_key;
-    end if;
-    -- By itself: as a condition above, it was planned as a join with all that was ever charged.
-    if found and exists (select from dp.spend as s where s.source = found_answer.spend and s.principal = me)
-       and dp.ledger_answer_valid(found_answer) then
+    found_answer := dp.ledger_paid_answer(asked_key, me);
+    if found_answer.spend is not null then
         spend_id := found_answer.spend;
         payload := found_answer.payload;
         taken_at := found_answer.taken_at;

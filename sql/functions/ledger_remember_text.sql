@@ -25,3 +25,28 @@ language sql immutable strict parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 return sha256(key || int4send(principal));
 comment on function dp.ledger_own_key(bytea, integer) is 'internal: key of an answer that one role alone is shown';
+
+-- Internal: the valid stored answer of a question that a role has paid for: its own, or else everybody's; NULL if none.
+create or replace function dp.ledger_paid_answer(key bytea, principal integer)
+returns dp.answer
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+    candidate bytea;
+    found_answer dp.answer;
+begin
+    foreach candidate in array array[dp.ledger_own_key(ledger_paid_answer.key, principal), ledger_paid_answer.key] loop
+        select a.* into found_answer from dp.answer as a where a.key = candidate;
+        -- By itself: as a condition above, it was planned as a join with all that was ever charged.
+        if found and exists (select from dp.spend as s
+                              where s.source = found_answer.spend and s.principal = ledger_paid_answer.principal)
+           and dp.ledger_answer_valid(found_answer) then
+            return found_answer;
+        end if;
+    end loop;
+    return null;
+end
+$$;
+comment on function dp.ledger_paid_answer(bytea, integer) is 'internal: stored answer that a role has paid for';

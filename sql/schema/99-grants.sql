@@ -118,6 +118,7 @@ grant execute on function
     dp.ledger_answer_awaited(dp.answer),
     dp.ledger_remember_text(bytea, bytea),
     dp.ledger_own_key(bytea, integer),
+    dp.ledger_paid_answer(bytea, integer),
     dp.ledger_room(),
     dp.ledger_make_room(integer, bigint),
     dp.ledger_peek(oid, bytea),
