@@ -133,8 +133,8 @@ class LedgerStore:
     def fail(self, charged: Charged, *, counts: bool = True) -> None:
         """See `dpsql.ledger.model.Ledger.fail`.
 
-        Where the ledger cannot be told, the session is ended, which gives up the question just as
-        well, and counts unless the failure is taken away.
+        If the ledger cannot be written, the session ends: that gives the question up, too, and
+        counts as a failure unless `_end` takes the failure away.
         """
         try:
             self._call("fail", _FAIL, (str(charged.spend), _boolean(counts)))

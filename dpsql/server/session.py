@@ -1,4 +1,4 @@
-"""What one backend keeps between calls: plans, strategies and the ledger's store; no answers.
+"""The state that one backend keeps between calls: plans, strategies, the ledger; no answers.
 
 ``GD`` survives ``SET ROLE``, ``ROLLBACK`` and ``DISCARD ALL``, so nothing here may depend on
 who asked (STYLE.md 5.4).
@@ -162,7 +162,7 @@ class _NoLedger:
 
 
 class _Ledger:
-    """The store, in a service session, remembering what must be told."""
+    """The ledger of a service session: notes charges, and tells when an answer was taken."""
 
     def __init__(self, session: Session, database: SpiDatabase, facts: Facts, plpy: Any) -> None:
         self._session = session

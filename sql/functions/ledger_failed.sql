@@ -1,5 +1,5 @@
 -- Internal: whether a charge without an answer counts as a failure.  It does if it was recorded as failed, or if its
--- service session has ended, which ends with the backend that asked.  Everybody is told the same:
+-- service session has ended.  A service session ends with the backend that asked.  Everybody is told the same:
 -- the owner is shown what refuses the next question.  A standby sees no backends of its primary.
 -- Security definer on purpose: only its own role sees when a backend started.
 create or replace function dp.ledger_failed(failure dp.failure)

@@ -26,7 +26,7 @@ PG_FUNCTION_INFO_V1(dpsql_analyze_kept);
 
 static bool analysing = false;
 
-/* Whether somebody's text is being analysed, which calls no function but for the CHECK of a domain. */
+/* Whether a text is being analysed.  Analysis calls functions for the CHECK of a domain only. */
 bool
 is_analysing(void)
 {

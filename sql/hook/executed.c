@@ -222,7 +222,7 @@ refuse_domain(void)
 			 errhint("Cast it to the type that the domain is over, as in ARRAY[1]::integer[].")));
 }
 
-/* Whether the input of a type checks values against a domain that somebody made. */
+/* Whether the input function of a type runs the CHECK of a domain that is not built in. */
 static bool
 checks_domain(Oid type, bool within)
 {

@@ -101,7 +101,7 @@ static const Oid catalogs[] = {
 	TypeRelationId, UserMappingRelationId
 };
 
-/* What the library's own statements read between the charge and the answer. */
+/* Views and tables that the library's own statements read between the charge and the answer. */
 static const char *const system_views[] = {"pg_roles", "pg_stats", "pg_user_mappings"};
 static const char *const own_tables[] = {
 	"change", "changed_key", "column_domain", "kept_query", "ledger_identity", "ledger_incarnation",

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from datetime import timezone
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.server.asking import refused, state
 from tests.server.releasing import declare, release, rows, spent
-from tests.server.waiting import wait_until
+from tests.server.waiting import wait_until, waits
 
 pytestmark = pytest.mark.server
 
@@ -44,21 +43,6 @@ def bob(sales: Any) -> Iterator[Any]:
 def owner(sales: Any) -> Iterator[Any]:
     with sales.connect("owner1") as session:
         yield session
-
-
-def waits(sales: Any, pid: int) -> bool:
-    """Whether a session waits for a lock."""
-    sql = "select true from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
-    return bool(sales.sql(sql, pid))
-
-
-def told(session: Any, statement: str) -> str | None:
-    """Return what a refusal says, ``None`` of an answer."""
-    try:
-        session.execute(statement)
-    except psycopg.Error as error:
-        return str(error)
-    return None
 
 
 def hear(session: Any) -> list[str]:
@@ -104,11 +88,10 @@ def test_a_release_that_is_replaced_while_it_is_shared_is_charged_as_it_is_then(
         alice.execute("begin; select dp.drop_release('r')")
         numbers = release(alice, "r", ONE, epsilon=epsilon)
         sharing = threading.Thread(
-            target=lambda: outcomes.append(told(owner, "select dp.share_release('r', 'bob')"))
+            target=lambda: outcomes.append(state(owner, "select dp.share_release('r', 'bob')"))
         )
         sharing.start()
-        pid = owner.info.backend_pid
-        wait_until(lambda: waits(sales, pid) or len(outcomes) > attempt)  # noqa: B023
+        wait_until(lambda: waits(sales) or len(outcomes) > attempt)  # noqa: B023
         alice.execute("commit")
         sharing.join()
         if outcomes[-1] is None:
