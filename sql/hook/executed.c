@@ -212,14 +212,24 @@ check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
 	}
 }
 
-/* Analysis itself calls input functions only, which the executor does not see. */
 static void
-refuse_domain(void)
+refuse_domain(Oid type)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DPSQL_FUNCTION),
-			 errmsg("a literal of the question is checked by the CHECK of a domain"),
-			 errhint("Cast it to the type that the domain is over, as in ARRAY[1]::integer[].")));
+			 errmsg("the type %s is not allowed here: its literals run the CHECK of a domain",
+					format_type_be_qualified(type)),
+			 errhint("Cast to the type that the domain is over, as in ARRAY[1]::integer[].")));
+}
+
+/* Analysis itself calls input functions only, which the executor does not see. */
+static void
+refuse_call_in_analysis(Oid function)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_FUNCTION),
+			 errmsg("a literal of the question calls function %s", get_func_name(function)),
+			 errhint("Cast it to one of PostgreSQL's own types, as in ARRAY[1]::integer[].")));
 }
 
 /* Whether the input function of a type runs the CHECK of a domain that is not built in. */
@@ -268,7 +278,7 @@ refuse_domains_within(Query *query)
 	foreach(cell, inventory.made)
 	{
 		if (checks_domain(lfirst_oid(cell), false))
-			refuse_domain();
+			refuse_domain(lfirst_oid(cell));
 	}
 }
 
@@ -280,7 +290,7 @@ check_executed(ObjectAccessType access, Oid class, Oid object, int column, void 
 	if (access != OAT_FUNCTION_EXECUTE)
 		return;
 	if (is_serving() && is_analysing())
-		refuse_domain();
+		refuse_call_in_analysis(object);
 	if (is_foreign(object))
 		refuse_function(object);
 }
