@@ -32,7 +32,8 @@ comment on function dp.ledger_make_room(integer, bigint) is 'internal: deletes t
 
 -- Stores a computed (perturbed) answer; returns when it was taken, NULL if the charge is unknown or was given up.  The
 -- commit may be lost in a crash of the server: the charge stays and asking again is charged again, which the ledger shows
--- as "charged" but never answered.  Only dp_ledger and service sessions may call it.
+-- as "charged" but never answered.  Where another role has meanwhile paid for the answer that is stored (this one is
+-- "fresh"), that answer stays and this one is stored for its role alone.  Only dp_ledger and service sessions may call it.
 create or replace function dp.ledger_finish(spend_id bigint, payload text)
 returns timestamptz
 language plpgsql volatile parallel unsafe security definer
@@ -40,6 +41,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     spent dp.spend;
+    stored dp.answer;
     now timestamptz := clock_timestamp();
 begin
     perform set_config('synchronous_commit', 'off', true);
@@ -53,10 +55,21 @@ begin
     if octet_length(payload) > 100000 then
         perform dp.ledger_make_room(spent.principal, octet_length(payload));
     end if;
+    select a.* into stored from dp.answer as a where a.key = spent.key and a.pending_spend = spent.id for update;
+    if not found then
+        return now;
+    end if;
+    if dp.ledger_others_paid(stored, spent.principal) then
+        update dp.answer as a set pending_spend = null, holder_pid = null, holder_start = null where a.key = stored.key;
+        stored.key := dp.ledger_own_key(stored.key, spent.principal);
+        update dp.spend as s set key = stored.key where s.id = spent.id;
+        insert into dp.answer (key, objects, token) values (stored.key, stored.objects, stored.token)
+        on conflict on constraint answer_pkey do nothing;
+    end if;
     update dp.answer as a
        set spend = spent.id, payload = ledger_finish.payload, taken_at = now,
            pending_spend = null, holder_pid = null, holder_start = null
-     where a.key = spent.key and a.pending_spend = spent.id;
+     where a.key = stored.key;
     return now;
 end
 $$;

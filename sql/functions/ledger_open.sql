@@ -23,8 +23,9 @@
 -- "covers" says which accounts pay for which relations' rows, and how (dp.coverage): it is written down with the charge,
 -- and refused where an account that shows losses of the rows would not pay; "payload" then says which and what to do.
 --
--- A role's "fresh" answer is stored for itself alone where another role has paid for the one that is stored: what a role
--- has paid for stays free, whatever others ask.  "dp.ledger_own_key" is the key of such an answer.
+-- A role's "fresh" answer is stored for itself alone where another role has paid for the one that is stored, or another
+-- session computes it: what a role has paid for stays free, whatever others ask.  "dp.ledger_own_key" is the key of such
+-- an answer.  dp.ledger_finish looks again, for another role may pay while the fresh one is computed.
 --
 -- "objects" and "token" say what the answer hangs on, for dp.ledger_purge.  "shared" is the spend of a measurement that
 -- the role is shown because an owner says so, whether or not the ledger still stores it: nothing is computed, and a role
@@ -142,8 +143,7 @@ begin
     if shared is null then
         insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
         select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;
-        if fresh and dp.ledger_answer_valid(found_answer)
-           and exists (select from dp.spend as s where s.source = found_answer.spend and s.principal <> me) then
+        if fresh and (dp.ledger_answer_awaited(found_answer) or dp.ledger_others_paid(found_answer, me)) then
             key := dp.ledger_own_key(asked_key, me);
             insert into dp.answer (key) values (ledger_open.key) on conflict on constraint answer_pkey do nothing;
             select a.* into found_answer from dp.answer as a where a.key = ledger_open.key for update;

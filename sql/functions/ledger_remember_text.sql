@@ -26,7 +26,22 @@ set search_path = pg_catalog, pg_temp
 return sha256(key || int4send(principal));
 comment on function dp.ledger_own_key(bytea, integer) is 'internal: key of an answer that one role alone is shown';
 
--- Internal: the valid stored answer of a question that a role has paid for: its own, or else everybody's; NULL if none.
+-- Internal: whether a stored answer is valid and another role has paid for it.
+create or replace function dp.ledger_others_paid(answer dp.answer, principal integer)
+returns boolean
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return exists (select from dp.spend as s
+                    where s.source = answer.spend and s.principal <> ledger_others_paid.principal)
+       and dp.ledger_answer_valid(answer);
+end
+$$;
+comment on function dp.ledger_others_paid(dp.answer, integer) is 'internal: whether other roles keep a stored answer';
+
+-- Internal: the valid stored answer of a question that a role has paid for: of its own one and everybody's the newer;
+-- NULL if none.
 create or replace function dp.ledger_paid_answer(key bytea, principal integer)
 returns dp.answer
 language plpgsql volatile parallel unsafe security invoker
@@ -36,17 +51,19 @@ as $$
 declare
     candidate bytea;
     found_answer dp.answer;
+    newest dp.answer;
 begin
     foreach candidate in array array[dp.ledger_own_key(ledger_paid_answer.key, principal), ledger_paid_answer.key] loop
         select a.* into found_answer from dp.answer as a where a.key = candidate;
         -- By itself: as a condition above, it was planned as a join with all that was ever charged.
-        if found and exists (select from dp.spend as s
-                              where s.source = found_answer.spend and s.principal = ledger_paid_answer.principal)
+        if (newest.taken_at is null or newest.taken_at < found_answer.taken_at)
+           and exists (select from dp.spend as s
+                        where s.source = found_answer.spend and s.principal = ledger_paid_answer.principal)
            and dp.ledger_answer_valid(found_answer) then
-            return found_answer;
+            newest := found_answer;
         end if;
     end loop;
-    return null;
+    return newest;
 end
 $$;
 comment on function dp.ledger_paid_answer(bytea, integer) is 'internal: stored answer that a role has paid for';

@@ -117,6 +117,7 @@ grant execute on function
     dp.ledger_answer_valid(dp.answer),
     dp.ledger_answer_awaited(dp.answer),
     dp.ledger_remember_text(bytea, bytea),
+    dp.ledger_others_paid(dp.answer, integer),
     dp.ledger_own_key(bytea, integer),
     dp.ledger_paid_answer(bytea, integer),
     dp.ledger_room(),

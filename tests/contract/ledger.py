@@ -253,6 +253,37 @@ class LedgerContract:
         assert bob.open(harness.charge(role=1)).payload == "bob's"
         assert alice.open(harness.charge()).payload == "alice's next"
 
+    def test_fresh_leaves_others_what_they_pay_for_meanwhile(self, harness: LedgerHarness) -> None:
+        alice, bob = harness.session(), harness.session()
+        alice.finish(alice.open(harness.charge()), "first")
+        opened = alice.open(replace(harness.charge(), fresh=True))
+        assert bob.open(harness.charge(role=1)).payload == "first"
+        assert alice.finish(opened, "alice's") is not None
+        for ledger, role, expected in ((bob, 1, "first"), (alice, 0, "alice's")):
+            hit = ledger.open(harness.charge(role=role))
+            assert (hit.payload, hit.charged) == (expected, False)
+        assert [harness.spent(role) for role in harness.roles[:2]] == [2, 1]
+
+    def test_fresh_leaves_others_what_they_compute(self, harness: LedgerHarness) -> None:
+        alice, bob = harness.session(), harness.session()
+        computed = bob.open(harness.charge(role=1))
+        alices = alice.open(replace(harness.charge(), fresh=True))
+        assert isinstance(alices, Charged)
+        alice.finish(alices, "alice's")
+        assert bob.finish(computed, "bob's") is not None
+        assert bob.open(harness.charge(role=1)).payload == "bob's"
+        assert alice.open(harness.charge()).payload == "alice's"
+        assert [harness.spent(role) for role in harness.roles[:2]] == [1, 1]
+
+    def test_the_newer_of_two_answers_is_shown(self, harness: LedgerHarness) -> None:
+        alice, bob = harness.session(), harness.session()
+        computed = bob.open(harness.charge(role=1))
+        alice.finish(alice.open(replace(harness.charge(), fresh=True)), "alice's own")
+        bob.fail(computed)
+        alice.finish(alice.open(replace(harness.charge(), fresh=True)), "alice's next")
+        hit = alice.open(harness.charge())
+        assert (hit.payload, hit.charged) == ("alice's next", False)
+
     def test_an_answer_expires_by_the_clock(self, harness: LedgerHarness) -> None:
         ledger = harness.session()
         harness.keep(harness.roots[1], timedelta(hours=1))

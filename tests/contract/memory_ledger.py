@@ -216,13 +216,13 @@ class MemoryLedger:
                 return None
             spend.state = "answered"
             now = datetime.now(timezone.utc)
-            answer = books.answers[spend.charge.key]
+            answer, role = books.answers[spend.charge.key], spend.charge.role
             if answer.pending == charged.spend:
-                books.answers[spend.charge.key] = _Answer(
-                    hit=Hit(charged.spend, payload, now),
-                    charge=spend.charge,
-                    payers={spend.charge.role},
-                )
+                if self._others_paid(answer, role):
+                    answer.pending = answer.holder = None
+                    spend.charge = replace(spend.charge, key=_own_key(spend.charge.key, role))
+                hit = Hit(charged.spend, payload, now)
+                books.answers[spend.charge.key] = _Answer(hit, spend.charge, {role})
             return now
 
     def fail(self, charged: Charged, *, counts: bool = True) -> None:
@@ -295,7 +295,8 @@ class MemoryLedger:
             self._debit(charge, _cost(charge), frozenset(charge.roots))
             if answer.pending is not None and answer.holder is self:
                 self._give_up(answer.pending)
-            if charge.fresh and self._valid(answer) and answer.payers != {charge.role}:
+            awaited = answer.pending is not None and answer.holder is not self
+            if charge.fresh and (awaited or self._others_paid(answer, charge.role)):
                 key = _own_key(charge.key, charge.role)
                 answer = books.answers.get(key, _Answer())
             number = next(books.numbers)
@@ -307,12 +308,14 @@ class MemoryLedger:
             return Charged(number)
 
     def _paid(self, key: bytes, role: int) -> Hit | None:
-        """Return the answer that the role has paid for: its own one, or else everybody's."""
-        for stored in (_own_key(key, role), key):
-            answer = self._books.answers.get(stored, _Answer())
-            if role in answer.payers and (hit := self._valid(answer)) is not None:
-                return hit
-        return None
+        """Return the answer that the role has paid for: of its own and everybody's the newer."""
+        answers = [self._books.answers.get(k, _Answer()) for k in (_own_key(key, role), key)]
+        hits = [hit for a in answers if role in a.payers and (hit := self._valid(a)) is not None]
+        return max(hits, key=lambda hit: hit.taken_at, default=None)
+
+    def _others_paid(self, answer: _Answer, role: int) -> bool:
+        """Tell whether other roles keep a stored answer."""
+        return self._valid(answer) is not None and bool(answer.payers - {role})
 
     def _remember(self, charge: Charge) -> None:
         if charge.text_key is not None:
