@@ -110,8 +110,6 @@ class SpiDatabase:
                 raise _Done
         except _Done:
             return found[0]
-        finally:
-            self.execute("select dp.forget_lookups() as forgotten")
 
     def lock_members(self, relations: Sequence[int], *, before_rows: bool) -> None:
         """Lock relations with their parts; ``before_rows``: and all that their rows may need."""

@@ -16,11 +16,3 @@ language c volatile strict parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_lock_at_once';
 comment on function dp.lock_at_once(oid) is 'internal: locks a relation for reading, without waiting; false if that is impossible';
-
--- Empties the caches of this session that rows may have filled (sql/hook/lookups.c).
-create or replace function dp.forget_lookups()
-returns void
-language c volatile strict parallel unsafe security invoker
-set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'dpsql_forget_lookups';
-comment on function dp.forget_lookups() is 'internal: empties the caches of this session that rows may have filled';

@@ -316,24 +316,4 @@ compat_backend_place(void)
 #endif
 }
 
-/* Declared here, because utils/pg_locale.h needs the headers of ICU. */
-struct pg_locale_struct;
-extern struct pg_locale_struct *pg_newlocale_from_collation(Oid collation);
-#if PG_VERSION_NUM < 180000
-extern bool lc_collate_is_c(Oid collation);
-extern bool lc_ctype_is_c(Oid collation);
-#endif
-
-/* Load a collation into the backend's cache, with all that comparisons ask of it. */
-static inline void
-compat_look_up_collation(Oid collation)
-{
-#if PG_VERSION_NUM >= 180000
-	(void) pg_newlocale_from_collation(collation);
-#else
-	if (!lc_collate_is_c(collation) || !lc_ctype_is_c(collation))
-		(void) pg_newlocale_from_collation(collation);
-#endif
-}
-
 #endif							/* DPSQL_COMPAT_H */

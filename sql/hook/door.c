@@ -277,7 +277,6 @@ hide_traces(void)
 	int			nest_level = NewGUCNestLevel();
 
 	changes_pause();
-	pin_resources();
 	(void) set_config_option("track_counts", "off", PGC_SUSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("exit_on_error", "off", PGC_SUSET, PGC_S_SESSION,

@@ -44,6 +44,5 @@ _PG_init(void)
 		refusals_init();
 		frames_init();
 		preload_init();
-		resources_init();
 	}
 }

@@ -99,10 +99,6 @@ extern void sent_init(void);
 /* claims.c: hide unenforced NOT NULL and parallel bitmap scans from the planner */
 extern void claims_init(void);
 extern void locks_init(void);
-extern void look_up_types(Relation relation);
-extern void look_up_before_rows(void);
-extern void look_up_collation(Oid collation);
-extern void forget_lookups(void);
 
 /* before_locks.c: refuse before a relation is locked */
 extern void before_locks_init(void);
@@ -153,10 +149,6 @@ extern void remember_caller(Caller *caller);
 
 /* stack.c: refuse questions when much of the stack is in use */
 extern void require_stack(void);
-
-/* resources.c: limits of memory and disk while an answer is computed */
-extern void resources_init(void);
-extern void pin_resources(void);
 
 /* rows.c: a two-dimensional array of texts as rows */
 struct ReturnSetInfo;

@@ -265,8 +265,6 @@ add_expression(Inventory *inventory, Node *node)
 		add_made(inventory, exprType(node));
 	add_oid(&inventory->collations, exprCollation(node));
 	add_oid(&inventory->collations, exprInputCollation(node));
-	look_up_collation(exprCollation(node));
-	look_up_collation(exprInputCollation(node));
 	return true;
 }
 

@@ -131,12 +131,11 @@ release_kept_locks(void)
 }
 
 /*
- * Lock a relation, its indexes, its TOAST table and the index of that, and have
- * them in the relation cache; false if the relation does not exist.  If rows
- * follow, fill the caches for the types of its columns, too.
+ * Lock a relation, its indexes, its TOAST table and the index of that; false if
+ * the relation does not exist.
  */
 static bool
-lock_with_indexes(Oid oid, bool before_rows)
+lock_with_indexes(Oid oid)
 {
 	Relation	relation = try_relation_open(oid, AccessShareLock);
 	List	   *indexes;
@@ -155,12 +154,10 @@ lock_with_indexes(Oid oid, bool before_rows)
 		index_close(opened, NoLock);
 	}
 	list_free(indexes);
-	if (before_rows)
-		look_up_types(relation);
 	toast = relation->rd_rel->reltoastrelid;
 	relation_close(relation, NoLock);
 	if (OidIsValid(toast))
-		lock_with_indexes(toast, false);
+		lock_with_indexes(toast);
 	return true;
 }
 
@@ -174,7 +171,7 @@ lock_by_names(const char *const *names, int count, const char *schema)
 		Oid			relation = get_relname_relid(names[i], namespace);
 
 		if (OidIsValid(relation))
-			lock_with_indexes(relation, false);
+			lock_with_indexes(relation);
 	}
 }
 
@@ -184,7 +181,7 @@ lock_catalogs(void)
 	if (kept_catalogs)
 		return;
 	for (int i = 0; i < lengthof(catalogs); i++)
-		lock_with_indexes(catalogs[i], false);
+		lock_with_indexes(catalogs[i]);
 	lock_by_names(system_views, lengthof(system_views), "pg_catalog");
 	lock_by_names(own_tables, lengthof(own_tables), DPSQL_SCHEMA);
 	kept_catalogs = is_serving();
@@ -203,7 +200,7 @@ lock_before_rows(QueryDesc *query, int flags)
 			RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
 
 			if (rte->rtekind == RTE_RELATION)
-				lock_with_indexes(rte->relid, false);
+				lock_with_indexes(rte->relid);
 		}
 		lock_catalogs();
 	}
@@ -249,7 +246,6 @@ call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo)
 	RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	forget_lookups();
 	if (error)
 		ReThrowError((ErrorData *) error);
 	return result;
@@ -265,10 +261,9 @@ invoke_function(FunctionCallInfo fcinfo)
 /*
  * dp.lock_members(relations oid[], before_rows boolean): locks relations, their
  * partitions, children, indexes and TOAST tables.  If their rows will be read,
- * it locks the catalogs above and fills the caches that rows could fill, too.
- * Called before the charge, so that a question that waits for a lock, or finds
- * the lock table full, has not been charged yet.  Relations that do not exist
- * any more are skipped.
+ * it locks the catalogs above, too.  Called before the charge, so that a
+ * question that waits for a lock, or finds the lock table full, has not been
+ * charged yet.  Relations that do not exist any more are skipped.
  */
 Datum
 dpsql_lock_members(PG_FUNCTION_ARGS)
@@ -280,19 +275,16 @@ dpsql_lock_members(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < count; i++)
 	{
-		if (!lock_with_indexes(oids[i], before_rows))
+		if (!lock_with_indexes(oids[i]))
 			continue;
 		foreach(cell, find_all_inheritors(oids[i], AccessShareLock, NULL))
 		{
 			if (lfirst_oid(cell) != oids[i])
-				lock_with_indexes(lfirst_oid(cell), before_rows);
+				lock_with_indexes(lfirst_oid(cell));
 		}
 	}
 	if (before_rows)
-	{
 		lock_catalogs();
-		look_up_before_rows();
-	}
 	PG_RETURN_VOID();
 }
 

@@ -3,12 +3,13 @@
  *		Refuse questions when much of the stack is already in use.
  *
  * Every check_stack_depth() of the server raises an error once max_stack_depth
- * is reached.  An asker can choose how much of the stack is in use when a
- * question starts, by a DO block that executes itself or by nested views.  If
- * little were left, a row could decide whether LIKE raises the error, since
- * LIKE recurses for each wildcard that the row's text matches.  A question is
- * therefore refused, before any charge, unless max_stack_depth is at least
- * STACK_USED + STACK_LEFT and at most STACK_USED of the stack is in use.
+ * is reached.  If little were left where rows are read, a row could decide
+ * whether LIKE raises the error, since LIKE recurses for each wildcard that the
+ * row's text matches.  The stack of a service session is nearly empty when a
+ * question starts, so that only max_stack_depth has to be large enough.  A
+ * release or a synthesis is planned in the asker's backend, on a stack that the
+ * asker may have filled by a DO block that executes itself: it is refused there,
+ * before the charge, if more than STACK_USED is in use.
  *
  * Upper bounds of the stack between an entry point and the deepest call that
  * depends on rows (x86-64, PostgreSQL 15 to 18; constants.py and emit.py limit

@@ -279,7 +279,6 @@ grant execute on function
     dp.end_progress(),
     dp.lock_members(oid[], boolean),
     dp.lock_at_once(oid),
-    dp.forget_lookups(),
     dp.catalogue_state(),
     dp.snapshot_is_new(),
     dp.meet_shards(oid[], oid[]),

@@ -299,11 +299,10 @@ def exhausting(pair: Pair, small: Any, question: Question) -> Iterator[Trial]:
 def test_nothing_of_a_session_can_be_exhausted_by_rows(unlimited: Pair, small: Any) -> None:
     """Rows are read in the service session: without its checks, the asker's shows nothing either."""
     files = ((shapes.LEAST_MEMORY, STEPS), (shapes.FILES, STEPS))
-    patch = without(small, "pin_resources")
     questions = list(exhausting(unlimited, small, EXCESSIVE))[::4]
-    questions.append(Trial(files, (SPILLS,), patch=patch))
+    questions.append(Trial(files, (SPILLS,)))
     releases = list(exhausting(unlimited, small, EXCESSIVE_RELEASE))[::4]
-    releases.append(Trial(files, (SPILLS_RELEASE,), patch=patch))
+    releases.append(Trial(files, (SPILLS_RELEASE,)))
     for trial in (*questions, *releases):
         assert (found := difference(unlimited, trial)) is None, found
     for trial in questions:
