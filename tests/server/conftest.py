@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import start_server
 from tests.server import asking, exposing
 from tests.server.collecting import Collector
+from tests.server.hostile import world
 from tests.server.refusals import EXTRA, rewrite_tables
 from tests.server.sketching import NETWORK, PROTECT, looking
 from tests.server.unit_shop import SET_UP
@@ -157,3 +159,11 @@ def silent(views: Any) -> Iterator[Any]:
     with asking.silent(views, "customer") as session:
         session.execute("set client_min_messages = error; set dp.epsilon = 1")
         yield session
+
+
+@pytest.fixture(scope="module")
+def small(installation: None) -> Iterator[Any]:
+    """A server of small limits, for hostile sessions."""
+    server = start_server(**world.LIMITS)
+    yield server
+    server.remove()

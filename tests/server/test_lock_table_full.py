@@ -7,10 +7,10 @@ session are emptied.  All locks that reading and storing need are held by then.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.conftest import start_server
 from tests.server.hostile import world
 from tests.server.hostile.questions import FEW, HEAVY_ROWS, KINDS, SYNTHESES, Question
 from tests.server.hostile.shapes import Shape
@@ -58,16 +58,14 @@ NEW = [TWICE, *(q for q in (*FEW, *SYNTHESES) if q.reads)]
 
 
 @pytest.fixture(scope="module")
-def pair(installation: None) -> Iterator[Pair]:
-    server = start_server(**world.LIMITS)
-    with world.twins(server, world.PLANTED + MANY) as twins:
+def pair(small: Any) -> Iterator[Pair]:
+    with world.twins(small, world.PLANTED + MANY) as twins:
         for twin in twins:
             for relation in ("person", "shop", "reading", "edge", "road"):
                 twin.sql(f"select dp.set_failure_limit('{relation}', 1000)", user="owner1")
         pair = Pair(twins)
         yield pair
         pair.close()
-    server.remove()
 
 
 def answered(pair: Pair, *questions: Question) -> None:
