@@ -316,4 +316,15 @@ compat_backend_place(void)
 #endif
 }
 
+/* JSON_TABLE, whose analysis expects constants in some places; since PostgreSQL 17 */
+static inline bool
+compat_is_json_table(Node *node)
+{
+#if PG_VERSION_NUM >= 170000
+	return IsA(node, JsonTable);
+#else
+	return false;
+#endif
+}
+
 #endif							/* DPSQL_COMPAT_H */

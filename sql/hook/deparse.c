@@ -20,6 +20,7 @@
 #include "dpsql.h"
 #include "service.h"
 #include "inventory.h"
+#include "literals.h"
 
 PG_FUNCTION_INFO_V1(dpsql_deparse);
 
@@ -140,25 +141,9 @@ typedef struct
 	const char *const *values;
 	int			count;
 	bool		typed;			/* literals with types, or bare values */
-	bool		blank;			/* NULL in the place of each */
+	bool		guarded;		/* strings are converted by string_value */
+	Strings		strings;
 } Parameters;
-
-/* Put NULL in the place of each string; the parser visits the same nodes in search of CTEs. */
-static bool
-blank_strings(Node *node, void *unused)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, A_Const))
-	{
-		A_Const    *constant = (A_Const *) node;
-
-		if (!constant->isnull && IsA(&constant->val, String))
-			constant->isnull = true;
-		return false;
-	}
-	return raw_expression_tree_walker(node, blank_strings, unused);
-}
 
 static Node *
 literal_of(const char *text)
@@ -204,8 +189,10 @@ bind_parameter(ParseState *pstate, ParamRef *reference)
 	Parameters *parameters = (Parameters *) pstate->p_ref_hook_state;
 	int			number = reference->number;
 	const char *text;
-	Node	   *literal;
+	Node	   *value;
 
+	if (number < 0)
+		return string_parameter(reference);
 	if (number < 1 || number > parameters->count)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_PARAMETER),
@@ -216,14 +203,20 @@ bind_parameter(ParseState *pstate, ParamRef *reference)
 				 errhint("Write the value itself in the place of $%d.", number),
 				 parser_errposition(pstate, reference->location)));
 	text = parameters->values[number - 1];
-	if (!parameters->typed)
-		return transformExpr(pstate, value_of(parameters->blank ? NULL : text), pstate->p_expr_kind);
-	if (text == NULL)
+	if (parameters->typed && text == NULL)
 		return NULL;			/* PostgreSQL reports the error */
-	literal = literal_of(text);
-	if (parameters->blank)
-		blank_strings(literal, NULL);
-	return transformExpr(pstate, literal, pstate->p_expr_kind);
+	value = parameters->typed ? literal_of(text) : value_of(text);
+	if (parameters->guarded)
+		take_strings(&parameters->strings, value);
+	return transformExpr(pstate, value, pstate->p_expr_kind);
+}
+
+static Node *
+give_type(ParseState *pstate, Param *param, Oid type, int32 modifier, int location)
+{
+	Parameters *parameters = (Parameters *) pstate->p_ref_hook_state;
+
+	return string_value(&parameters->strings, pstate, param, type, modifier);
 }
 
 static RawStmt *
@@ -241,41 +234,43 @@ parse_one_select(const char *text)
 }
 
 static void
+refuse_into(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_SYNTAX),
+			 errmsg("the text must be exactly one SELECT statement"),
+			 errhint("Use CREATE TABLE ... AS around the query instead of SELECT INTO.")));
+}
+
+static void
+refuse_modifying(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+			 errmsg("WITH queries that modify data are not supported"),
+			 errhint("Run the INSERT, UPDATE or DELETE as a statement of its own.")));
+}
+
+/* Refuse statements that write before their literals are read. */
+static bool
+refuse_writing(Node *node, void *unused)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SelectStmt) && ((SelectStmt *) node)->intoClause)
+		refuse_into();
+	if (IsA(node, CommonTableExpr) && !IsA(((CommonTableExpr *) node)->ctequery, SelectStmt))
+		refuse_modifying();
+	return raw_expression_tree_walker(node, refuse_writing, unused);
+}
+
+static void
 require_select(Query *query)
 {
 	if (query->commandType != CMD_SELECT)
-		ereport(ERROR,
-				(errcode(ERRCODE_DPSQL_SYNTAX),
-				 errmsg("the text must be exactly one SELECT statement"),
-				 errhint("Use CREATE TABLE ... AS around the query instead of SELECT INTO.")));
+		refuse_into();
 	if (query->hasModifyingCTE)
-		ereport(ERROR,
-				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
-				 errmsg("WITH queries that modify data are not supported"),
-				 errhint("Run the INSERT, UPDATE or DELETE as a statement of its own.")));
-}
-
-/*
- * Refuse literals that a domain within their type would check: analysis would run
- * the CHECK.  To find the types, the statement is analysed with NULL in the place
- * of each string, which array, row and range types read without a look at domains.
- */
-static void
-require_no_domains(const char *text, RawStmt *statement, Parameters parameters)
-{
-	ParseState *pstate = make_parsestate(NULL);
-	RawStmt    *blank = copyObject(statement);
-	Query	   *query;
-
-	parameters.blank = true;
-	blank_strings(blank->stmt, NULL);
-	pstate->p_sourcetext = text;
-	pstate->p_paramref_hook = bind_parameter;
-	pstate->p_ref_hook_state = &parameters;
-	query = transformTopLevelStmt(pstate, blank);
-	require_select(query);
-	refuse_domains_within(query);
-	free_parsestate(pstate);
+		refuse_modifying();
 }
 
 /*
@@ -290,7 +285,7 @@ analyse_text(const char *text, const char *const *values, int count, bool typed)
 		.callback = point_into_text,
 		.arg = unconstify(char *, text),
 	};
-	Parameters	parameters = {values, count, typed, false};
+	Parameters	parameters = {values, count, typed, is_serving() && is_analysing(), {NULL}};
 	ParseState *pstate = make_parsestate(NULL);
 	RawStmt    *statement;
 	Query	   *query;
@@ -300,9 +295,14 @@ analyse_text(const char *text, const char *const *values, int count, bool typed)
 	pstate->p_paramref_hook = bind_parameter;
 	pstate->p_ref_hook_state = &parameters;
 	statement = parse_one_select(text);
-	if (is_serving() && is_analysing())
-		require_no_domains(text, statement, parameters);
-	query = transformTopLevelStmt(pstate, statement);
+	refuse_writing(statement->stmt, NULL);
+	if (parameters.guarded)
+	{
+		pstate->p_coerce_param_hook = give_type;
+		take_strings(&parameters.strings, statement->stmt);
+		require_all_taken(&parameters.strings, text);
+	}
+	query = put_strings_back(&parameters.strings, transformTopLevelStmt(pstate, statement));
 	check_hidden_operators(pstate, query, -1);
 	free_parsestate(pstate);
 	require_select(query);

@@ -181,7 +181,7 @@ extern char *words_there(const char *text, int position);
 extern bool is_analysing(void);
 
 /* executed.c */
-extern void refuse_domains_within(Query *query);
+extern void require_no_checks(Oid type);
 
 /* inventory_json.c: what an analysed query uses */
 extern char *inventory_json(Query *query, const char *sql);

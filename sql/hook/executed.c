@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
@@ -36,8 +37,8 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
-#include "utils/typcache.h"
 
 #include "dpsql.h"
 #include "inventory.h"
@@ -232,7 +233,11 @@ refuse_call_in_analysis(Oid function)
 			 errhint("Cast it to one of PostgreSQL's own types, as in ARRAY[1]::integer[].")));
 }
 
-/* Whether the input function of a type runs the CHECK of a domain that is not built in. */
+/*
+ * Whether the input function of a type runs the CHECK of a domain that is not
+ * built in.  Columns of a row type are locked, so that nobody gives one of them
+ * such a type before the literal is read.
+ */
 static bool
 checks_domain(Oid type, bool within)
 {
@@ -254,12 +259,13 @@ checks_domain(Oid type, bool within)
 			return checks_domain(get_multirange_range(type), true);
 		case TYPTYPE_COMPOSITE:
 			{
-				TupleDesc	columns = lookup_rowtype_tupdesc(type, -1);
+				Relation	relation = relation_open(get_typ_typrelid(type), AccessShareLock);
+				TupleDesc	columns = relation->rd_att;
 
 				for (int i = 0; i < columns->natts && !found; i++)
 					found = !TupleDescAttr(columns, i)->attisdropped &&
 						checks_domain(TupleDescAttr(columns, i)->atttypid, true);
-				ReleaseTupleDesc(columns);
+				relation_close(relation, NoLock);
 				return found;
 			}
 		default:
@@ -267,19 +273,12 @@ checks_domain(Oid type, bool within)
 	}
 }
 
-/* Refuse a question with values of such a type, whether or not it has literals of it. */
+/* Refuse a literal of such a type. */
 void
-refuse_domains_within(Query *query)
+require_no_checks(Oid type)
 {
-	Inventory	inventory = {0};
-	ListCell   *cell;
-
-	take_inventory(query, &inventory);
-	foreach(cell, inventory.made)
-	{
-		if (checks_domain(lfirst_oid(cell), false))
-			refuse_domain(lfirst_oid(cell));
-	}
+	if (checks_domain(type, false))
+		refuse_domain(type);
 }
 
 static void

@@ -1,0 +1,235 @@
+/*
+ * literals.c
+ *		Read the string literals of a text, but none that code of others checks.
+ *
+ * Analysis converts a string literal by the input function of the type that its
+ * place requires.  The input functions of array, row and range types check the
+ * domains within: a CHECK of somebody would run in the service session, which
+ * has read rows.  PostgreSQL calls no hook before it converts a literal, but one
+ * before it gives a type to a parameter of unknown type.  So each string of the
+ * raw statement is replaced by a parameter; its hook refuses such types, and
+ * converts the string as analysis does.
+ *
+ * The parser's own walk over raw statements leaves out a few nodes.  A string in
+ * one of them would be converted without the hook, so that a statement is refused
+ * if its text has a string that the walk has not found.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "common/keywords.h"
+#include "mb/pg_wchar.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "parser/parse_coerce.h"
+#include "parser/parse_type.h"
+#include "parser/parser.h"
+#include "parser/scanner.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "dpsql.h"
+#include "literals.h"
+
+StaticAssertDecl(sizeof(A_Const) >= sizeof(ParamRef), "a literal is replaced where it is");
+StaticAssertDecl(sizeof(FuncCall) >= sizeof(TypeCast), "a call is replaced where it is");
+
+/* As in PL/pgSQL's grammar: the scanner's header is not installed, and these numbers do not change. */
+enum
+{
+	UIDENT = 259,
+	SCONST = 261,
+	USCONST = 262,
+};
+
+static void
+refuse_place(int position)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+			 errmsg("a string is not supported in this place of a question"),
+			 errhint("Leave out the clause that it stands in, such as CYCLE or JSON_TABLE."),
+			 position > 0 ? errposition(position) : 0));
+}
+
+/* Whether analysis takes a call for a cast: type('...'), but for types with columns. */
+static bool
+is_cast(FuncCall *call)
+{
+	Node	   *argument = list_length(call->args) == 1 ? linitial(call->args) : NULL;
+	Type		type;
+	bool		found;
+
+	if (!argument || !IsA(argument, A_Const) || ((A_Const *) argument)->isnull ||
+		!IsA(&((A_Const *) argument)->val, String) || call->agg_order || call->agg_filter ||
+		call->over || call->agg_within_group || call->agg_distinct || call->func_variadic)
+		return false;
+	type = LookupTypeNameExtended(NULL, makeTypeNameFromNameList(call->funcname), NULL, false, false);
+	if (type == NULL)
+		return false;
+	found = ((Form_pg_type) GETSTRUCT(type))->typisdefined && !OidIsValid(typeTypeRelid(type));
+	ReleaseSysCache(type);
+	return found;
+}
+
+static void
+write_as_cast(FuncCall *call)
+{
+	Node	   *argument = linitial(call->args);
+	TypeName   *name = makeTypeNameFromNameList(call->funcname);
+	int			location = call->location;
+	TypeCast   *cast = (TypeCast *) call;
+
+	cast->type = T_TypeCast;
+	cast->arg = argument;
+	cast->typeName = name;
+	cast->location = location;
+}
+
+static bool
+take(Node *node, void *context)
+{
+	Strings    *strings = context;
+
+	if (node == NULL)
+		return false;
+	if (compat_is_json_table(node))
+		refuse_place(0);
+	if (IsA(node, A_Const))
+	{
+		A_Const    *constant = (A_Const *) node;
+		int			location = constant->location;
+
+		if (constant->isnull || !IsA(&constant->val, String))
+			return false;
+		strings->places = bms_add_member(strings->places, location + 1);
+		if (!strings->keep)
+		{
+			ParamRef   *reference = (ParamRef *) node;
+
+			strings->texts = lappend(strings->texts, constant->val.sval.sval);
+			reference->type = T_ParamRef;
+			reference->number = -list_length(strings->texts);	/* below those that can be written */
+			reference->location = location;
+		}
+		return false;
+	}
+	/* analysis asks whether the argument is a constant, which it will not be */
+	if (IsA(node, FuncCall) && is_cast((FuncCall *) node))
+		write_as_cast((FuncCall *) node);
+	if (IsA(node, TypeName))
+	{
+		bool		keep = strings->keep;
+
+		/* modifiers must stay constants; only a superuser's type has a function that reads them */
+		strings->keep = true;
+		raw_expression_tree_walker(node, take, context);
+		strings->keep = keep;
+		return false;
+	}
+	return raw_expression_tree_walker(node, take, context);
+}
+
+/* Replace the strings of a raw statement or expression by parameters. */
+void
+take_strings(Strings *strings, Node *raw)
+{
+	take(raw, strings);
+}
+
+/* Refuse a text that has a string which take_strings has not found. */
+void
+require_all_taken(Strings *strings, const char *text)
+{
+	core_yy_extra_type extra;
+	core_YYSTYPE value;
+	YYLTYPE		start;
+	core_yyscan_t scanner = scanner_init(text, &extra, &ScanKeywords, ScanKeywordTokens);
+	bool		escape = false; /* is the next string that of U&'...' UESCAPE '!'? */
+	int			previous = 0;
+	int			token;
+
+	extra.escape_string_warning = false;
+	while ((token = core_yylex(&value, &start, scanner)) != 0)
+	{
+		if ((token == SCONST || token == USCONST) && !escape &&
+			!bms_is_member(start + 1, strings->places))
+			refuse_place(pg_mbstrlen_with_len(text, start) + 1);
+		escape = (previous == USCONST || previous == UIDENT) &&
+			pg_strncasecmp(text + start, "uescape", strlen("uescape")) == 0;
+		previous = token;
+	}
+	scanner_finish(scanner);
+}
+
+/* The parameter in the place of a string. */
+Node *
+string_parameter(ParamRef *reference)
+{
+	Param	   *param = makeNode(Param);
+
+	param->paramkind = PARAM_EXTERN;
+	param->paramid = reference->number;
+	param->paramtype = UNKNOWNOID;
+	param->paramtypmod = -1;
+	param->paramcollid = InvalidOid;
+	param->location = reference->location;
+	return (Node *) param;
+}
+
+static Const *
+string_of(Strings *strings, Param *param)
+{
+	char	   *text = list_nth(strings->texts, -1 - param->paramid);
+	Const	   *constant = makeConst(UNKNOWNOID, -1, InvalidOid, -2, CStringGetDatum(pstrdup(text)),
+									 false, false);
+
+	constant->location = param->location;
+	return constant;
+}
+
+/* Convert a string to the type that its place requires; NULL if the parameter is no string. */
+Node *
+string_value(Strings *strings, ParseState *pstate, Param *param, Oid type, int32 modifier)
+{
+	if (param->paramid >= 0 || param->paramtype != UNKNOWNOID)
+		return NULL;
+	require_no_checks(type);
+	/* a cast to a domain is shown as one, so that it is refused as others are */
+	return coerce_type(pstate, (Node *) string_of(strings, param), UNKNOWNOID, type, modifier,
+					   COERCION_EXPLICIT, COERCE_EXPLICIT_CAST, param->location);
+}
+
+static Node *
+put_back(Node *node, void *strings)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Param) && ((Param *) node)->paramid < 0)
+		return (Node *) string_of(strings, (Param *) node);
+	if (IsA(node, Query))
+		return (Node *) query_tree_mutator((Query *) node, put_back, strings, 0);
+	return expression_tree_mutator(node, put_back, strings);
+}
+
+static bool
+is_left(Node *node, void *unused)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Param) && ((Param *) node)->paramid < 0)
+		return true;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, is_left, unused, 0);
+	return expression_tree_walker(node, is_left, unused);
+}
+
+/* Put the strings back whose type no place required. */
+Query *
+put_strings_back(Strings *strings, Query *query)
+{
+	if (!is_left((Node *) query, NULL))
+		return query;
+	return (Query *) put_back((Node *) query, strings);
+}

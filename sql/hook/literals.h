@@ -1,0 +1,25 @@
+/*
+ * literals.h
+ *		String literals of a text while it is analysed (literals.c).
+ */
+#ifndef DPSQL_LITERALS_H
+#define DPSQL_LITERALS_H
+
+#include "nodes/bitmapset.h"
+#include "parser/parse_node.h"
+
+typedef struct
+{
+	List	   *texts;			/* char *; parameter -n stands for the n-th */
+	Bitmapset  *places;			/* where strings were found: byte offset + 1 */
+	bool		keep;			/* do not replace them, as within types */
+} Strings;
+
+extern void take_strings(Strings *strings, Node *raw);
+extern void require_all_taken(Strings *strings, const char *text);
+extern Node *string_parameter(ParamRef *reference);
+extern Node *string_value(Strings *strings, ParseState *pstate, Param *param, Oid type,
+						  int32 modifier);
+extern Query *put_strings_back(Strings *strings, Query *query);
+
+#endif							/* DPSQL_LITERALS_H */
