@@ -48,7 +48,7 @@ end_group(int code, Datum unused)
 {
 	long		pause = FIRST_PAUSE;
 
-	disconnect_service();
+	end_services();
 	while (!leave_group() && PostmasterIsAlive())
 	{
 		pg_usleep(pause);

@@ -84,17 +84,30 @@ static const char *const asked_settings[] = {
 
 static PGconn *service = NULL;
 static PGconn *ending = NULL;	/* was cancelled, and has not ended its question yet */
-static bool last_question = false; /* it said so */
 
-void
-disconnect_service(void)
+static void
+disconnect(PGconn **connection)
 {
-	if (service)
+	if (*connection)
 	{
-		PQfinish(service);
-		service = NULL;
+		PQfinish(*connection);
+		*connection = NULL;
 		ReleaseExternalFD();
 	}
+}
+
+static void
+disconnect_service(void)
+{
+	disconnect(&service);
+}
+
+/* This backend ends: what it still waited for must not keep it. */
+void
+end_services(void)
+{
+	disconnect(&service);
+	disconnect(&ending);
 }
 
 static void
@@ -118,9 +131,7 @@ require_ended(void)
 		return;
 	if (PQconsumeInput(ending) && PQstatus(ending) == CONNECTION_OK && PQisBusy(ending))
 		refuse("A question that was cancelled has not ended yet.", "Ask again later.");
-	PQfinish(ending);
-	ending = NULL;
-	ReleaseExternalFD();
+	disconnect(&ending);
 }
 
 static void
@@ -157,23 +168,6 @@ wait_for_service(int events)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
-}
-
-/* Pass what dpsql says in the service on to the client, under the client's own settings. */
-static void
-pass_on(void *unused, const PGresult *message)
-{
-	const char *state = PQresultErrorField(message, PG_DIAG_SQLSTATE);
-	const char *severity = PQresultErrorField(message, PG_DIAG_SEVERITY_NONLOCALIZED);
-	const char *primary = PQresultErrorField(message, PG_DIAG_MESSAGE_PRIMARY);
-	const char *detail = PQresultErrorField(message, PG_DIAG_MESSAGE_DETAIL);
-	const char *hint = PQresultErrorField(message, PG_DIAG_MESSAGE_HINT);
-
-	if (state && strcmp(state, unpack_sql_state(ERRCODE_DPSQL_LAST)) == 0)
-		last_question = true;
-	if (state && strcmp(state, unpack_sql_state(ERRCODE_DPSQL_SAID)) == 0)
-		tell_caller(severity && strcmp(severity, "WARNING") == 0 ? WARNING : NOTICE,
-					primary ? primary : "", detail, hint);
 }
 
 /* The first of the server's socket directories. */
@@ -217,13 +211,18 @@ collect(void)
 
 		while (PQisBusy(service))
 		{
+			tell_said();
 			wait_for_service(WL_SOCKET_READABLE);
 			if (!PQconsumeInput(service))
 				break;
 		}
+		tell_said();
 		one = PQgetResult(service);
 		if (one == NULL)
+		{
+			tell_said();
 			return last;
+		}
 		if (last && PQresultStatus(last) == PGRES_FATAL_ERROR)
 			PQclear(one);
 		else
@@ -252,7 +251,7 @@ start_connecting(void)
 				 errdetail("This backend has too many open files."),
 				 errhint("Close cursors over foreign tables, or ask in a new session.")));
 	service = PQconnectStartParams(keywords, values, 0);
-	last_question = false;
+	said_last(true);
 	if (service == NULL)
 		ReleaseExternalFD();
 }
@@ -277,7 +276,7 @@ connect_service(void)
 		if (TimestampDifferenceExceeds(start, GetCurrentTimestamp(), CONNECT_TIMEOUT))
 			unavailable("Connecting took too long.");
 	}
-	PQsetNoticeReceiver(service, pass_on, NULL);
+	PQsetNoticeReceiver(service, keep_message, NULL);
 	if (PQsetnonblocking(service, 1) != 0 || !PQsendPrepare(service, "ask", ASK, 0, NULL))
 		unavailable(pchomp(PQerrorMessage(service)));
 	result = collect();
@@ -398,6 +397,7 @@ wait_for_end(void)
 static void
 abandon(void)
 {
+	forget_said();
 	if (service && PQtransactionStatus(service) == PQTRANS_ACTIVE)
 	{
 		PGcancel   *cancel = PQgetCancel(service);
@@ -416,6 +416,7 @@ abandon(void)
 		}
 	}
 	disconnect_service();
+	forget_said();
 }
 
 Datum
@@ -451,7 +452,7 @@ ask_service(const Question *question, ErrorData **refused)
 			unavailable("It ended while the question was computed; the charge may have been recorded.");
 		PQclear(result);
 		result = NULL;
-		if (last_question)
+		if (said_last(false))
 			disconnect_service();
 	}
 	PG_CATCH();

@@ -40,8 +40,15 @@ typedef struct Question
  */
 extern Datum ask_service(const Question *question, ErrorData **refused);
 
-/* Close the connection to the service session, if there is one. */
-extern void disconnect_service(void);
+/* Close the connections to service sessions, also to one that was cancelled and goes on. */
+extern void end_services(void);
+
+/* said.c: messages of the service session, kept as libpq hands them over and told later */
+struct pg_result;
+extern void keep_message(void *unused, const struct pg_result *message);
+extern void tell_said(void);
+extern void forget_said(void);
+extern bool said_last(bool forget);
 
 /* group.c: be the leader of a lock group, from now on to the end. */
 extern void lead_group(void);

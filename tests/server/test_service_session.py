@@ -268,6 +268,19 @@ def test_who_cancels_and_asks_again_keeps_one_service_busy(shop: Any) -> None:
         until(answered)
 
 
+def test_a_session_that_closes_does_not_wait_for_an_idle_service(shop: Any) -> None:
+    """The connection of a question that was cancelled and went on is closed as well."""
+    with shop.connect() as session:
+        session.execute(in_service("pass"))
+        session.execute("set session authorization alice")
+        session.execute("set statement_timeout = 200")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            session.execute(f"select {value_in_service('import time; time.sleep(3)')}")
+        pid = session.info.backend_pid
+    shown = "select from pg_stat_activity where pid = %s or leader_pid = %s"
+    until(lambda: shop.sql(shown, pid, pid) == [], 30)
+
+
 def test_transactions_stack_and_settings_of_the_asker_do_not_reach_the_service(shop: Any) -> None:
     with shop.connect("alice") as alice:
         for setting in (
