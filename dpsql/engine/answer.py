@@ -91,14 +91,14 @@ def answer(
     # way.  Whatever comes after it is prepared as the statement's snapshot shows it.
     known = prepared_before(text, parameters, services)
     if known is not None:
-        asked, text_key = _asked(known, settings, intervals=intervals)
+        asked, text_key = _asked(known, role, settings, intervals=intervals)
         rows = _paid(asked, text_key, role, settings, services)
         if rows is None:
             rows = _released(asked, listed_groups(asked, services), role, settings, services)
         if rows is not None:
             return asked, rows
     found = prepare(text, parameters, services)
-    prepared, text_key = _asked(found, settings, intervals=intervals)
+    prepared, text_key = _asked(found, role, settings, intervals=intervals)
     if found is not known:
         rows = _paid(prepared, text_key, role, settings, services)
         if rows is not None:
@@ -123,14 +123,16 @@ def answer(
     )
 
 
-def _asked(prepared: Prepared, settings: Settings, *, intervals: bool) -> tuple[Prepared, bytes]:
+def _asked(
+    prepared: Prepared, role: Role, settings: Settings, *, intervals: bool
+) -> tuple[Prepared, bytes]:
     """Return the question with the intervals that are wanted, and the identity of its text."""
     _require_plain(prepared.question.columns)
     if intervals:
         from dpsql.engine.intervals import with_intervals
 
         prepared = with_intervals(prepared, reach=settings.max_groups_contributed > 0)
-    return prepared, _text_key(prepared, settings)
+    return prepared, _text_key(prepared, role, settings)
 
 
 def _paid(
@@ -343,9 +345,14 @@ def _digest(shape: object) -> bytes:
     return hashlib.sha256(repr(shape).encode()).digest()
 
 
-def _text_key(prepared: Prepared, settings: Settings) -> bytes:
-    """Return the identity of an exact text: analysed under these declarations and settings."""
+def _text_key(prepared: Prepared, role: Role, settings: Settings) -> bytes:
+    """Return the identity of an exact text that a role asks under these declarations and settings.
+
+    One of each role: the text finds what the role has paid for, and the same words of another may
+    be a later question, since groups of public relations come and go.
+    """
     parts = (
+        str(role.oid),
         prepared.text,
         prepared.fingerprint,
         prepared.question.canonical,

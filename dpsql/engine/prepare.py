@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from dpsql.query.asked import Reads
     from dpsql.relation import UnitPath
 
+#: Plans that a session keeps, and characters of their texts; a plan has some 15 bytes for each.
 MAX_PLANS = 256
+MAX_TEXTS = 4_000_000
 DEFAULT_COLLATION = 100
 #: How enums are written: stable as their labels may change, which the fingerprint shows.
 ENUM_OUT = 3507
@@ -97,8 +99,9 @@ def prepare(
     called = sorted({*analysis["functions"]} - {ENUM_OUT})
     lasting = not services.catalog.of_rows and not analysis["sqlvalue"]
     if lasting and services.catalog.immutable(called):
-        while len(services.plans) >= MAX_PLANS:
-            services.plans.pop(next(iter(services.plans)))
+        together = len(read) + sum(len(plan.text) for plan in services.plans.values())
+        while services.plans and (len(services.plans) >= MAX_PLANS or together > MAX_TEXTS):
+            together -= len(services.plans.pop(next(iter(services.plans))).text)
         services.plans[key] = prepared
     return prepared
 

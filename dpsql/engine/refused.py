@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dpsql.query.catalog import Circumstances
 
 MAX_REFUSALS = 256
+#: Longer statements are analysed again; together the others take some 25 MB.
+MAX_LENGTH = 15_000
 #: OIDs below are PostgreSQL's own.
 FIRST_OWN = 16384
 
@@ -47,6 +49,8 @@ def keep(
     code or types that somebody made, rows of a public relation.
     """
     if here.state is None or not here.new or not services.catalog.lasting:
+        return
+    if len(analysis["sql"]) > MAX_LENGTH:
         return
     if analysis["sqlvalue"] or any(int(oid) >= FIRST_OWN for oid in analysis["types"]):
         return

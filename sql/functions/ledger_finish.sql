@@ -1,34 +1,43 @@
--- Internal: bytes that the large stored answers of a role may have together.
+-- Internal: bytes that the stored answers that a role has paid for may have together.
 create or replace function dp.ledger_room()
 returns bigint
 language sql immutable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 return 268435456;
-comment on function dp.ledger_room() is 'internal: most bytes of the large stored answers of a role';
+comment on function dp.ledger_room() is 'internal: most bytes of stored answers of a role';
 
--- Internal: deletes the oldest large stored answers that one role alone has paid for, so that more bytes fit beside the
--- others.  A budget of nearly nothing pays for any number of answers of a million groups.  Asked again, they are charged
--- again; what another role has paid for stays.
+-- Internal: deletes the oldest stored answers that are in no room any more: an answer is in the room of each role that has
+-- paid for it, as long as that role's newer ones leave room for it; "more" bytes are about to be stored for "principal".
+-- A budget of nearly nothing pays for any number of answers of a million groups.  Asked again, they are charged again.
 create or replace function dp.ledger_make_room(principal integer, more bigint)
 returns void
 language sql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    with large as materialized (
-        select a.key, a.taken_at, sum(octet_length(a.payload)) over (order by a.taken_at desc, a.key) as together
-          from dp.spend as s join dp.answer as a on a.key = s.key and a.spend = s.id
-         where s.principal = ledger_make_room.principal and octet_length(a.payload) > 100000
-           and not exists (select from dp.spend as o where o.source = s.id and o.principal <> s.principal)),
+    with paid as materialized (
+        select a.key, a.spend, a.taken_at,
+               sum(octet_length(a.payload)) over (order by a.taken_at desc, a.key) as together
+          from dp.spend as s join dp.answer as a on a.key = s.key and a.spend = s.source
+         where s.principal = ledger_make_room.principal and a.payload is not null),
     locked as materialized (
         select a.key, a.pending_spend is not null as awaited
-          from large as l join dp.answer as a on a.key = l.key
-         where l.together + more > dp.ledger_room() order by a.key for update of a skip locked),
+          from paid as p join dp.answer as a on a.key = p.key and a.spend = p.spend
+         where p.together + more > dp.ledger_room()
+           and not exists (
+               select from dp.spend as o
+                where o.source = p.spend and o.principal <> ledger_make_room.principal
+                  and (select sum(octet_length(n.payload))
+                         from dp.spend as s join dp.answer as n on n.key = s.key and n.spend = s.source
+                        where s.principal = o.principal
+                          and (n.taken_at > p.taken_at or n.taken_at = p.taken_at and n.key <= p.key))
+                      <= dp.ledger_room())
+         order by a.key for update of a skip locked),
     emptied as (
         update dp.answer as a set spend = null, payload = null, taken_at = null
           from locked as l where a.key = l.key and l.awaited)
     delete from dp.answer as a using locked as l where a.key = l.key and not l.awaited
 $$;
-comment on function dp.ledger_make_room(integer, bigint) is 'internal: deletes the oldest large stored answers of a role';
+comment on function dp.ledger_make_room(integer, bigint) is 'internal: deletes the oldest stored answers of a role';
 
 -- Stores a computed (perturbed) answer; returns when it was taken, NULL if the charge is unknown or was given up.  The
 -- commit may be lost in a crash of the server: the charge stays and asking again is charged again, which the ledger shows
@@ -52,7 +61,8 @@ begin
     if not found then
         return null;
     end if;
-    if octet_length(payload) > 100000 then
+    -- Small answers are counted as well, but not at each of them, for counting takes longer than storing one.
+    if octet_length(payload) > 100000 or random() < 0.01 then
         perform dp.ledger_make_room(spent.principal, octet_length(payload));
     end if;
     select a.* into stored from dp.answer as a where a.key = spent.key and a.pending_spend = spent.id for update;

@@ -48,7 +48,14 @@ begin
     end if;
     execute format('lock table %s in share row exclusive mode', relation);
     perform dp.drop_counting(relation);
-    -- without a primary key every version is a row, and no keys are logged
+    if not dp.statistics_keyed(relation)
+       and exists (select from dp.policy as p where p.relation = collect_statistics.relation and p.kind = 'protected') then
+        raise warning using
+            message = format('relation %s has no primary key by which updates of one row are known to be of one row', relation),
+            detail = 'Each version of a row counts as a row: answers from statistics hide one version, and show how often one row was updated if that is very often.',
+            hint = 'Give the relation itself, if it has no children, a primary key of columns of type integer, bigint, uuid, text or date, or do not update its rows.';
+    end if;
+    -- without such a key every version is a row, and no keys are logged
     old_table := case when dp.statistics_keyed(relation) then 'referencing old table as dpsql_old' else '' end;
     foreach member in array dp.statistics_members(relation)::regclass[] loop
         execute format('create trigger dpsql_insert after insert on %s'

@@ -165,7 +165,7 @@ def test_a_blocked_ledger_gives_up_and_nothing_is_spent(harness: ServerHarness) 
     assert harness.spent(harness.roles[0]) == 0
 
 
-def test_large_answers_of_a_role_have_limited_room(harness: ServerHarness) -> None:
+def test_answers_of_a_role_have_limited_room(harness: ServerHarness) -> None:
     harness.admin.execute(
         "create or replace function dp.ledger_room() returns bigint language sql return 250000"
     )
@@ -176,16 +176,32 @@ def test_large_answers_of_a_role_have_limited_room(harness: ServerHarness) -> No
         ledger.finish(opened, "x" * (10 if number == 1 else 100_001))
     kept = "select s.question is not null, length(a.payload) from dp.answer as a join dp.spend as s on s.id = a.spend order by s.id"
     assert harness.admin.execute(kept).fetchall() == [
-        (True, n) for n in (100_001, 10, 100_001, 100_001)
+        (True, n) for n in (100_001, 100_001, 100_001)
     ]
     ledger.finish(ledger.open(harness.charge(b"5")), "x" * 200_000)
-    assert harness.admin.execute(kept).fetchall() == [(True, n) for n in (100_001, 10, 200_000)]
+    assert harness.admin.execute(kept).fetchall() == [(True, n) for n in (100_001, 200_000)]
     assert isinstance(ledger.open(harness.charge(b"2")), Charged)
     assert harness.spent(harness.roles[0]) == 6
-    # what another role has paid for stays
+    # what another role has paid for stays as long as it is in the room of that one
     assert ledger.open(harness.charge(b"5", 1)).charged
     for number in (6, 7):
         ledger.finish(ledger.open(harness.charge(b"%d" % number)), "x" * 200_000)
     sizes = [size for _, size in harness.admin.execute(kept).fetchall()]
-    assert sizes == [100_001, 10, 200_000, 200_000]
+    assert sizes == [100_001, 200_000, 200_000]
     assert not ledger.open(harness.charge(b"5", 1)).charged
+    assert ledger.open(harness.charge(b"7", 1)).charged
+    ledger.finish(ledger.open(harness.charge(b"8")), "x" * 200_000)
+    sizes = [size for _, size in harness.admin.execute(kept).fetchall()]
+    assert sizes == [100_001, 200_000, 200_000]  # 5 is in no room any more, 7 in one
+
+
+def test_small_answers_take_room_as_well(harness: ServerHarness) -> None:
+    harness.admin.execute(
+        "create or replace function dp.ledger_room() returns bigint language sql return 250"
+    )
+    ledger = harness.session()
+    for number in range(4):
+        ledger.finish(ledger.open(harness.charge(b"%d" % number)), "x" * 100)
+    # as one in a hundred answers does it
+    harness.admin.execute("select dp.ledger_make_room(principal, 0) from dp.spend limit 1")
+    assert harness.admin.execute("select count(payload) from dp.answer").fetchone() == (2,)

@@ -143,7 +143,9 @@ def test_no_literal_of_a_domain_is_read_in_the_service(types: Any, place: str) -
     assert types.sql("select count(*) from dp.spend") == [(0,)]
 
 
-@pytest.mark.parametrize("literal", ["'{a}'::mine.word[]", "'(a)'::mine.pair", "'[a,b]'::mine.span"])
+@pytest.mark.parametrize(
+    "literal", ["'{a}'::mine.word[]", "'(a)'::mine.pair", "'[a,b]'::mine.span"]
+)
 def test_no_parameter_of_a_domain_is_read_in_the_service(types: Any, literal: str) -> None:
     with types.connect("alice") as alice:
         check(alice, "telling")

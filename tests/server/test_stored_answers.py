@@ -263,3 +263,21 @@ def test_an_account_without_a_limit_has_no_remainder(shop: Any) -> None:
             " where account = 'relation' order by relation"
         ).fetchall()
     assert [row[1:] for row in rows] == [(None, None, None)] * 2
+
+
+def test_what_another_role_asks_in_the_same_words_is_no_question_of_mine(shop: Any) -> None:
+    """Groups of public relations come and go: each role's text finds what that role paid for."""
+    sql = (
+        "select kind, dp_count(*) from client join kinds on c_kind = kind group by kind order by 1"
+    )
+    shop.sql("create table kinds (kind text primary key); insert into kinds values ('a')")
+    shop.sql("select dp.declare_public('kinds'); grant select on kinds to alice, bob")
+    shop.sql("select dp.grant_budget('bob', 100)")
+    with shop.connect(user="alice") as alice, shop.connect(user="bob") as bob:
+        first = alice.execute(sql).fetchall()
+        shop.sql("insert into kinds values ('b')")
+        assert alice.execute(sql).fetchall() == first
+        assert len(bob.execute(sql).fetchall()) == 2
+        assert (spent(shop), spent(shop, "bob")) == (1, 1)
+        assert alice.execute(sql).fetchall() == first
+        assert (spent(shop), spent(shop, "bob")) == (1, 1)
