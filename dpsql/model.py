@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.relation import Relation, base
+from dpsql.statement import Shown, Statement
 from dpsql.steps import Steps
 
 #: Shares of a unit in groups, certified bounds and their noise are whole numbers of ``1/GRID``.
@@ -381,12 +382,12 @@ class Question:
     ``groups``.  ``selection`` is the number of the one that decides which groups are shown where
     these are not public.  Column ``aj`` of the post-processing is the vector ``vectors[j]``, cut at
     ``most[j]``, which a public fact says that no count exceeds, unless it is ``None``.
-    ``post_sql`` selects the output columns ``c1 ... cn`` from a relation named ``noisy`` with
+    ``statement`` selects the output columns ``c1 ... cn`` from a relation named ``noisy`` with
     columns ``g0, g1, ...`` (group keys, typed), ``a0, a1, ...`` (counts bigint, sums numeric) and
     ``l0, h0, ...`` (ends of an interval around ``a0, ...``; ``p0, q0, ...``: surer ones), and
-    carries HAVING, ORDER BY, DISTINCT and LIMIT; it reads nothing else.  ``wants_interval`` says
-    that it uses ends; ``over_zero`` is the same statement in which division by 0 gives NULL, empty
-    where nothing is divided.
+    carries HAVING, ORDER BY, DISTINCT and LIMIT; it reads nothing else.  ``shown`` says what its
+    columns show, ``wants_interval`` that it uses ends; ``over_zero`` is the same statement in which
+    division by 0 gives NULL, ``None`` where nothing is divided.
     ``group_domains`` cover every group key exactly once, or are ``None`` if some key's domain
     is not public (then groups need private thresholding, PRIVACY.md section 6).
     ``redundant`` names relations whose joins foreign keys made needless, for a person; ``loose``
@@ -404,7 +405,8 @@ class Question:
     group_domains: tuple[GroupDomain, ...] | None
     undeclared_domain_hint: str | None
     columns: tuple[OutputColumn, ...]
-    post_sql: str
+    statement: Statement
+    shown: tuple[Shown, ...]
     wants_interval: bool = False
     redundant: tuple[str, ...] = ()
     loose: tuple[str, ...] = ()
@@ -414,7 +416,12 @@ class Question:
     blocks: tuple[int, ...] = ()
     others: tuple[tuple[str, str], ...] = ()
     unlisted: tuple[tuple[str, str], ...] = ()
-    over_zero: str = ""
+    over_zero: Statement | None = None
+
+    @property
+    def post_sql(self) -> str:
+        """The text of ``statement``."""
+        return self.statement.sql
 
     @property
     def relations(self) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ from dpsql.engine.prepare import prepare
 from dpsql.engine.price import Quote, price
 from dpsql.engine.request import Role, Settings
 from dpsql.ledger.amounts import amount_text
-from dpsql.query.shown import shown_columns
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -116,7 +115,7 @@ def _columns(question: Question, j: int) -> str | None:
     """Name the output columns that show an aggregate; ``None``: HAVING or ORDER BY only."""
     names = [
         column.name
-        for column, shown in zip(question.columns, shown_columns(question.post_sql), strict=True)
+        for column, shown in zip(question.columns, question.shown, strict=True)
         if any(question.vectors[number] == j for number in shown.numbers)
     ]
     return ", ".join(names) or None
@@ -124,7 +123,7 @@ def _columns(question: Question, j: int) -> str | None:
 
 def _of_mean(question: Question, j: int) -> str:
     """Say what the error of a sum means for averages, which have no line of their own."""
-    means = (shown.numbers for shown in shown_columns(question.post_sql) if shown.is_mean)
+    means = (shown.numbers for shown in question.shown if shown.is_mean)
     used = {question.vectors[number] for numbers in means for number in numbers}
     if question.aggregates[j].weights and j in used:
         return "the error of the average is about this over the number of results"

@@ -6,7 +6,6 @@ an error in it is a function of released values (PRIVACY.md section 2).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -15,17 +14,13 @@ from dpsql.engine.payload import Payload
 from dpsql.errors import AnswerOutOfRange, NotAnswerable
 from dpsql.model import JoinQuery, Question
 from dpsql.query.ir import decimal
-from dpsql.query.shown import column_texts
 
 if TYPE_CHECKING:
     from dpsql.ports import Database
+    from dpsql.statement import Statement
 
 _DIVISION_BY_ZERO = "22012"
 _BIGINT = (-(2**63), 2**63 - 1)
-#: A column that ends of an interval around a mean are made of.
-_OF_MEANS = re.compile(r"\b[pq]\d+\b")
-#: A column of numbers or of ends of intervals.
-_COLUMN = re.compile(r"\b[alhpq]\d+\b")
 #: Columns that a relation of the server can have are 1,664.
 MAX_COLUMNS = 1600
 #: Of these, columns that are read: a few more are the statement's own.
@@ -40,7 +35,7 @@ def require_few_columns(question: Question) -> None:
     NotAnswerable
         When the answer shows or uses more than ``MAX_COLUMNS``.
     """
-    used = len(question.group_keys) + len(set(_COLUMN.findall(question.post_sql)))
+    used = len(question.group_keys) + len(question.statement.used)
     found = max(used, len(question.aggregates), len(question.columns))
     if found > MAX_COLUMNS:
         raise NotAnswerable(
@@ -125,8 +120,8 @@ def finish(
     arrays: list[tuple[str, object]] = []
     selects = []
     names = []
-    used = set(_COLUMN.findall(question.post_sql))
-    means = any(map(_OF_MEANS.fullmatch, used))
+    used = question.statement.used
+    means = any(name[0] in "pq" for name in used)
     for i, key in enumerate(question.group_keys):
         arrays.append(("text[]", [group[i] for group in payload.groups]))
         names.append(f"g{i}")
@@ -155,13 +150,14 @@ def finish(
         f"WITH noisy AS MATERIALIZED (SELECT {', '.join(selects)} "
         f"FROM unnest({unnest}) AS u({', '.join(names)})) "
     )
+    over_zero = question.over_zero
     try:
         try:
-            return database.execute(noisy + question.post_sql, arrays)
+            return database.execute(noisy + question.statement.sql, arrays)
         except Exception as error:
-            if getattr(error, "sqlstate", "") != _DIVISION_BY_ZERO or not question.over_zero:
+            if getattr(error, "sqlstate", "") != _DIVISION_BY_ZERO or over_zero is None:
                 raise
-        rows = database.execute(noisy + question.over_zero, arrays)
+        rows = database.execute(noisy + over_zero.sql, arrays)
     except Exception as error:
         if not str(getattr(error, "sqlstate", "")).startswith("22"):
             raise
@@ -172,13 +168,13 @@ def finish(
             hint="Change the select list; asking for the same counts again is free.",
         ) from None
     if note is not None:
-        note(*_divided_by_zero(question))
+        note(*_divided_by_zero(question, over_zero))
     return rows
 
 
-def _divided_by_zero(question: Question) -> tuple[str, str, str]:
+def _divided_by_zero(question: Question, over_zero: Statement) -> tuple[str, str, str]:
     """Return the notice that names the columns in which a division by 0 may have given NULL."""
-    texts = zip(column_texts(question.post_sql), column_texts(question.over_zero), strict=True)
+    texts = zip(question.statement.columns, over_zero.columns, strict=True)
     names = [
         f'"{column.name}"'
         for column, (written, over) in zip(question.columns, texts, strict=True)

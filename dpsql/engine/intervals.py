@@ -14,7 +14,7 @@ from dpsql.engine.expected import ALL_ERROR, NOISE_ONLY, covers
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import OutputColumn, Question
 from dpsql.query.ir import literal
-from dpsql.query.shown import Shown, shown_columns, with_columns
+from dpsql.statement import Shown
 
 if TYPE_CHECKING:
     from dpsql.engine.prepare import Prepared
@@ -32,7 +32,7 @@ def with_intervals(prepared: Prepared, *, reach: bool = False) -> Prepared:
         With DISTINCT, which ends of intervals would disturb.
     """
     question = prepared.question
-    if question.post_sql.startswith("SELECT DISTINCT"):
+    if question.statement.distinct:
         raise UnsupportedConstruct(
             "intervals are not supported with SELECT DISTINCT",
             hint="Leave DISTINCT out, or ask without intervals.",
@@ -40,7 +40,9 @@ def with_intervals(prepared: Prepared, *, reach: bool = False) -> Prepared:
     taken = {column.name for column in question.columns}
     more: list[OutputColumn] = []
     written: list[str] = []
-    for column, shown in zip(question.columns, shown_columns(question.post_sql), strict=True):
+    ends_shown: list[Shown] = []
+    used: set[str] = set()
+    for column, shown in zip(question.columns, question.shown, strict=True):
         if not shown.numbers or shown.bare_ends:
             continue
         known = _known(shown)
@@ -55,11 +57,15 @@ def with_intervals(prepared: Prepared, *, reach: bool = False) -> Prepared:
             type_ = "text" if suffix == "covers" else column.type_name
             more.append(OutputColumn(_free(f"{column.name}_{suffix}", taken), type_))
             written.append(sql)
+            ends_shown.append(Shown(() if sql == "NULL" else shown.numbers, sql != "NULL"))
+        used |= {f"{letter}{number}" for letter in shown.ends for number in shown.numbers}
+    over_zero = question.over_zero
     extended = replace(
         question,
         columns=(*question.columns, *more),
-        post_sql=with_columns(question.post_sql, written),
-        over_zero=question.over_zero and with_columns(question.over_zero, written),
+        statement=question.statement.with_columns(written, used),
+        shown=(*question.shown, *ends_shown),
+        over_zero=over_zero and over_zero.with_columns(written, used),
         wants_interval=True,
     )
     return replace(prepared, question=extended)
@@ -69,8 +75,7 @@ def _known(shown: Shown) -> str | None:
     """Write the condition under which there is an interval; ``None``: never."""
     if shown.low is None:
         return None
-    end = "p" if shown.is_mean else "l"
-    return " AND ".join(f"{end}{number} IS NOT NULL" for number in shown.numbers)
+    return " AND ".join(f"{shown.ends[0]}{number} IS NOT NULL" for number in shown.numbers)
 
 
 def _covers(question: Question, shown: Shown, *, reach: bool) -> str:

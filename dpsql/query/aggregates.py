@@ -35,7 +35,7 @@ from dpsql.query.bounds import ColumnBounds
 from dpsql.query.cells import histogram, ranked, share
 from dpsql.query.graph import as_type, bare, not_null
 from dpsql.query.ir import TRUE, Expr, constant, decimal
-from dpsql.query.measures import MEAN, Formula, Measure, Value
+from dpsql.query.measures import Formula, Measure, Value
 from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS
 from dpsql.query.values import all_of, argument, exact, valid, zeroed
@@ -157,8 +157,8 @@ def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], E
 def _mean(value: Value, centre: Fraction, measures: tuple[Measure, ...], result: str) -> Formula:
     """Write an average by the sum of the values less their centre, which is smaller."""
     low, middle, high = (f"'{decimal(x)}'::numeric" for x in (value.low, centre, value.high))
-    # in the grammar that dpsql.query.shown reads
-    return Formula(f"least(greatest(({middle} + {MEAN}), {low}), {high})", measures, result)
+    text = f"least(greatest(({middle} + {{0}}), {low}), {high})"
+    return Formula(text, measures, result, of_mean=True)
 
 
 def _moments(

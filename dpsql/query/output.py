@@ -11,7 +11,7 @@ counts, ends of intervals, and those that intervals of means are made of.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dpsql.errors import FunctionNotAllowed, UnsupportedConstruct
 from dpsql.model import OutputColumn
@@ -22,16 +22,28 @@ from dpsql.query.catalog import Catalog
 from dpsql.query.constants import enum_labels
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Scope
-from dpsql.query.ir import Expr, literal, written_constant
-from dpsql.query.measures import MEAN, Formula, Measure, fitted, mean_ends
+from dpsql.query.ir import Expr
+from dpsql.query.measures import Formula, Measure
+from dpsql.query.noisy import (
+    COMPUTED,
+    column,
+    columns,
+    divides,
+    fitted,
+    mean,
+    mean_ends,
+    write,
+    written,
+)
+from dpsql.query.shown import shown
 from dpsql.query.syntax import Node, Select
-from dpsql.relation import Relation, base, quote_identifier
+from dpsql.relation import Relation, base
+from dpsql.statement import Shown, Statement
 
-_KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
 _INTERVALS = {("public", "dp_interval_low"): "l", ("public", "dp_interval_high"): "h"}
 _RANKED = frozenset(("dp_min", "dp_max", "dp_median", "dp_percentile"))
-#: Stand around a divisor; no text of PostgreSQL's holds the character 0.
-_DIVISOR = ("\0<", "\0>")
+#: GREATEST and LEAST would lose the NULL of an end that is not there.
+_KNOWN = "CASE WHEN {0} IS NOT NULL THEN {1} END"
 _CLOCK = frozenset(("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "LOCALTIME"))
 
 
@@ -41,17 +53,34 @@ class Output:
 
     ``measures[j]`` is the j-th distinct vector of counts or sums that its aggregates need;
     ``loose`` names those that would be surer with bounds which nobody declared; ``over_zero`` is
-    ``post_sql`` in which division by 0 gives NULL, empty where nothing is divided.
+    the ``statement`` in which division by 0 gives NULL, ``None`` where nothing is divided.
     """
 
     keys: list[Expr] = field(default_factory=list)
     key_names: list[str] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
     columns: tuple[OutputColumn, ...] = ()
-    post_sql: str = ""
+    statement: Statement = field(default_factory=lambda: Statement((), ""))
+    shown: tuple[Shown, ...] = ()
     wants_interval: bool = False
     loose: dict[str, None] = field(default_factory=dict)
-    over_zero: str = ""
+    over_zero: Statement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The statement's expressions; those of ``order`` with what follows them, or texts."""
+
+    targets: list[Node]
+    having: Node | None
+    order: list[tuple[Node | str, str]]
+    limit: Node | None
+    offset: Node | None
+
+    def expressions(self) -> list[Node]:
+        """List all of them."""
+        others = (self.having, *(item for item, _ in self.order), self.limit, self.offset)
+        return [*self.targets, *(node for node in others if isinstance(node, Node))]
 
 
 def separate(
@@ -87,7 +116,7 @@ class _Separator:
         self.catalog = catalog
         self.builder = Builder(catalog, scope.lookup)
         self.output = Output(columns=columns)
-        self.by_node: dict[Node, str] = {}
+        self.by_node: dict[Node, Node] = {}
         calls = [
             n
             for part in (*(t.expression for t in query.targets), query.having)
@@ -103,31 +132,56 @@ class _Separator:
             raise UnsupportedConstruct("the statement's output columns could not be told apart")
         for node in query.group:
             self._key(node)
-        shown = [
-            f"CAST({self.sql(target.expression)} AS {column.type_name}) AS c{i}"
-            for i, (target, column) in enumerate(zip(query.targets, output.columns, strict=True), 1)
-        ]
-        parts = ["SELECT", "DISTINCT" if query.distinct else "", ", ".join(shown), "FROM noisy"]
-        if query.having is not None:
-            parts.append(f"WHERE {self.sql(query.having)}")
-        order = self._order()
-        if order:
-            parts.append(f"ORDER BY {order}")
-        if query.limit is not None:
-            parts.append(f"LIMIT {self.sql(query.limit)}")
-        if query.offset is not None:
-            parts.append(f"OFFSET {self.sql(query.offset)}")
+        parts = _Parts(
+            targets=[self.over(target.expression) for target in query.targets],
+            having=self._optional(query.having),
+            order=self._order(),
+            limit=self._optional(query.limit),
+            offset=self._optional(query.offset),
+        )
         if not output.measures:
             raise UnsupportedConstruct(
                 "the statement has no private aggregate",
                 hint="Use SELECT dp_count(*) FROM relation.",
             )
-        text = " ".join(p for p in parts if p)
-        before, after = _DIVISOR
-        output.post_sql = text.replace(before, "").replace(after, "")
-        if before in text:
-            output.over_zero = text.replace(before, "NULLIF(").replace(after, ", 0)")
+        output.statement = self._statement(parts, over_zero=False)
+        if any(divides(n) for expression in parts.expressions() for n in expression.walk()):
+            output.over_zero = self._statement(parts, over_zero=True)
+        output.shown = tuple(
+            shown(node, c.type_name) for node, c in zip(parts.targets, output.columns, strict=True)
+        )
         return output
+
+    def _optional(self, node: Node | None) -> Node | None:
+        return None if node is None else self.over(node)
+
+    def _statement(self, parts: _Parts, *, over_zero: bool) -> Statement:
+        def sql(node: Node) -> str:
+            return write(node, over_zero=over_zero)
+
+        targets = [
+            f"CAST({sql(node)} AS {c.type_name}) AS c{i}"
+            for i, (node, c) in enumerate(zip(parts.targets, self.output.columns, strict=True), 1)
+        ]
+        rest = ["FROM noisy"]
+        if parts.having is not None:
+            rest.append(f"WHERE {sql(parts.having)}")
+        order = [
+            (item if isinstance(item, str) else sql(item)) + suffix for item, suffix in parts.order
+        ]
+        if order:
+            rest.append(f"ORDER BY {', '.join(dict.fromkeys(order))}")
+        if parts.limit is not None:
+            rest.append(f"LIMIT {sql(parts.limit)}")
+        if parts.offset is not None:
+            rest.append(f"OFFSET {sql(parts.offset)}")
+        used = {place for node in parts.expressions() for place in columns(node)}
+        return Statement(
+            tuple(targets),
+            " ".join(rest),
+            frozenset(f"{letter}{number}" for letter, number in used if letter != "g"),
+            distinct=self.query.distinct,
+        )
 
     def _key(self, node: Node) -> None:
         built = self.builder.build(node)
@@ -153,27 +207,27 @@ class _Separator:
         if built not in self.output.keys:
             self.output.keys.append(built)
             self.output.key_names.append(self._key_name(node))
-        self.by_node[node] = f"g{self.output.keys.index(built)}"
+        self.by_node[node] = column("g", self.output.keys.index(built))
 
     def _key_name(self, node: Node) -> str:
-        for target, column in zip(self.query.targets, self.output.columns, strict=True):
+        for target, shown_as in zip(self.query.targets, self.output.columns, strict=True):
             if target.expression == node:
-                return column.name
+                return shown_as.name
         return node.value[-1] if isinstance(node.value, tuple) else str(node.kind)
 
-    def _order(self) -> str:
-        items = []
+    def _order(self) -> list[tuple[Node | str, str]]:
+        items: list[tuple[Node | str, str]] = []
         for key in self.query.order:
             if self.query.distinct:
-                items.append(self._target_number(key.expression) + key.suffix)
+                items.append((self._target_number(key.expression), key.suffix))
             elif key.expression.kind != "const":
-                items.append(self.sql(key.expression) + key.suffix)
+                items.append((self.over(key.expression), key.suffix))
         # the order of rows must not depend on the order in which groups were found
         if self.query.distinct:
-            items.extend(str(i) for i in range(1, len(self.query.targets) + 1))
+            items.extend((str(i), "") for i in range(1, len(self.query.targets) + 1))
         else:
-            items.extend(f"g{i}" for i in range(len(self.output.keys)))
-        return ", ".join(dict.fromkeys(items))
+            items.extend((column("g", i), "") for i in range(len(self.output.keys)))
+        return items
 
     def _target_number(self, node: Node) -> str:
         for number, target in enumerate(self.query.targets, 1):
@@ -185,19 +239,30 @@ class _Separator:
 
     # -- expressions over released values ---------------------------------------
 
-    def sql(self, node: Node) -> str:
-        """Write an expression over ``noisy``."""
+    def over(self, node: Node) -> Node:
+        """Make an expression over ``noisy``."""
         if node in self.by_node:
             return self.by_node[node]
         if is_aggregate(node):
             return self._aggregate(node)
         if node.kind == "call" and node.value in _INTERVALS:
             return self._interval(node)
-        method = getattr(self, f"_{node.kind}", None)
-        if method is None:
+        if node.kind == "name":
+            return self._name(node)
+        if node.kind not in COMPUTED:
             refusals.refuse("expression", node.position)
-        written: str = method(node)
-        return written
+        if node.kind == "sqlvalue" and str(node.value).split("(")[0] not in _CLOCK:
+            raise _not_allowed(f"{node.value}", node.position)
+        if node.kind == "call":
+            self._require_callable(node)
+        if node.kind == "op" and node.value in ("/", "%"):
+            _refuse_zero(node)
+        made = replace(node, args=tuple(self.over(a) for a in node.args))
+        if node.kind == "cast":
+            self._require_type(str(node.value), node.position)
+        if node.kind == "const" and node.type:
+            self._require_type(node.type, node.position)
+        return made
 
     def _formula(self, node: Node) -> tuple[Formula, list[int]]:
         """Take an aggregate apart and number what must be measured for it."""
@@ -215,11 +280,16 @@ class _Separator:
                 self.output.measures.append(measure)
         return found, [self.output.measures.index(measure) for measure in found.measures]
 
-    def _aggregate(self, node: Node) -> str:
+    def _aggregate(self, node: Node) -> Node:
         found, numbers = self._formula(node)
-        text = found.text.format(*(f"a{number}" for number in numbers))
+        if found.of_mean:
+            made = written(found.text, mean(*numbers), rising=True)
+        elif found.plain:
+            made = column("a", numbers[0])
+        else:
+            made = written(found.text, *(column("a", number) for number in numbers))
         count = found.plain and found.measures[0].value is None
-        return text if count and found.type == "bigint" else fitted(text, found.type)
+        return made if count and found.type == "bigint" else fitted(made, found.type)
 
     def _bounds(self, occurrence: int, name: str) -> Bounds | None:
         """Return the declared bounds of a column."""
@@ -228,8 +298,8 @@ class _Separator:
                 return domain_bounds(domain)
         return None
 
-    def _interval(self, node: Node) -> str:
-        """Write an end of the interval around a count or sum, ``l<j>`` or ``h<j>``, or a mean."""
+    def _interval(self, node: Node) -> Node:
+        """Make an end of the interval around a count or sum, ``l<j>`` or ``h<j>``, or a mean."""
         name = node.pair()[1]
         inner = node.args[0] if node.args else node
         while inner.kind == "cast":
@@ -249,28 +319,26 @@ class _Separator:
             )
         found, numbers = self._formula(node.args[0])
         self.output.wants_interval = True
-        if MEAN in found.text and len(numbers) == 2:
-            total, count = numbers
-            end = mean_ends(total, count)[_INTERVALS[node.pair()] == "h"]
-            text = found.text.replace(MEAN, end)
-            return f"CASE WHEN {end} IS NOT NULL THEN ({text})::{found.type} END"
+        if found.of_mean:
+            end = mean_ends(*numbers)[_INTERVALS[node.pair()] == "h"]
+            made = Node("cast", 0, found.type, (written(found.text, end, rising=True),))
+            return written(_KNOWN, end, made)
         if not found.plain:
             raise UnsupportedConstruct(
                 f"{name} is for dp_count, dp_sum and dp_avg",
                 hint=f"Ask for its parts: {name}(dp_avg(value, 0, 100)), {name}(dp_count(*)).",
                 position=node.position,
             )
-        end = f"{_INTERVALS[node.pair()]}{numbers[0]}"
+        end = column(_INTERVALS[node.pair()], numbers[0])
         if found.type.endswith("]"):
-            return f"{end}::{found.type}"
-        # GREATEST and LEAST would lose the NULL of an end that is not there
-        return f"CASE WHEN {end} IS NOT NULL THEN {fitted(end, found.type)} END"
+            return written(f"{{0}}::{found.type}", end)
+        return written(_KNOWN, end, fitted(end, found.type))
 
-    def _name(self, node: Node) -> str:
+    def _name(self, node: Node) -> Node:
         built = self.scope.lookup(node)
         for number, key in enumerate(self.output.keys):
             if key == built:
-                return f"g{number}"
+                return column("g", number)
         shown = ".".join(node.value) if isinstance(node.value, tuple) else ""
         raise UnsupportedConstruct(
             f'column "{shown}" must appear in the GROUP BY clause',
@@ -278,70 +346,14 @@ class _Separator:
             position=node.position,
         )
 
-    def _type(self, full: str, position: int) -> str:
+    def _require_type(self, full: str, position: int) -> None:
         element = full.removesuffix("[]")
         simple = base(element) in types.SIMPLE
         # an array literal of a type that is not built in is read by that type's code
         if not simple and (element != full or enum_labels(full, self.catalog) is None):
             raise _not_allowed(f"the type {full}", position)
-        return full
 
-    def _const(self, node: Node) -> str:
-        full = node.type
-        text = None if node.value is None else str(node.value)
-        if not full:
-            return "NULL" if text is None else literal(text)
-        return written_constant(self._type(full, node.position), text)
-
-    def _sqlvalue(self, node: Node) -> str:
-        if str(node.value).split("(")[0] not in _CLOCK:
-            raise _not_allowed(f"{node.value}", node.position)
-        return str(node.value)
-
-    def _cast(self, node: Node) -> str:
-        return f"({self.sql(node.args[0])})::{self._type(str(node.value), node.position)}"
-
-    def _op(self, node: Node) -> str:
-        if node.value in ("/", "%"):
-            _refuse_zero(node)
-        args = [self.sql(a) for a in node.args]
-        if node.value in ("/", "%"):
-            return f"({args[0]} {node.value} {_divisor(args[1])})"
-        return f"({args[0]} {node.value} {args[1]})" if args[1:] else f"({node.value} {args[0]})"
-
-    def _and(self, node: Node) -> str:
-        return "(" + " AND ".join(self.sql(a) for a in node.args) + ")"
-
-    def _or(self, node: Node) -> str:
-        return "(" + " OR ".join(self.sql(a) for a in node.args) + ")"
-
-    def _not(self, node: Node) -> str:
-        return f"(NOT {self.sql(node.args[0])})"
-
-    def _is(self, node: Node) -> str:
-        return f"({self.sql(node.args[0])} IS {node.value})"
-
-    def _distinct(self, node: Node) -> str:
-        return f"({self.sql(node.args[0])} IS DISTINCT FROM {self.sql(node.args[1])})"
-
-    def _any(self, node: Node) -> str:
-        operator, quantifier = node.pair()
-        return f"({self.sql(node.args[0])} {operator} {quantifier} ({self.sql(node.args[1])}))"
-
-    def _array(self, node: Node) -> str:
-        return "ARRAY[" + ", ".join(self.sql(a) for a in node.args) + "]"
-
-    def _case(self, node: Node) -> str:
-        args = [self.sql(a) for a in node.args]
-        operand = args.pop(0) if node.value else ""
-        pairs = " ".join(f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2))
-        return f"CASE {operand} {pairs} ELSE {args[-1]} END"
-
-    def _collate(self, node: Node) -> str:
-        parts = node.value if isinstance(node.value, tuple) else ()
-        return f"({self.sql(node.args[0])} COLLATE {'.'.join(map(quote_identifier, parts))})"
-
-    def _call(self, node: Node) -> str:
+    def _require_callable(self, node: Node) -> None:
         schema, name = node.pair()
         if schema not in ("", "pg_catalog"):
             raise _not_allowed(f"{schema}.{name}()", node.position)
@@ -349,20 +361,6 @@ class _Separator:
             refusals.refuse("other_aggregate", node.position)
         if name in ("div", "mod"):
             _refuse_zero(node)
-        args = [self.sql(a) for a in node.args]
-        if name in ("div", "mod") and len(args) == 2 and not node.flags:
-            return f'pg_catalog."{name}"({args[0]}, {_divisor(args[1])})'
-        if "variadic" in node.flags:
-            args[-1] = "VARIADIC " + args[-1]
-        if name in _KEYWORDS and "special" in node.flags:
-            return f"{name}({', '.join(args)})"
-        return f"pg_catalog.{quote_identifier(name)}({', '.join(args)})"
-
-
-def _divisor(sql: str) -> str:
-    """Mark a divisor, for the form of the statement in which 0 gives NULL."""
-    before, after = _DIVISOR
-    return before + sql + after
 
 
 def _refuse_zero(node: Node) -> None:

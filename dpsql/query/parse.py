@@ -11,7 +11,9 @@ knows no construct that it would have to guess at.  (A general SQL parser normal
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from dpsql.errors import InternalError, SyntaxInvalid, UnsupportedConstruct
 from dpsql.query import refusals
@@ -19,6 +21,7 @@ from dpsql.query.expression_parser import ExpressionParser
 from dpsql.query.lexer import tokenize
 from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, SortKey, Table, Target, With
 
+_Read = TypeVar("_Read")
 _CLAUSE_ENDS = frozenset(
     [
         "FROM",
@@ -49,13 +52,32 @@ def parse(sql: str) -> Select:
         If the text is not one SELECT statement as PostgreSQL writes it.
     """
     parser = Parser(tokenize(sql.rstrip().removesuffix(";")))
+    return _whole(parser, lambda: parser.statement(outermost=True))
+
+
+def parse_expression(sql: str) -> Node:
+    """Parse one deparsed expression, such as ``pg_get_expr`` writes.
+
+    Raises
+    ------
+    UnsupportedConstruct
+        Names the first construct that the reader does not know, and its position.
+    SyntaxInvalid
+        If the text is not one expression as PostgreSQL writes it.
+    """
+    parser = Parser(tokenize(sql))
+    return _whole(parser, parser.expression)
+
+
+def _whole(parser: Parser, read: Callable[[], _Read]) -> _Read:
+    """Read to the end of the text."""
     try:
-        query = parser.statement(outermost=True)
+        found = read()
     except RecursionError:
         raise UnsupportedConstruct("the statement is nested too deeply") from None
     if parser.peek.kind != "end":
         parser.refuse_here()
-    return query
+    return found
 
 
 class Parser(ExpressionParser):

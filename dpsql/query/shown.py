@@ -1,186 +1,74 @@
 """Output columns and the perturbed numbers that they show.
 
-Reads the post-processing statement of a `dpsql.model.Question`, which is all of released values:
-which numbers ``a<j>`` each output column uses, and how an interval around a number becomes one
+Which numbers ``a<j>`` an output column uses, and how an interval around a number becomes one
 around the column.  A column has an interval if it is a monotone function of one number, or of one
-mean as `dpsql.query.measures` writes it: the column's values at the ends of its interval are the
-ends.  Casts to numbers, ``+ - * /``
+mean: the column's values at the ends of its interval are the ends.  Casts to numbers, ``+ - * /``
 with constants, rounding, GREATEST and LEAST are monotone; anything else is not looked into.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 
-from dpsql.errors import DpsqlError
-from dpsql.query.lexer import Token, tokenize
-from dpsql.query.measures import MEAN, mean_ends
-from dpsql.query.parse import parse
+from dpsql.query.noisy import column, columns, mean_ends, place, replaced, write
 from dpsql.query.syntax import Node
+from dpsql.query.types import EXACT, FLOATS
+from dpsql.relation import base
+from dpsql.statement import Shown
 
-_NUMBER = re.compile(r"[alhpq](\d+)")
-_ATOM = re.compile(r"a\d+|mean\d+_\d+")
-#: The tokens of a mean: its sum and its count are numbers.
-_TOKENS = [t.text for t in tokenize(MEAN.format("SUM", "COUNT"))[:-1]]
-_LENGTH = len(_TOKENS)
-_MEAN = re.compile(re.sub("SUM|COUNT", r"a(\\d+)", re.escape(" ".join(_TOKENS))))
-_NUMERIC = re.compile(
-    r"smallint|integer|bigint|real|double precision|numeric(\(\d+(,\s*-?\d+)?\))?"
-)
 _RISING = frozenset(("round", "floor", "ceil", "ceiling", "trunc"))
 _EXTREMES = frozenset(("greatest", "least"))
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One output column.
-
-    Attributes
-    ----------
-    numbers : tuple of int
-        The numbers ``a<j>`` (or ends of their intervals) that it uses, sorted.
-    bare_ends : bool
-        Whether it uses nothing but ends of intervals.
-    low, high : str or None
-        SQL over ``noisy`` for the ends of its interval, ``None`` if it has none.
-    """
-
-    numbers: tuple[int, ...]
-    bare_ends: bool = False
-    low: str | None = None
-    high: str | None = None
-
-    @property
-    def is_mean(self) -> bool:
-        """Whether it has an interval around a mean."""
-        return self.low is not None and len(self.numbers) == 2
-
-
-def shown_columns(post_sql: str) -> list[Shown]:
-    """Describe the output columns of a post-processing statement."""
-    return [_column(post_sql, target) for target in _targets(post_sql)[0]]
-
-
-def column_texts(post_sql: str) -> list[str]:
-    """Return the texts of the output columns of a post-processing statement."""
-    return [post_sql[target[0].start : target[-1].end] for target in _targets(post_sql)[0]]
-
-
-def with_columns(post_sql: str, columns: list[str]) -> str:
-    """Append expressions to the output columns, as ``c<n + 1>`` and so on."""
-    targets, end = _targets(post_sql)
-    names = [f"{sql} AS c{len(targets) + k}" for k, sql in enumerate(columns, 1)]
-    return ", ".join([post_sql[:end].rstrip(), *names]) + " " + post_sql[end:].lstrip()
-
-
-def _targets(post_sql: str) -> tuple[list[list[Token]], int]:
-    """Split the select list; also return where it ends."""
-    tokens = tokenize(post_sql)
-    targets: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens[1:]:
-        if token.kind == "punct" and token.text in "()[]":
-            depth += 1 if token.text in "([" else -1
-        if depth == 0 and token.kind == "word" and token.text == "FROM":
-            return targets, token.start
-        if depth == 0 and token.kind == "word" and token.text == "DISTINCT" and targets == [[]]:
-            continue
-        if depth == 0 and token.kind == "punct" and token.text == ",":
-            targets.append([])
-        else:
-            targets[-1].append(token)
-    return targets, len(post_sql)
-
-
-def _numbers(tokens: list[Token]) -> list[int]:
-    found = (_NUMBER.fullmatch(t.text) for t in tokens if t.kind == "word")
-    return [int(match[1]) for match in found if match]
-
-
-def _column(post_sql: str, target: list[Token]) -> Shown:
-    """Read one ``CAST(expression AS type) AS c<i>``."""
-    numbers = tuple(sorted(set(_numbers(target))))
-    inner = target[2:-3]  # between the parentheses
-    depth, split = 0, 0
-    for at, token in enumerate(inner):
-        if token.kind == "punct" and token.text in "()[]":
-            depth += 1 if token.text in "([" else -1
-        if depth == 0 and token.kind == "word" and token.text == "AS":
-            split = at
-    if not any(t.text.startswith("a") for t in target if _numbers([t])):
+def shown(node: Node, type_: str) -> Shown:
+    """Describe the output column ``CAST(node AS type_)``, an expression over ``noisy``."""
+    used = [(letter, number) for letter, number in columns(node) if letter != "g"]
+    numbers = tuple(sorted({number for _, number in used}))
+    if all(letter != "a" for letter, _ in used):
         return Shown(numbers, bare_ends=bool(numbers))
-    expression, type_ = _collapsed(inner[:split]), inner[split + 1 :]
-    atoms = {t.text for t in expression if t.kind == "word" and _ATOM.fullmatch(t.text)}
-    if len(atoms) != 1 or split == 0:
-        return Shown(numbers)
-    (atom,) = atoms
-    written = post_sql[type_[0].start : type_[-1].end].strip()
-    if not _NUMERIC.fullmatch(written):
-        return Shown(numbers)
-    direction = _direction_of(_replaced(post_sql, expression, atom, atom))
+    atoms = set(_atoms(node))
+    direction = _direction(node) if len(atoms) == 1 and _is_number(type_) else None
     if direction not in (1, -1):
         return Shown(numbers)
-    ends = [
-        f"CAST({_replaced(post_sql, expression, atom, end)} AS {written})" for end in _ends(atom)
-    ]
+    (atom,) = atoms
+    ends = [f"CAST({write(replaced(node, atom, end))} AS {type_})" for end in _ends(atom)]
     low, high = ends if direction == 1 else ends[::-1]
     return Shown(numbers, low=low, high=high)
 
 
-def _collapsed(tokens: list[Token]) -> list[Token]:
-    """Make every mean one word that names its sum and its count."""
-    found = []
-    at = 0
-    while at < len(tokens):
-        run = tokens[at : at + _LENGTH]
-        mean = _MEAN.fullmatch(" ".join(t.text for t in run if t.kind != "string"))
-        if mean:
-            name = f"mean{mean[1]}_{mean[2]}"
-            found.append(Token("word", name, run[0].start, run[-1].end))
-            at += _LENGTH
-        else:
-            found.append(tokens[at])
-            at += 1
-    return found
+def _atoms(node: Node) -> Iterator[Node]:
+    """Yield the numbers and means that an expression is made of."""
+    if node.kind == "mean" or (node.kind == "noisy" and place(node)[0] == "a"):
+        yield node
+        return
+    for argument in node.args:
+        yield from _atoms(argument)
 
 
-def _ends(atom: str) -> tuple[str, str]:
-    """Write the ends of the interval around a number or a mean."""
-    first, *second = (int(n) for n in re.findall(r"\d+", atom))
-    return mean_ends(first, second[0]) if second else (f"l{first}", f"h{first}")
+def _ends(atom: Node) -> tuple[Node, Node]:
+    """Make the ends of the interval around a number or a mean."""
+    first, *second = (number for _, number in columns(atom))
+    return mean_ends(first, *second) if second else (column("l", first), column("h", first))
 
 
-def _replaced(post_sql: str, tokens: list[Token], atom: str, end: str) -> str:
-    """Write the expression with the end of an interval in place of the atom."""
-    pieces = []
-    at = tokens[0].start
-    for token in tokens:
-        here = token.kind == "word" and token.text == atom
-        pieces.append(post_sql[at : token.start])
-        pieces.append(end if here else post_sql[token.start : token.end])
-        at = token.end
-    return "".join(pieces)
-
-
-def _direction_of(text: str) -> int | None:
-    try:
-        return _direction(parse(f"SELECT {text} AS c").targets[0].expression)
-    except DpsqlError:
-        return None  # a form that nobody needs intervals of
+def _is_number(type_: str) -> bool:
+    return base(type_) in (*EXACT, *FLOATS)
 
 
 def _direction(node: Node) -> int | None:
     """1: grows with the number, -1: falls, 0: does not depend on it, ``None``: unknown."""
-    if node.kind == "name":
-        name = node.value[-1] if isinstance(node.value, tuple) else ""
-        return 1 if _ATOM.fullmatch(name) else None
+    if node.kind == "noisy":
+        return 1 if place(node)[0] == "a" else None
+    if node.kind == "mean":
+        return 1
     if node.kind == "const":
         return 0
     inner = [_direction(argument) for argument in node.args]
+    if node.kind == "written":
+        return 0 if not inner else inner[0] if "rising" in node.flags else None
     if node.kind == "cast":
-        return inner[0] if inner[0] == 0 or _NUMERIC.fullmatch(str(node.value)) else None
+        return inner[0] if inner[0] == 0 or _is_number(str(node.value)) else None
     if node.kind == "op":
         return _operator(node, inner)
     if node.kind == "call":

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from dpsql.query.shown import shown_columns, with_columns
+from dpsql.query.noisy import column, mean, write, written
+from dpsql.query.parse import parse_expression
+from dpsql.query.shown import shown
+from dpsql.query.syntax import Node
+from dpsql.statement import Statement
+
+MEAN = mean(3, 1)
+
+
+def over_noisy(node: Node, given: Node = MEAN) -> Node:
+    """Read names as columns of the relation, and ``mean`` as what is given."""
+    if node.kind == "name" and isinstance(node.value, tuple):
+        name = node.value[0]
+        return given if name == "mean" else column(name[0], int(name[1:]))
+    return replace(node, args=tuple(over_noisy(a, given) for a in node.args))
+
+
+def tree(text: str, given: Node = MEAN) -> Node:
+    return over_noisy(parse_expression(text), given)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +37,7 @@ from dpsql.query.shown import shown_columns, with_columns
         ("(a12 * '-2'::integer)", "bigint", "(h12 * '-2'::integer)"),
         ("(- (- a0))", "bigint", "(- (- l0))"),
         ("((a0)::numeric / '-3.5'::numeric)", "numeric(9,2)", "((h0)::numeric / '-3.5'::numeric)"),
-        ("GREATEST(a0, '0'::bigint)", "bigint", "GREATEST(l0, '0'::bigint)"),
+        ("greatest(a0, '0'::bigint)", "bigint", "greatest(l0, '0'::bigint)"),
         ('pg_catalog."round"((a0)::numeric, \'-2\'::integer)', "numeric",
          'pg_catalog."round"((l0)::numeric, \'-2\'::integer)'),
         ("(a0 + a0)", "bigint", "(l0 + l0)"),
@@ -27,10 +46,11 @@ from dpsql.query.shown import shown_columns, with_columns
 def test_monotone_columns_have_the_ends_of_their_numbers(
     expression: str, type_: str, low: str
 ) -> None:
-    (column,) = shown_columns(f"SELECT CAST({expression} AS {type_}) AS c1 FROM noisy")
-    assert column.low == f"CAST({low} AS {type_})"
+    assert write(tree(expression)) == expression
+    found = shown(tree(expression), type_)
+    assert found.low == f"CAST({low} AS {type_})"
     high = re.sub(r"\b[lh](?=\d)", lambda end: "h" if end[0] == "l" else "l", low)
-    assert column.high == f"CAST({high} AS {type_})"
+    assert found.high == f"CAST({high} AS {type_})"
 
 
 @pytest.mark.parametrize(
@@ -49,57 +69,91 @@ def test_monotone_columns_have_the_ends_of_their_numbers(
         ("(a0)::text", "text"),
         ("((a0)::text)::bigint", "bigint"),
         ("a0", "text"),
+        ("a0", "bigint[]"),
+        ("a0", "numeric(9,2)[]"),
+        ("a0", 'public."numeric"'),
         ("(a0 > '3'::integer)", "boolean"),
         ("CASE  WHEN (a0 > '3'::integer) THEN a0 ELSE '0'::bigint END", "bigint"),
-        ("NULLIF(a0, '0'::bigint)", "bigint"),
+        ("nullif(a0, '0'::bigint)", "bigint"),
         ("(a0 * 'NaN'::numeric)", "numeric"),
-        ("GREATEST(a0, (- a0))", "bigint"),
+        ("greatest(a0, (- a0))", "bigint"),
     ],
 )
 def test_other_columns_have_none(expression: str, type_: str) -> None:
-    (column,) = shown_columns(f"SELECT CAST({expression} AS {type_}) AS c1 FROM noisy")
-    assert column.numbers in ((0,), (0, 1))
-    assert (column.low, column.high) == (None, None)
+    assert write(tree(expression)) == expression
+    found = shown(tree(expression), type_)
+    assert found.numbers in ((0,), (0, 1))
+    assert (found.low, found.high) == (None, None)
 
 
 def test_texts_keys_and_ends_are_no_numbers() -> None:
-    sql = (
-        "SELECT DISTINCT CAST(g0 AS text) AS c1, CAST('a1, FROM noisy'::text AS text) AS c2,"
-        " CAST(l0 AS bigint) AS c3, CAST((a0 - l0) AS bigint) AS c4 FROM noisy"
-        " WHERE (a2 > '3'::integer) ORDER BY a0, g0"
-    )
-    keys, text, end, both = shown_columns(sql)
+    keys = shown(tree("g0"), "text")
+    text = shown(tree("'a1, FROM noisy'::text"), "text")
+    end = shown(tree("l0"), "bigint")
+    both = shown(tree("(a0 - l0)"), "bigint")
     assert keys.numbers == text.numbers == ()
     assert end.numbers == (0,)
     assert end.bare_ends
     assert not both.bare_ends
     assert both.low is None
-    assert with_columns(sql, ["l0", "h0"]) == sql.replace(
-        "AS c4 FROM noisy", "AS c4, l0 AS c5, h0 AS c6 FROM noisy"
+
+
+def test_columns_are_appended_to_a_statement() -> None:
+    rest = "FROM noisy WHERE (a2 > '3'::integer) ORDER BY a0, g0"
+    columns = ("CAST(g0 AS text) AS c1", "CAST('a1, FROM noisy'::text AS text) AS c2")
+    statement = Statement(columns, rest, frozenset({"a0", "a2"}), distinct=True)
+    assert statement.sql == f"SELECT DISTINCT {', '.join(columns)} {rest}"
+    more = statement.with_columns(["l0", "h0"], ["l0", "h0"])
+    assert more.sql == statement.sql.replace(
+        "AS c2 FROM noisy", "AS c2, l0 AS c3, h0 AS c4 FROM noisy"
     )
+    assert more.used == {"a0", "a2", "l0", "h0"}
 
 
-MEAN = "('-1.5'::numeric + a3::numeric / greatest(a1, 1))"
+ALIKE = written("{0}::numeric / greatest({1}, 2)", column("a", 3), column("a", 1))
+OF_AN_END = written("{0}::numeric / greatest({1}, 1)", column("l", 3), column("a", 1))
 
 
 @pytest.mark.parametrize(
-    ("expression", "shown"),
+    ("expression", "given", "has"),
     [
-        (f"(least({MEAN}, '9'::numeric))::numeric", True),
-        (f"('10'::integer - {MEAN})", True),
-        (f"({MEAN} + a1)", False),
-        (f"({MEAN} - {MEAN})", False),
-        (MEAN.replace("a1, 1", "a1, 2"), False),
-        (MEAN.replace("a3", "l3"), False),
+        ("(least(('-1.5'::numeric + mean), '9'::numeric))::numeric", MEAN, True),
+        ("('10'::integer - ('-1.5'::numeric + mean))", MEAN, True),
+        ("(('-1.5'::numeric + mean) + a1)", MEAN, False),
+        ("(('-1.5'::numeric + mean) - ('-1.5'::numeric + mean))", MEAN, False),
+        ("('-1.5'::numeric + mean)", ALIKE, False),
+        ("('-1.5'::numeric + mean)", OF_AN_END, False),
     ],
 )
-def test_a_mean_has_the_ends_of_its_quotient(expression: str, shown: bool) -> None:
-    (column,) = shown_columns(f"SELECT CAST({expression} AS numeric) AS c1 FROM noisy")
-    assert column.numbers == (1, 3)
-    assert column.is_mean == shown
-    if shown:
-        assert column.low is not None
+def test_a_mean_has_the_ends_of_its_quotient(expression: str, given: Node, has: bool) -> None:
+    found = shown(tree(expression, given), "numeric")
+    assert found.numbers == (1, 3)
+    assert found.is_mean == has
+    if has:
+        assert found.low is not None
         assert {"p1", "q1", "p3" if "10" not in expression else "q3"} <= set(
-            re.findall(r"[pqa]\d", column.low)
+            re.findall(r"[pqa]\d", found.low)
         )
-        assert "a1" not in column.low
+        assert "a1" not in found.low
+
+
+def test_what_rises_with_a_number_has_its_ends_and_other_formulas_have_none() -> None:
+    for rising, low in ((True, "CAST(least(l0, 5) AS bigint)"), (False, None)):
+        found = shown(written("least({0}, 5)", column("a", 0), rising=rising), "bigint")
+        assert (found.numbers, found.low) == ((0,), low)
+
+
+@pytest.mark.parametrize(
+    ("expression", "over_zero"),
+    [
+        ("(g0 / a0)", "(g0 / NULLIF(a0, 0))"),
+        ("(('1'::integer % (a0 / a1)) + a2)", "(('1'::integer % NULLIF((a0 / NULLIF(a1, 0)), 0)) + a2)"),
+        ('pg_catalog."div"(a0, a1)', 'pg_catalog."div"(a0, NULLIF(a1, 0))'),
+        ('pg_catalog."mod"(a0, a1)', 'pg_catalog."mod"(a0, NULLIF(a1, 0))'),
+        ("(a0 * a1)", "(a0 * a1)"),
+        ("('/'::text || g0)", "('/'::text || g0)"),
+    ],
+)  # fmt: skip
+def test_divisors_that_are_0_give_null(expression: str, over_zero: str) -> None:
+    assert write(tree(expression)) == expression
+    assert write(tree(expression), over_zero=True) == over_zero
