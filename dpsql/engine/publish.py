@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -26,7 +25,7 @@ from dpsql.errors import (
 )
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
-from dpsql.query.ir import literal
+from dpsql.query.ir import Expr, literal, map_columns, render
 from dpsql.relation import quote_identifier, show_name
 
 if TYPE_CHECKING:
@@ -305,19 +304,20 @@ def _sets(released: Released) -> list[dict[str, Any]]:
                 [question.keys[p.key].name, p.form.kind, *([p.form.width] if p.form.width else [])]
                 for p in asked.parts
             ],
-            "where": [" OR ".join(_shown(c.sql, names) for c in p.either) for p in asked.where],
+            "where": [" OR ".join(_shown(c.tree, names) for c in p.either) for p in asked.where],
         }
         for asked in question.sets
     ]
 
 
-def _shown(condition: str, names: Sequence[str]) -> str:
+def _shown(condition: Expr, names: Sequence[str]) -> str:
     """Write a condition on levels with the names of the keys."""
+    keys = {f"k{n}": show_name(name) for n, name in enumerate(names)}
 
-    def named(found: re.Match[str]) -> str:
-        return show_name(names[int(found[1])]) if found[1] else found[0]
+    def named(level: Expr) -> Expr:
+        return Expr("named", level.type, data=keys[str(level.data[1])])  # type: ignore[index]
 
-    return re.sub(r"""'(?:[^']|'')*'|r0\."k(\d+)\"""", named, condition)
+    return render(map_columns(condition, named))
 
 
 def _protected(question: WorkloadQuestion) -> list[str]:

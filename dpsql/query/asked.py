@@ -5,10 +5,10 @@ What `dpsql.query.workloads` makes of the statement of a release.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpsql.model import GroupDomain, GroupKey, JoinQuery, OutputColumn
-from dpsql.query.ir import Expr
+from dpsql.query.ir import TRUE, Expr
 
 #: Functions that say how a key is asked: up to a level, from one to another, so many levels.
 FORMS = ("prefix", "all_ranges", "ranges")
@@ -34,12 +34,14 @@ class Part:
 class Condition:
     """A condition on the levels of keys: SQL over the columns ``r0."k<key>"``.
 
-    ``atoms`` are those that it is made of by AND, OR and NOT, where it is.
+    ``atoms`` are those that it is made of by AND, OR and NOT, where it is.  ``tree`` is the same as
+    ``sql``; the texts that identify releases do not have it.
     """
 
     sql: str
     keys: frozenset[int]
     atoms: tuple[Condition, ...] = ()
+    tree: Expr = field(default=TRUE, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

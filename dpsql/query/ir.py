@@ -44,6 +44,7 @@ class Expr:
     array                                                 its elements
     attribute    number
     withheld     relation, name, why
+    named        a name as a person reads it, in no SQL
     ============ ======================================== =========================
     """
 
@@ -236,6 +237,7 @@ _RENDER: dict[str, Callable[[Expr], str]] = {
     "and": _joined("AND"),
     "or": _joined("OR"),
     "not": lambda e: f"(NOT {render(e.args[0])})",
+    "named": lambda e: str(e.data),
     "is": lambda e: f"({render(e.args[0])} IS {e.data})",
     "distinct": _joined("IS DISTINCT FROM"),
     "in": _in,

@@ -87,6 +87,7 @@ class LevelConditions:
             render(written),
             frozenset(levels.used),
             tuple(self._condition(a, position) for a in atoms if a != e),
+            tree=written,
         )
 
     def _place(self, e: Expr) -> int | None:
