@@ -9,6 +9,8 @@ what the caller sent and public metadata.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 BY_SQLSTATE: dict[str, type[DpsqlError]] = {}
 
 
@@ -25,6 +27,8 @@ class DpsqlError(Exception):
         What to do, a full sentence.
     position : int, optional
         1-based character offset into the analysed statement that the error points at.
+    declares : sequence of str, optional
+        Relations of which the hint declares domains, as the hint names them.
 
     Attributes
     ----------
@@ -47,12 +51,14 @@ class DpsqlError(Exception):
         detail: str | None = None,
         hint: str | None = None,
         position: int | None = None,
+        declares: Sequence[str] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
         self.hint = hint if hint is not None else self.default_hint
         self.position = position
+        self.declares = tuple(declares)
         self.query: str | None = None
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
     from dpsql.errors import DpsqlError
 
-_DECLARATION = re.compile(r"SELECT dp\.set_domain\('((?:[^']|'')*)'")
 _OWNERS = """
 select distinct quote_ident(pg_get_userbyid(c.relowner)) as name
 from unnest($1::text[]) as u(name) join pg_class as c on c.oid = to_regclass(u.name)
@@ -20,10 +18,10 @@ order by 1
 
 def address(error: DpsqlError, services: Services) -> None:
     """Begin a hint that declares domains with who may do so, where the caller may not."""
-    names = [name.replace("''", "'") for name in _DECLARATION.findall(error.hint or "")]
-    if not names:
+    if not error.declares:
         return
-    owners = [str(row[0]) for row in services.database.execute(_OWNERS, [("text[]", names)])]
+    names = [("text[]", list(error.declares))]
+    owners = [str(row[0]) for row in services.database.execute(_OWNERS, names)]
     if owners:
         whose = "owner" if len(owners) == 1 else "owners"
         error.hint = f"The {whose} ({', '.join(owners)}) can declare it: {error.hint}"

@@ -51,13 +51,23 @@ _FIELDS = {
 class Domains:
     """``conditions`` drop rows whose key lies outside a declared domain.
 
-    ``missing`` are the positions of the keys that have no public domain, ``hint`` declares these.
+    ``missing`` are the positions of the keys that have no public domain, ``hint`` declares these,
+    of the relations ``declares``.
     """
 
     group_domains: tuple[GroupDomain, ...] | None
     conditions: tuple[Expr, ...]
     hint: str | None
     missing: tuple[int, ...] = ()
+    declares: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedy:
+    """What to type for a key without a domain; ``declares``: the relation that it is of."""
+
+    text: str
+    declares: str | None = None
 
 
 def plan(graph: Graph, catalog: Catalog) -> Domains:
@@ -92,7 +102,7 @@ class _Planner:
         self.public: list[PublicKey] = []
         self.declared: dict[int, list[int]] = {}
         self.conditions: dict[Expr, None] = {}
-        self.missing: dict[int, str] = {}
+        self.missing: dict[int, _Remedy] = {}
 
     def key(self, position: int, key: Expr) -> None:
         (occurrence,) = key.occurrences()
@@ -122,13 +132,15 @@ class _Planner:
             self.found.append(_listed(position, key, values, self._about(key)))
             return
         name = next(n for n, d in zip(columns, domains, strict=True) if d is None)
-        self.missing[position] = _declaration(relation, columns[name])
+        self.missing[position] = _remedy(relation, columns[name])
 
     def finish(self) -> Domains:
         conditions = tuple(self.conditions)
         if self.missing:
-            hint = "; ".join(dict.fromkeys(self.missing.values()))
-            return Domains(None, conditions, hint, tuple(self.missing))
+            remedies = dict.fromkeys(self.missing.values())
+            hint = "; ".join(remedy.text for remedy in remedies)
+            declares = tuple(remedy.declares for remedy in remedies if remedy.declares)
+            return Domains(None, conditions, hint, tuple(self.missing), declares)
         self.found.extend(public_domains(self.graph, self.public, conditions))
         for occurrence, positions in self.declared.items():
             for together in self._sharing(positions):
@@ -312,8 +324,18 @@ def _domain(relation: Relation, name: str) -> Domain | None:
     return next((d for d in found if d.other is None), None)
 
 
-def _declaration(relation: Relation, column_: Expr) -> str:
+def _remedy(relation: Relation, column_: Expr) -> _Remedy:
     """Write the call that would declare a column's domain, or what to do for its type instead."""
+    instead = _instead(relation, column_)
+    if instead is not None:
+        return _Remedy(instead)
+    name = literal(str(column_.data[1]))  # type: ignore[index]
+    call = f"SELECT dp.set_domain({literal(relation.shown)}, {name}, {_example(column_)})"
+    return _Remedy(call, relation.shown)
+
+
+def _instead(relation: Relation, column_: Expr) -> str | None:
+    """Write what to group by where a column's domain cannot be declared, or was."""
     name = show_name(str(column_.data[1]))  # type: ignore[index]
     if column_.type in (TIMESTAMP, TIMESTAMPTZ):
         return f"join a public table of days ON {name}::date = day and group by its column"
@@ -329,9 +351,7 @@ def _declaration(relation: Relation, column_: Expr) -> str:
     if column_.type in (TIME, "bytea"):
         field = f"extract(hour FROM {name})" if column_.type == TIME else "a CASE over constants"
         return f"group by {field}, which needs no declaration: its type has no declared domains"
-    values = _example(column_)
-    column_name = literal(str(column_.data[1]))  # type: ignore[index]
-    return f"SELECT dp.set_domain({literal(relation.shown)}, {column_name}, {values})"
+    return None
 
 
 def _example(column_: Expr) -> str:

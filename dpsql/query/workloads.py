@@ -387,13 +387,16 @@ def _undeclared(domains: Domains, grouped: int) -> MissingDeclaration:
     """Refuse keys without a public domain; those from ``grouped`` on are of conditions."""
     if any(key < grouped for key in domains.missing):
         return MissingDeclaration(
-            "a release needs a public domain of each group key", hint=f"{domains.hint};"
+            "a release needs a public domain of each group key",
+            hint=f"{domains.hint};",
+            declares=domains.declares,
         )
     return MissingDeclaration(
         "a condition of one query of a release needs a public domain of its column",
         detail="It is evaluated on the column's values, since other queries count rows that do not"
         " meet it; a condition that all queries have may be on any column.",
         hint=f"{domains.hint};",
+        declares=domains.declares,
     )
 
 
