@@ -2,7 +2,8 @@
 
 A unique key whose other columns can hold ``n`` values bounds the rows with the same values in the
 rest of its columns by ``n``.  The columns that can are integers with ``CHECK (column BETWEEN 1 AND
-n)``; ``dp.set_degree_bound`` makes one.  Both constraints are valid, immediate and cannot be
+n)`` or another form of a range that `dpsql.query.check` reads; ``dp.set_degree_bound`` makes one.
+Both constraints are valid, immediate and cannot be
 switched off, so that the bound is a public fact of every instance (PRIVACY.md sections 1 and 8).
 """
 
@@ -10,21 +11,16 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpsql.query.check import allowed
 from dpsql.relation import UnitPath
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
-# How pg_get_constraintdef writes it with pg_catalog alone in the path: operators of others would be
-# written with their schema.
-_RANGE = re.compile(
-    r"CHECK \(\(\((?P<column>.+) >= (?P<low>\d+)\) AND \((?P=column) <= (?P<high>\d+)\)\)\)"
-)
 _CONSTRAINTS = """
 select c.oid::int8 as oid, n.nspname, c.relname,
   (select json_agg(json_build_array(u.columns, u.filled))
@@ -38,7 +34,7 @@ select c.oid::int8 as oid, n.nspname, c.relname,
     where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indisready and i.indislive
       and i.indimmediate and i.indpred is null and i.indexprs is null
       and c.relkind in ('r', 'p') and not (c.relkind = 'r' and c.relhassubclass)) as keys,
-  (select json_agg(json_build_array(a.attname, quote_ident(a.attname), pg_get_constraintdef(k.oid)))
+  (select json_agg(json_build_array(a.attname, pg_get_expr(k.conbin, k.conrelid)))
      from pg_constraint as k
      join pg_attribute as a on a.attrelid = k.conrelid and array[a.attnum] = k.conkey
     where k.conrelid = c.oid and k.contype = 'c' and k.convalidated and not k.connoinherit
@@ -140,25 +136,9 @@ def _sets(keys: Any) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
 def _numbers(checks: Any) -> dict[str, int]:
     """Count the values that columns can hold by their ranges."""
     found: dict[str, int] = {}
-    for name, quoted, text in _json(checks):
-        span = span_of(quoted, text)
-        if span is not None:
-            number = max(0, span[1] - span[0] + 1)
+    for name, expression in _json(checks):
+        low, high = allowed(name, expression or "")
+        if low is not None and high is not None:
+            number = max(0, high - low + 1)
             found[name] = min(number, found.get(name, number))
     return found
-
-
-def span_of(quoted: str, text: str) -> tuple[int, int] | None:
-    """Read the first and last value that a constraint lets a column have; None: no range of it.
-
-    Parameters
-    ----------
-    quoted : str
-        The column, as ``quote_ident`` writes it.
-    text : str
-        As ``pg_get_constraintdef`` writes it.
-    """
-    matched = _RANGE.fullmatch(text)
-    if matched is None or matched["column"] != quoted:
-        return None
-    return int(matched["low"]), int(matched["high"])

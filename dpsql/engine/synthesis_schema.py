@@ -7,14 +7,13 @@ their rows.  What of this is copied, `dpsql.synthesis.planning` says.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_bins import DEFAULT_BINS, attribute, of_public
-from dpsql.engine.synthesis_bounds import span_of
 from dpsql.errors import InvalidParameter, NotAnswerable, UndeclaredRelation, UnreadableRelation
+from dpsql.query.check import allowed
 from dpsql.relation import Relation, show_name
 from dpsql.synthesis.plan_keys import says_itself
 from dpsql.synthesis.schema import Attribute, Column, ForeignKey, Table, Unique
@@ -28,10 +27,9 @@ MIN_BINS, MAX_BINS = 2, 1000
 #: Most declared values of a foreign key's column; longer lists are ignored.
 _MOST_VALUES = 10_000
 _INTEGERS = ("int2", "int4", "int8")
-#: As ``pg_get_constraintdef`` writes it.
-_BEGINS = re.compile(
-    r"CHECK \(\((?P<column>.+) (?P<over>>=?) '?(?P<low>\d{1,17})'?(::bigint)?\)\)( NOT VALID)?"
-)
+#: What made-up numbers can begin at, and where they end that nothing bounds.
+_FIRST = range(10**17)
+_LAST = 2**62
 
 _BASE = """
 (with recursive over (type, name, base, filled) as (
@@ -57,7 +55,7 @@ _TABLES = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.own_problem(c.oid) as problem,
   (select json_agg(json_build_array(a.attname, a.attnum, format_type(a.atttypid, a.atttypmod),
             a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '',
-            a.attidentity <> '', {_BASE}, quote_ident(a.attname)) order by a.attnum)
+            a.attidentity <> '', {_BASE}) order by a.attnum)
      from pg_attribute as a
      left join pg_attrdef as d on d.adrelid = a.attrelid and d.adnum = a.attnum
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
@@ -95,7 +93,10 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.own_problem(c.oid
       and not exists (select from pg_constraint as above
                        where above.oid = k.conparentid and above.conrelid = c.oid)
   ) as foreign_keys,
-  (select json_agg(pg_get_constraintdef(k.oid) order by k.conname)
+  (select json_agg(json_build_array(pg_get_constraintdef(k.oid),
+            case when not k.connoinherit
+                  and coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true)
+                 then pg_get_expr(k.conbin, k.conrelid) end, k.convalidated) order by k.conname)
      from pg_constraint as k
     where k.conrelid = c.oid and k.contype = 'c') as checks
 from unnest($1) with ordinality as u(oid, n)
@@ -245,25 +246,25 @@ def _table(row: dict[str, Any], services: Services, bins: int) -> Table:
             ForeignKey(name, tuple(mine), parent, tuple(theirs), show_name(schema, relation), *more)
             for name, mine, parent, theirs, schema, relation, *more in row["foreign_keys"]
         ),
-        checks=tuple(row["checks"]),
+        checks=tuple(definition for definition, *_ in row["checks"]),
         public=not declared.private,
     )
     return _with_domains(table, declared, services, bins)
 
 
-def _column(values: Sequence[Any], checks: Sequence[str]) -> Column:
-    name, number, type_, not_null, default, generated, identity, (base, filled), quoted = values
-    spans = [_span(quoted, text) for text in checks] if base in _INTEGERS else []
+def _column(values: Sequence[Any], checks: Sequence[Sequence[Any]]) -> Column:
+    name, number, type_, not_null, default, generated, identity, (base, filled) = values
+    spans = [_span(name, *check[1:]) for check in checks] if base in _INTEGERS else []
     span = next((s for s in spans if s is not None), None)
     return Column(name, number, type_, not_null or filled, default, generated, identity, base, span)
 
 
-def _span(quoted: str, text: str) -> tuple[int, int] | None:
+def _span(column: str, expression: str | None, valid: bool) -> tuple[int, int] | None:
     """Read the first and last value that a CHECK lets a column have, or the first alone."""
-    matched = _BEGINS.fullmatch(text)
-    if matched is None or matched["column"] != quoted:
-        return span_of(quoted, text)
-    return int(matched["low"]) + (matched["over"] == ">"), 2**62
+    low, high = allowed(column, expression or "")
+    if low is None or low not in _FIRST or not (valid or high is None):
+        return None
+    return low, _LAST if high is None else high
 
 
 def _with_domains(table: Table, declared: Relation, services: Services, bins: int) -> Table:

@@ -41,6 +41,7 @@ _MULTIWORD = {
     "character": ("varying",),
     "bit": ("varying",),
 }
+_BIGINT_DIGITS = 19
 _TYPED = frozenset(("typed",))  # a constant written with its type
 _TRUTH = ("NULL", "TRUE", "FALSE", "UNKNOWN")
 
@@ -481,7 +482,7 @@ _SPECIAL = frozenset(
 
 
 def _number_type(text: str) -> str:
-    if not text.isdigit():
+    if not text.isdigit() or len(text) > _BIGINT_DIGITS:
         return "numeric"
     value = int(text)
     return "integer" if value < 2**31 else "bigint" if value < 2**63 else "numeric"
