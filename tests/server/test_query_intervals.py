@@ -107,6 +107,16 @@ def test_expressions_of_one_number_have_intervals_and_others_null(shop: Any) -> 
     assert row["low"] == row["n_low"]
 
 
+def test_texts_of_a_statement_may_have_backslashes(shop: Any) -> None:
+    statement = r"select dp_count(*) as n, 'C:\a1, ''FROM noisy' as path from client"
+    with shop.connect(user="alice") as alice:
+        (row,) = query(alice, statement)
+        names = alice.execute("select column_name from dp.estimate(%s)", (statement,)).fetchall()
+    assert row["path"] == r"C:\a1, 'FROM noisy"
+    assert row["n_low"] < row["n"] < row["n_high"]
+    assert ("n",) in names
+
+
 def test_names_stay_distinct(shop: Any) -> None:
     statement = (
         "select dp_count(*) as n, 7 as n_low, dp_count(*) + 1 as n, 8 as n_covers from client"

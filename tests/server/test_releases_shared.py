@@ -311,6 +311,15 @@ def test_an_undeclared_domain_names_who_may_declare_it(sales: Any, alice: Any, o
     assert hint.startswith(statement)
 
 
+def test_who_may_declare_is_said_of_relations_of_any_name(sales: Any, alice: Any) -> None:
+    name = "public.\"O'Neil\\s 'sale'\""
+    sales.sql(f"create table {name} (kind text); alter table {name} owner to owner1")
+    sales.sql(f"select dp.protect($${name}$$)", user="owner1")
+    asked = f"$$select kind, dp_count(*) from {name} group by kind$$"
+    hint = str(refused(alice, f"select dp.release('r', {asked})").diag.message_hint)
+    assert hint.startswith("The owner (owner1) can declare it: SELECT dp.set_domain(E'public.")
+
+
 def test_a_plan_says_what_can_be_post_processed(sales: Any, alice: Any) -> None:
     plan = "select mechanism, rmse, chosen, note from dp.plan_release($${}$$, 1, 1e-9{})"
     plain = alice.execute(plan.format(CUBE, "")).fetchall()

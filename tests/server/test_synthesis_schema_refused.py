@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dpsql.engine.synthesis_bins import edges
+from dpsql.engine.synthesis_bounds import Bounds
 from dpsql.engine.synthesis_schema import read_schema
 from dpsql.errors import DpsqlError, InvalidParameter, NotAnswerable, UndeclaredRelation
 from dpsql.synthesis.planning import planned
@@ -177,3 +178,28 @@ def test_constraints_of_partitioned_tables_are_read_once(database: Any) -> None:
     down = read(database, "up", "down")["down"]
     (key,) = down.foreign_keys
     assert (key.parent_name, key.problem) == ("public.up", None)
+
+
+CHECKS = """
+create table public.t (id int not null, a int not null, "b c" bigint not null, d smallint not null,
+  e int not null, f int not null, g int not null, h int not null, i int not null, j bigint not null,
+  check (100 >= a and a > 0), check ("b c" < 8 and 3 <= "b c"), check (d between 2 and 4) no inherit,
+  check (e >= 5 and e <= 9 and e <> 7), check (f between -2 and 1), check (h = any (array[1, 2])),
+  check (j > 10::bigint), unique (id, a), unique (id, "b c"), unique (id, d), unique (id, e),
+  unique (id, f), unique (id, g), unique (id, h), unique (id, i));
+alter table public.t add check (g between 1 and 3) not valid, add check (i > 999) not valid;
+select dp.protect('public.t');
+"""
+
+
+def test_ranges_of_columns_are_those_that_their_constraints_say(database: Any) -> None:
+    run(database, CHECKS)
+    table = read(database, "t")["t"]
+    spans = {c.name: c.span for c in table.columns if c.span is not None}
+    assert spans == {"a": (1, 100), "b c": (3, 7), "i": (1000, 2**62)}
+    for column, rows in (("f", 4), ("b c", 5), ("a", 100)):
+        bounds = Bounds([("public", "t")], services_of(reader(database)))
+        assert bounds.rows("public", "t", ("id",)) == rows
+        database.sql(f'alter table public.t drop constraint "t_{column}_check"')
+    bounds = Bounds([("public", "t")], services_of(reader(database)))
+    assert bounds.rows("public", "t", ("id",)) is None
