@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
+from dpsql.query.ir import column
 from dpsql.relation import Column, Relation
 from dpsql.statistics.counts import count
 from dpsql.statistics.walks import estimate
@@ -51,7 +52,7 @@ def path() -> JoinQuery:
         )
         last = i + 1 == len(EDGES)
         uses = tuple(
-            AttributeUse(a, f"r{i}.{name}", name)
+            AttributeUse(a, column(i, name, "integer", "integer", not_null=False), name)
             for a, name in zip((i, i + 1), names[: 1 if last else 2], strict=False)
         )
         occurrences.append(Occurrence(i, relation, uses))

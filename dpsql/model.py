@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from dpsql.expression import Expr
 from dpsql.relation import Relation, base
 from dpsql.statement import Shown, Statement
 from dpsql.steps import Steps
@@ -37,15 +38,15 @@ class Attribute:
     ``type_name`` is the SQL type every use is cast to (so that int4 = int8 joins unify).
     ``join`` attributes equate at least two occurrences and are never NULL in a result;
     carried ones belong to one occurrence and may be NULL.
-    ``values``, unless empty, are constants in SQL, one of which a carried attribute is in every
-    row, if it is not NULL: a filter of its occurrence says so, ``listing``.
+    ``values``, unless empty, are constants, one of which a carried attribute is in every row, if
+    it is not NULL: a filter of its occurrence says so, ``listing``.
     """
 
     id: int
     type_name: str
     join: bool
-    values: tuple[str, ...] = ()
-    listing: str = ""
+    values: tuple[Expr, ...] = ()
+    listing: Expr | None = None
     #: a join attribute that numbers the part where a row is, from 1 (`dpsql.query.places`)
     place: bool = False
 
@@ -54,12 +55,11 @@ class Attribute:
 class AttributeUse:
     """How an occurrence provides an attribute.
 
-    ``sql`` is over its alias; ``column`` names the plain column when it is nothing but a
-    column (keys apply only then).
+    ``column`` names the plain column when it is nothing but a column (keys apply only then).
     """
 
     attribute: int
-    sql: str
+    expression: Expr
     column: str | None
 
 
@@ -67,18 +67,18 @@ class AttributeUse:
 class Occurrence:
     """One relation in the flattened FROM list, known in SQL by the alias ``r<index>``.
 
-    ``filters`` are SQL conditions over that alias alone, total by construction
-    (they cannot raise on any row); all must be true.
+    ``filters`` are conditions over its columns alone, total by construction (they cannot raise on
+    any row); all must be true.
     """
 
     index: int
     relation: Relation
     uses: tuple[AttributeUse, ...]
-    filters: tuple[str, ...] = ()
+    filters: tuple[Expr, ...] = ()
 
     @property
     def alias(self) -> str:
-        """The alias that ``filters`` and ``uses`` are written over."""
+        """The alias that its columns are written with."""
         return f"r{self.index}"
 
     @property
@@ -89,9 +89,9 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition that spans occurrences; SQL over the column names ``a<attribute>``."""
+    """A condition that spans occurrences, over attributes."""
 
-    sql: str
+    expression: Expr
     attributes: frozenset[int]
     occurrences: frozenset[int]
 
@@ -107,18 +107,18 @@ def same_values(source: str, target: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What a result counts: ``sql`` times ``factor``, an integer in steps, never NULL.
+    """What a result counts: ``expression`` times ``factor``, an integer in steps, never NULL.
 
-    A number is so many steps of ``10**-digits``; ``in_steps`` says that ``sql`` already counts
-    them.  ``steps``, if any, are the same integers in eight bytes, or error 22003.
+    A number is so many steps of ``10**-digits``; ``in_steps`` says that ``expression`` already
+    counts them.  ``steps``, if any, are the same integers in eight bytes, or error 22003.
 
-    ``sql`` is over the alias of its one occurrence, or over ``a<attribute>`` if it spans several;
+    ``expression`` is over columns of its one occurrence, or over attributes if it spans several;
     its type is exact (``integer`` says whether it fits bigint, else it is numeric).  The integers
     lie between the public ``low`` and ``high``, which rows were clamped to or, if ``loose``, their
     type has.
     """
 
-    sql: str
+    expression: Expr
     occurrences: frozenset[int]
     digits: int
     low: int
@@ -130,7 +130,7 @@ class Weight:
 
     @property
     def factor(self) -> int:
-        """What ``sql`` is multiplied with."""
+        """What ``expression`` is multiplied with."""
         return 1 if self.in_steps else 10**self.digits
 
     @property
@@ -141,14 +141,18 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """An attribute that no occurrence provides: ``sql`` over the columns ``a<j>`` of others.
+    """An attribute that no occurrence provides: an expression over others.
 
     Equal inputs give equal values, so it may be computed of groups of results.
     """
 
     attribute: int
-    sql: str
-    inputs: frozenset[int]
+    expression: Expr
+
+    @property
+    def inputs(self) -> frozenset[int]:
+        """The attributes that it is computed of."""
+        return self.expression.attributes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dpsql.expression import Expr
+
 #: Magnitudes below are no overflow in eight bytes, nor are their negatives.
 WIDE = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A leaf (``read`` is SQL of type bigint), a constant, or what ``operator`` makes of ``parts``.
+    """A leaf (``read`` is of type bigint), a constant, or what ``operator`` makes of ``parts``.
 
     ``+`` and ``*`` have two parts; ``clamp`` has one, and ``ends``.  No value is larger than
     ``bound``; ``peak`` is the largest bound of it and all its parts.
@@ -24,7 +26,7 @@ class Steps:
     peak: int
     operator: str = ""
     parts: tuple[Steps, ...] = ()
-    read: str = ""
+    read: Expr | None = None
     constant: int = 0
     ends: tuple[int, int] = (0, 0)
 
@@ -34,29 +36,29 @@ class Steps:
         return self.peak < WIDE
 
     @property
-    def sql(self) -> str:
+    def expression(self) -> Expr:
         """The expression, of type bigint; error 22003 where a part needs more than eight bytes."""
-        if self.read:
+        if self.read is not None:
             return self.read
-        if not self.parts:
-            return f"'{self.constant}'::bigint"
-        first, *others = (part.sql for part in self.parts)
+        text = f"({{0}} {self.operator} {{1}})"
         if self.operator == "clamp":
             low, high = self.ends
-            return f"least(greatest({first}, '{low}'::bigint), '{high}'::bigint)"
-        return f"({first} {self.operator} {others[0]})"
+            text = f"least(greatest({{0}}, '{low}'::bigint), '{high}'::bigint)"
+        elif not self.parts:
+            text = f"'{self.constant}'::bigint"
+        return Expr("sql", "bigint", tuple(part.expression for part in self.parts), text)
 
-    def leaves(self) -> Iterator[str]:
+    def leaves(self) -> Iterator[Expr]:
         """Yield what is read."""
-        if self.read:
+        if self.read is not None:
             yield self.read
         for part in self.parts:
             yield from part.leaves()
 
 
-def leaf(sql: str, bound: int) -> Steps:
-    """Read SQL of type bigint, whose values have at most this magnitude."""
-    return Steps(bound, bound, read=sql)
+def leaf(read: Expr, bound: int) -> Steps:
+    """Read an expression of type bigint, whose values have at most this magnitude."""
+    return Steps(bound, bound, read=read)
 
 
 def constant(number: int) -> Steps:

@@ -9,18 +9,17 @@ about them; ties (self-joins) are broken by trying the permutations.
 
 from __future__ import annotations
 
-import re
 from itertools import permutations, product
 from math import factorial, prod
+from typing import NamedTuple
 
 from dpsql.model import GroupDomain, JoinQuery, Occurrence
 from dpsql.query.emit import Emitted
-from dpsql.query.ir import NAME, NO_TYPE, STRING, Expr, render
+from dpsql.query.ir import Expr, map_columns, render
 from dpsql.query.normalise import normalise
 
 _VERSION = "2"
 _MAX_PERMUTATIONS = 120
-_ALIAS = re.compile(rf"{STRING}|{NAME}|{NO_TYPE}\br\d+(?=\.)")
 
 
 def canonical(counted: list[Emitted], domains: tuple[GroupDomain, ...] | None) -> str:
@@ -33,42 +32,50 @@ def canonical(counted: list[Emitted], domains: tuple[GroupDomain, ...] | None) -
     return "\n".join(parts)
 
 
-def _neutral(sql: str) -> str:
-    """Write ``r`` for an occurrence's alias outside of quotes."""
-    return _ALIAS.sub(lambda m: "r" if m[0][0] not in "'\"" else m[0], sql)
+def _neutral(e: Expr) -> str:
+    """Write an expression with ``r`` for the alias of every occurrence."""
+    return render(map_columns(e, lambda c: Expr("col", c.type, data=("", *c.data[1:]))))  # type: ignore[index]
+
+
+class _Told(NamedTuple):
+    """The neutral texts of one occurrence: of its attributes, by their numbers, and its filters."""
+
+    uses: list[tuple[int, str]]
+    filters: list[str]
 
 
 def describe(emitted: Emitted) -> str:
     """Write what one join query counts."""
     query = emitted.query
-    best: str | None = None
-    for order in _orders(query):
-        text = _text(emitted, order)
-        if best is None or text < best:
-            best = text
-    return best or ""
+    told = [
+        _Told([(u.attribute, _neutral(u.expression)) for u in o.uses], [*map(_neutral, o.filters)])
+        for o in query.occurrences
+    ]
+    return min(_text(emitted, told, order) for order in _orders(query, told))
 
 
-def _colours(query: JoinQuery) -> list[str]:
+def _colours(query: JoinQuery, told: list[_Told]) -> list[str]:
     """Refine what is known of each occurrence by what it is joined to."""
     own = []
     for o in query.occurrences:
         groups = [
-            (query.groups.index(u.attribute), u.sql) for u in o.uses if u.attribute in query.groups
+            (query.groups.index(u.attribute), render(u.expression))
+            for u in o.uses
+            if u.attribute in query.groups
         ]
-        weights = [_neutral(w.sql) for w in query.weights if w.occurrences == {o.index}]
-        own.append(repr((_named(o), [_neutral(f) for f in o.filters], sorted(groups), weights)))
+        weights = [_neutral(w.expression) for w in query.weights if w.occurrences == {o.index}]
+        own.append(repr((_named(o), told[o.index].filters, sorted(groups), weights)))
     colours = own
     for _ in range(2):
         refined = []
         for o in query.occurrences:
             around = sorted(
-                (_neutral(u.sql), colours[p.index], _neutral(v.sql))
-                for u in o.uses
+                (u, colours[p.index], v)
+                for a, u in told[o.index].uses
                 for p in query.occurrences
                 if p is not o
-                for v in p.uses
-                if v.attribute == u.attribute
+                for b, v in told[p.index].uses
+                if b == a
             )
             refined.append(repr((own[o.index], around)))
         ranks = {c: i for i, c in enumerate(sorted(set(refined)))}
@@ -87,8 +94,8 @@ def _named(occurrence: Occurrence) -> int | str:
     return f"{relation.oid} agreed by {relation.keys} on {relation.source}"
 
 
-def _orders(query: JoinQuery) -> list[tuple[int, ...]]:
-    colours = _colours(query)
+def _orders(query: JoinQuery, told: list[_Told]) -> list[tuple[int, ...]]:
+    colours = _colours(query, told)
     cells: dict[str, list[int]] = {}
     for index, colour in enumerate(colours):
         cells.setdefault(colour, []).append(index)
@@ -99,7 +106,7 @@ def _orders(query: JoinQuery) -> list[tuple[int, ...]]:
     return [tuple(i for cell in cells_ for i in cell) for cells_ in arrangements]
 
 
-def _text(emitted: Emitted, order: tuple[int, ...]) -> str:
+def _text(emitted: Emitted, told: list[_Told], order: tuple[int, ...]) -> str:
     query = emitted.query
     numbers: dict[int, int] = {}
     lines = []
@@ -107,29 +114,28 @@ def _text(emitted: Emitted, order: tuple[int, ...]) -> str:
         o = query.occurrences[index]
         uses = []
         known = sorted(
-            o.uses,
-            key=lambda u: (numbers.get(u.attribute, len(query.attributes)), _neutral(u.sql)),
+            told[index].uses, key=lambda use: (numbers.get(use[0], len(query.attributes)), use[1])
         )
-        for use in known:
-            number = numbers.setdefault(use.attribute, len(numbers))
-            attribute = query.attributes[use.attribute]
-            uses.append(f"a{number}={_neutral(use.sql)}::{attribute.type_name}")
-        filters = sorted(_neutral(f) for f in o.filters)
-        lines.append(f"{_named(o)} [{', '.join(uses)}] [{' & '.join(filters)}]")
+        for a, text in known:
+            number = numbers.setdefault(a, len(numbers))
+            uses.append(f"a{number}={text}::{query.attributes[a].type_name}")
+        filters = " & ".join(sorted(told[index].filters))
+        lines.append(f"{_named(o)} [{', '.join(uses)}] [{filters}]")
     predicates = sorted(render(normalise(_renumber(p, numbers))) for p in emitted.predicates)
-    told: dict[int, int | str] = dict(numbers)
-    if emitted.computed is not None and query.computed is not None:
-        told[query.computed.attribute] = render(_renumber(emitted.computed, numbers))
-    groups = [told[g] for g in query.groups]
+    names: dict[int, int | str] = dict(numbers)
+    if query.computed is not None:
+        made = _renumber(query.computed.expression, numbers)
+        names[query.computed.attribute] = render(made)
+    groups = [names[g] for g in query.groups]
     parts = [*lines, f"where {predicates}", f"by {groups}"]
     if query.distinct:
-        parts.append(f"distinct {[told[a] for a in query.distinct]}")
+        parts.append(f"distinct {[names[a] for a in query.distinct]}")
     if query.cells:
         parts.append(f"in {query.cells} cells, rank {query.rank}")
     if emitted.value is not None:
         (weight,) = query.weights
         places = sorted(order.index(o) for o in weight.occurrences)
-        value = _neutral(render(_renumber(emitted.value, numbers)))
+        value = _neutral(_renumber(emitted.value, numbers))
         parts.append(f"sum {value} of {places} in {weight.digits} {weight.low} {weight.high}")
     return "; ".join(parts)
 

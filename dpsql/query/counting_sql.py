@@ -31,7 +31,7 @@ from dpsql.model import Weight
 from dpsql.query.elimination import Base, Factor, Placed, Plan, Product
 from dpsql.query.part_sql import grouped_sql, largest_sql
 from dpsql.query.places import is_cut
-from dpsql.query.source_sql import source_sql, weight_sql
+from dpsql.query.source_sql import all_sql, source_sql, weight_sql
 
 __all__ = ["Writer", "assemble", "counting_sql", "read_counts"]
 
@@ -289,9 +289,7 @@ class Writer:
         )
         values = self._values(product, left, right)
         if product.predicates:
-            tests = " AND ".join(
-                f"({self.plan.query.predicates[n].sql})" for n in product.predicates
-            )
+            tests = all_sql(self.plan.query.predicates[n] for n in product.predicates)
             inner = [f"{sql} AS a{a}" for a, sql in sorted(origin.items())] + _named(values)
             source = f"(SELECT {', '.join(inner)} FROM {source}) AS s WHERE {tests}"
             origin = {a: f"s.a{a}" for a in origin}

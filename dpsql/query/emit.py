@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import Attribute, AttributeUse, Computed, JoinQuery, Occurrence, Predicate, Weight
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
-from dpsql.query.ir import Expr, constant, render, renumber
+from dpsql.query.ir import ALWAYS, NEVER, Expr, constant, render, renumber
 from dpsql.query.measures import Measure, Value, fits_bigint
 from dpsql.query.places import with_places
 from dpsql.query.shippable import shippable
@@ -52,12 +52,11 @@ _RESPECTFUL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A join query together with its predicates as expressions (for the canonical text)."""
+    """A join query, with its predicates and value as they were before anything rewrote them."""
 
     query: JoinQuery
     predicates: tuple[Expr, ...]
     value: Expr | None = None
-    computed: Expr | None = None
 
 
 def has_identity_equality(e: Expr) -> bool:
@@ -109,15 +108,16 @@ class _Emitter:
         self.exported = dict.fromkeys(graph.alive, 0)
         self.cut = any(graph.relations[o].parts for o in graph.alive)
 
-    def written(self, e: Expr) -> str:
-        """Write an expression so that it can be sent to other servers, if rows are there."""
-        return render(shippable(e) if self.cut else e)
+    def sent(self, e: Expr) -> Expr:
+        """Rewrite an expression so that it can be sent to other servers, if rows are there."""
+        return shippable(e) if self.cut else e
 
-    def _sql(self, e: Expr) -> str:
-        return self.written(renumber(e, self.numbers))
+    def own(self, e: Expr) -> Expr:
+        """Rewrite an expression over columns for the numbers of occurrences that are left."""
+        return self.sent(renumber(e, self.numbers))
 
-    def _export(self, occurrence: int, e: Expr) -> str:
-        """Write what joins, groups or predicates need of an occurrence.
+    def _export(self, occurrence: int, e: Expr) -> Expr:
+        """Rewrite what joins, groups or predicates need of an occurrence.
 
         Computed texts are held together for a row: PostgreSQL raises an error beyond 1 GB.
         """
@@ -130,7 +130,7 @@ class _Emitter:
                     detail="Together they could be longer than PostgreSQL can hold for a row.",
                     hint="Join, group and compare by columns, or by fewer expressions.",
                 )
-        return self._sql(e)
+        return self.own(e)
 
     def join_attributes(self) -> None:
         for c in self.graph.classes:
@@ -165,8 +165,8 @@ class _Emitter:
         self.carried[e] = number
         (occurrence,) = e.occurrences()
         values, listing = _listed(e, self.graph.filters.get(occurrence, ()))
-        text = "" if listing is None else self._sql(listing)
-        self.attributes.append(Attribute(number, e.type, False, values, text))
+        listed = None if listing is None else self.own(listing)
+        self.attributes.append(Attribute(number, e.type, False, values, listed))
         name = str(e.data[1]) if e.kind == "col" else None  # type: ignore[index]
         self.uses[occurrence].append(AttributeUse(number, self._export(occurrence, e), name))
         return number
@@ -203,20 +203,20 @@ class _Emitter:
         if len(e.occurrences()) < 2:
             return renumber(e, self.numbers)
         replaced = self.predicate(e)
-        predicates.append(Predicate("true", _attributes(replaced), self.places(e)))
+        predicates.append(Predicate(ALWAYS, replaced.attributes(), self.places(e)))
         return replaced
 
     def weight(self, value: Value, written: Expr) -> Weight:
         """Make the weight of a value that was provided."""
         occurrences = self.places(value.expression) or frozenset({0})
         low, high = value.steps
-        integer, steps, text = fits_bigint(value), steps_of(value, written), self.written(written)
+        integer, steps, e = fits_bigint(value), steps_of(value, written), self.sent(written)
         # steps are counted by a function that other servers need not have
         in_steps = not (integer or self.cut) and steps is not None and steps.fits
         if in_steps and steps is not None:
-            integer, text = True, steps.sql
+            integer, e = True, steps.expression
         return Weight(
-            text, occurrences, value.digits, low, high, integer, value.loose, in_steps, steps
+            e, occurrences, value.digits, low, high, integer, value.loose, in_steps, steps
         )
 
     def places(self, e: Expr) -> frozenset[int]:
@@ -241,7 +241,7 @@ class _Emitter:
         return number, written
 
 
-def _listed(e: Expr, filters: Iterable[Expr]) -> tuple[tuple[str, ...], Expr | None]:
+def _listed(e: Expr, filters: Iterable[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
     """Find the values that a filter lists of an expression, beside NULL, and the filter."""
     for found in filters:
         condition = found
@@ -253,7 +253,7 @@ def _listed(e: Expr, filters: Iterable[Expr]) -> tuple[tuple[str, ...], Expr | N
             continue
         first, *values = condition.args
         if first == e and all(v.kind == "const" and v.type == e.type for v in values):
-            return tuple(dict.fromkeys(render(v) for v in values if v.data is not None)), found
+            return tuple(dict.fromkeys(v for v in values if v.data is not None)), found
     return (), None
 
 
@@ -263,10 +263,6 @@ def _effort(e: Expr) -> int:
     if types & set(TEXTS):
         return 3 if any(n.kind == "fn" for n in e.walk()) else 2
     return 1 if "numeric" in types else 0
-
-
-def _attributes(e: Expr) -> frozenset[int]:
-    return frozenset(int(n.data) for n in e.walk() if n.kind == "attribute")  # type: ignore[call-overload]
 
 
 def _require_respect(e: Expr) -> None:
@@ -318,13 +314,8 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     for condition in graph.spanning:
         replaced = emitter.predicate(condition)
         expressions.append(replaced)
-        predicates.append(
-            Predicate(
-                emitter.written(replaced),
-                _attributes(replaced),
-                emitter.places(condition),
-            )
-        )
+        used, places = replaced.attributes(), emitter.places(condition)
+        predicates.append(Predicate(emitter.sent(replaced), used, places))
     groups = tuple(emitter.group(key) for key in graph.keys)
     unit = None if graph.unit is None else emitter.group(graph.unit)
     units = tuple(dict.fromkeys((emitter.group(named), root) for root, named in graph.units))
@@ -351,10 +342,9 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     occurrences = []
     for old in graph.alive:
         conditions = graph.filters.get(old, ())
-        written = [(_effort(f), emitter.written(renumber(f, emitter.numbers))) for f in conditions]
-        filters = [text for _, text in sorted(written)]
-        if graph.contradiction:
-            filters = ["false"]
+        by_effort = [(_effort(f), emitter.own(f)) for f in conditions]
+        by_effort.sort(key=lambda known: (known[0], render(known[1])))
+        filters = [NEVER] if graph.contradiction else [f for _, f in by_effort]
         occurrences.append(
             Occurrence(
                 emitter.numbers[old],
@@ -386,11 +376,9 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
         measure.rank,
         tuple(attribute for attribute, _ in units),
         tuple(root for _, root in units),
-        None
-        if computed is None or number is None
-        else Computed(number, render(computed), _attributes(computed)),
+        None if computed is None or number is None else Computed(number, computed),
     )
-    return Emitted(with_places(query), tuple(expressions), value, computed)
+    return Emitted(with_places(query), tuple(expressions), value)
 
 
 __all__ = ["Emitted", "as_type", "canonical_key", "emit", "has_identity_equality"]

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dpsql.model import Computed, JoinQuery
 from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
+from dpsql.query.ir import ALWAYS, render
 from dpsql.query.joined_sql import joined_sql
 from dpsql.query.places import any_cut
 
@@ -24,7 +25,9 @@ def is_flat(query: JoinQuery) -> bool:
     """Tell whether one occurrence determines all others by trusted keys, and some are filtered."""
     filtered = [frozenset({o.index}) for o in query.occurrences if o.filters]
     # of one that is always true the attributes are read as a value
-    filtered += [p.occurrences for p in query.predicates if p.occurrences and p.sql != "true"]
+    filtered += [
+        p.occurrences for p in query.predicates if p.occurrences and p.expression != ALWAYS
+    ]
     if any_cut(query):
         return False  # rows of other servers would be sent one by one
     return any(
@@ -67,7 +70,8 @@ class Composed:
         own = self.computed.attribute
         given = [a for a in attributes if a != own]
         inner = self.inner.answer(tuple(dict.fromkeys((*given, *sorted(self.computed.inputs)))))
-        columns = [f"({self.computed.sql}) AS a{a}" if a == own else f"j.a{a}" for a in attributes]
+        made = f"({render(self.computed.expression)}) AS a{own}"
+        columns = [made if a == own else f"j.a{a}" for a in attributes]
         keys = ", ".join(str(i + 1) for i in range(len(attributes)))
         total = f"sum(j.n)::{self.number} AS n"
         return f"SELECT {', '.join([*columns, total])} FROM ({inner}) AS j GROUP BY {keys}"

@@ -8,72 +8,20 @@ rendered from here, with explicit casts, so its meaning does not depend on a par
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import cast
 
+from dpsql.expression import Expr as Expr
 from dpsql.relation import Column, base, quote_identifier
 
-
-@dataclass(frozen=True, slots=True)
-class Expr:
-    """A node.
-
-    ============ ======================================== =========================
-    kind         data                                     args
-    ============ ======================================== =========================
-    col          (occurrence, name, not null, full type),
-                 and True where its own type is a domain
-    const        text in output format, ``None``: NULL
-    op           operator                                 one or two
-    fn           function of pg_catalog                   any
-    cast         full target type                         one
-    narrow       bounds (low, high)                       one numeric
-    and, or                                               two or more
-    not                                                   one
-    is           ``NULL``, ``NOT TRUE``, ...              one
-    distinct                                              two
-    in           negated                                  one, then constants
-    case                                                  (when, then)*, else
-    guard                                                 condition, value
-    coalesce, greatest, least, nullif                     some
-    extract      field                                    one
-    collate      name parts                               one
-    array                                                 its elements
-    attribute    number
-    withheld     relation, name, why
-    named        a name as a person reads it, in no SQL
-    ============ ======================================== =========================
-    """
-
-    kind: str
-    type: str
-    args: tuple[Expr, ...] = ()
-    data: Hashable = None
-
-    def walk(self) -> Iterator[Expr]:
-        """Yield the node and everything below it."""
-        yield self
-        for argument in self.args:
-            yield from argument.walk()
-
-    def columns(self) -> frozenset[tuple[int, str]]:
-        """All (occurrence, column) pairs that are read."""
-        return frozenset(
-            e.data[:2]  # type: ignore[index]
-            for e in self.walk()
-            if e.kind == "col"
-        )
-
-    def occurrences(self) -> frozenset[int]:
-        """All occurrences that are read."""
-        return frozenset(occurrence for occurrence, _ in self.columns())
-
-
+#: The system column that tells in which part a row is.
+TABLEOID = "tableoid"
 TRUE = Expr("const", "boolean", data="t")
 FALSE = Expr("const", "boolean", data="f")
+#: Conditions that say nothing, and that nothing meets.
+ALWAYS = Expr("sql", "boolean", data="true")
+NEVER = Expr("sql", "boolean", data="false")
 
 
 def column(occurrence: int, name: str, type_: str, full_type: str, not_null: bool) -> Expr:
@@ -121,23 +69,10 @@ def renumber(expression: Expr, numbers: dict[int, int]) -> Expr:
     return map_columns(expression, replace)
 
 
-#: What ``literal`` and ``quote_identifier`` write, as regular expressions, and what no name of a
-#: type follows.
-STRING = r"'(?:[^'\\]|''|\\.)*'"
-NAME = r'"(?:[^"]|"")*"'
-NO_TYPE = r"(?<!::)(?<!\bAS )"
-_QUOTED = re.compile(f"({NAME})|{STRING}")
-
-
 def literal(text: str) -> str:
     """Quote a string so that it reads the same whatever standard_conforming_strings is."""
     quoted = "'" + text.replace("'", "''") + "'"
     return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
-
-
-def without_strings(sql: str) -> str:
-    """Empty the strings of what was rendered."""
-    return _QUOTED.sub(lambda m: m[1] or "''", sql)
 
 
 def decimal(number: Fraction | int, digits: int = 0) -> str:
@@ -152,8 +87,8 @@ def decimal(number: Fraction | int, digits: int = 0) -> str:
     return sign + (f"{text[:-digits]}.{text[-digits:]}" if digits else text)
 
 
-def alias_of(occurrence: int) -> str:
-    """Name an occurrence in SQL."""
+def alias_of(occurrence: int | str) -> str:
+    """Name an occurrence in SQL; the empty string is any."""
     return f"r{occurrence}"
 
 
@@ -164,7 +99,8 @@ def render(expression: Expr) -> str:
 
 def _col(e: Expr) -> str:
     occurrence, name, *_ = cast("tuple[int, str, bool, str]", e.data)
-    shown = f"{alias_of(occurrence)}.{quote_identifier(name)}"
+    # stored answers are found by texts that have the system column bare
+    shown = f"{alias_of(occurrence)}.{name if name == TABLEOID else quote_identifier(name)}"
     # COALESCE and CASE would keep the domain, and enum operators do not take it
     return f"CAST({shown} AS {e.type})" if e.data[4:] else shown  # type: ignore[index]
 
@@ -253,4 +189,5 @@ _RENDER: dict[str, Callable[[Expr], str]] = {
     ),
     "array": lambda e: f"ARRAY[{', '.join(map(render, e.args))}]",
     "attribute": lambda e: f"a{e.data}",
+    "sql": lambda e: str(e.data).format(*map(render, e.args)) if e.args else str(e.data),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dpsql.model import JoinQuery
 from dpsql.query.elimination import Base
-from dpsql.query.source_sql import source_sql, weight_sql
+from dpsql.query.source_sql import all_sql, source_sql, weight_sql
 
 
 def joined_sql(
@@ -77,7 +77,7 @@ def joined_sql(
         totals.append(f"{f'coalesce({total}, 0)' if whole else total} AS w{i}")
     text = f"SELECT {', '.join([*keys, *totals])} FROM ({joined}) AS j"
     if spanning:
-        text += f" WHERE {' AND '.join(f'({p.sql})' for p in spanning)}"
+        text += f" WHERE {all_sql(spanning)}"
     if attributes:
         text += f" GROUP BY {', '.join(f'j.a{a}' for a in attributes)}"
     return text

@@ -8,27 +8,18 @@ show any one: what tells them apart is grouped by as well, so that all rows of a
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate
 from dpsql.query.elimination import Base, Placed
-from dpsql.query.ir import NAME, NO_TYPE, STRING, without_strings
-from dpsql.query.shippable import DAY
-from dpsql.query.source_sql import value_sql, weight_sql
+from dpsql.query.ir import Expr, map_columns, render
+from dpsql.query.source_sql import typed, weight_sql
 from dpsql.query.types import SIMPLE
 from dpsql.relation import base
 
-_COLUMN = rf"{NO_TYPE}\br(\d+)\.({NAME}|[a-z_][a-z0-9_]*)"
-_TOKEN = re.compile(rf"{STRING}|{re.escape(DAY)}|{_COLUMN}|{NAME}|[()]")
-_ATTRIBUTE = re.compile(rf"{STRING}|{NAME}|{NO_TYPE}(?<!\.)\ba(\d+)\b")
 #: What postgres_fdw does not send; a wrong guess costs time only.
-_HELD = re.compile(
-    r"\b(?:COALESCE|GREATEST|LEAST|NULLIF|EXTRACT)\(|\bIS (?:NOT )?(?:TRUE|FALSE|UNKNOWN)\b"
-    r'|\bdp\.|\bCOLLATE\b|"(?:date_trunc|date_part)"\(|"timezone"\((?!\'\'::interval)'
-    r"|::pg_catalog\.text\)::|\bAS pg_catalog\.\w+(?:\(\d+\))?\)"
-)
+_HELD = frozenset(["coalesce", "greatest", "least", "nullif", "extract", "collate"])
 #: What tells equal values apart, and its type: 1.0 and 1.00, 0 and -0, 'a' and 'a ', 1 mon and 30
 #: days.  Equal values of the other types are one value.
 _APART = {
@@ -48,10 +39,8 @@ class _Carrier:
     ``apart`` says that nothing reads it.
     """
 
-    occurrence: int
-    sql: str
+    expression: Expr
     type: str
-    column: str | None = None
     apart: bool = False
 
 
@@ -69,7 +58,7 @@ class Late:
     weights: dict[str, str]
     spanning: dict[str, str]
     filters: tuple[str, ...]
-    predicates: tuple[str, ...]
+    predicates: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +71,14 @@ class _Held:
     uses: dict[int, list[tuple[Occurrence, AttributeUse]]]
     lost: frozenset[int]
 
-    def equalities(self, query: JoinQuery) -> Iterator[str]:
-        """Write what rows were joined by: all uses of an attribute are equal, and none is NULL."""
+    def equalities(self, query: JoinQuery) -> Iterator[Expr]:
+        """Yield what rows were joined by: all uses of an attribute are equal, and none is NULL."""
         for a, uses in self.uses.items():
-            texts = [value_sql(u, query.attributes[a], o) for o, u in uses]
-            first = texts.pop(0) if a in self.lost else f"u.a{a}"
-            yield from (f"({first} = {text})" for text in texts)
+            values = [typed(u, query.attributes[a], o) for o, u in uses]
+            first = values.pop(0) if a in self.lost else _grouped(a)
+            yield from (Expr("op", "boolean", (first, value), "=") for value in values)
             if a in self.lost and query.attributes[a].join:
-                yield f"({uses[0][1].sql} IS NOT NULL)"
+                yield Expr("is", "boolean", (uses[0][1].expression,), "NOT NULL")
 
 
 def fetched(query: JoinQuery) -> list[tuple[str, str, str]]:
@@ -102,17 +91,28 @@ def fetched(query: JoinQuery) -> list[tuple[str, str, str]]:
         if not o.relation.parts:
             continue
         types = {c.name: c.type_name for c in o.relation.columns}
-        own = [w.sql for w in query.weights if w.occurrences == {o.index}]
-        for text in (*(u.sql for u in o.uses), *o.filters, *own):
-            for _, _, _, name in _found(text):
-                if name is not None and base(types.get(name, "text")) not in SIMPLE:
+        own = [w.expression for w in query.weights if w.occurrences == {o.index}]
+        for e in (*(u.expression for u in o.uses), *o.filters, *own):
+            for name in filter(None, map(_name, e.walk())):
+                if base(types.get(name, "text")) not in SIMPLE:
                     found[o.relation.shown, name, types[name]] = None
     return list(found)
 
 
-def held(sql: str) -> bool:
+def held(e: Expr) -> bool:
     """Tell whether postgres_fdw would not send an expression."""
-    return bool(_HELD.search(without_strings(sql)))
+    return any(map(_is_held, e.walk()))
+
+
+def _is_held(e: Expr) -> bool:
+    if e.kind == "is":
+        return not str(e.data).endswith("NULL")
+    if e.kind == "fn":
+        in_utc = e.data == "timezone" and e.args[0].kind == "const" and e.args[0].type == "interval"
+        return e.data in ("date_trunc", "date_part", "timezone") and not in_utc
+    if e.kind == "const":  # whose literal is written as a cast of a text
+        return base(e.type) not in SIMPLE
+    return e.kind in _HELD or (e.kind == "cast" and str(e.data).startswith("pg_catalog."))
 
 
 def late(query: JoinQuery, factor: Base | Placed, number: str) -> Late | None:
@@ -124,12 +124,12 @@ def late(query: JoinQuery, factor: Base | Placed, number: str) -> Late | None:
         f"w{i}": w
         for i, w in enumerate(query.weights)
         if w.occurrences <= factor.occurrences
-        and (held(w.sql) or (len(w.occurrences) > 1 and _attributes(w.sql) & lost))
+        and (held(w.expression) or (len(w.occurrences) > 1 and w.expression.attributes() & lost))
     }
     predicates = [
         p
         for p in query.predicates
-        if p.occurrences <= factor.occurrences and (held(p.sql) or p.attributes & lost)
+        if p.occurrences <= factor.occurrences and (held(p.expression) or p.attributes & lost)
     ]
     filters = [f for o in inside for f in o.filters if held(f)]
     if not (late_uses.uses or weights or predicates or filters):
@@ -137,31 +137,37 @@ def late(query: JoinQuery, factor: Base | Placed, number: str) -> Late | None:
     spanning = {name: w for name, w in weights.items() if len(w.occurrences) > 1}
     single = {name: w for name, w in weights.items() if name not in spanning}
     needed = {*factor.output, *late_uses.uses}.union(*(p.attributes for p in predicates))
-    needed = needed.union(*(_attributes(w.sql) for w in spanning.values()))
+    needed = needed.union(*(w.expression.attributes() for w in spanning.values()))
     values = {
-        a: value_sql(uses[0][1], query.attributes[a], uses[0][0])
+        a: typed(uses[0][1], query.attributes[a], uses[0][0])
         for a, uses in late_uses.uses.items()
         if a in lost
     }
-    tests = [*(f"({f})" for f in filters), *late_uses.equalities(query)]
-    texts = [*values.values(), *tests, *(w.sql for w in single.values())]
-    carried = _carried(inside, texts)
+    equalities = [*late_uses.equalities(query)]
+    computed = [*values.values(), *filters, *equalities, *(w.expression for w in single.values())]
+    carried = _carried(inside, computed)
     if carried is None:
         return None
     first = len(query.attributes)
-    numbers = {(c.occurrence, c.sql): first + k for k, c in enumerate(carried) if not c.apart}
+    numbers = {c.expression: first + k for k, c in enumerate(carried) if not c.apart}
 
-    def here(sql: str) -> str:
-        return _renamed(sql, numbers)
+    def here(e: Expr) -> Expr:
+        return _map_read(e, lambda read: _grouped(numbers[read]))
 
     return Late(
         sent=_sent(query, inside, late_uses, filters, carried, set(weights), predicates),
         keys=(*sorted(needed - lost), *range(first, first + len(carried))),
-        values={a: here(sql) for a, sql in values.items()},
-        weights={name: here(weight_sql(w, number)) for name, w in single.items()},
+        values={a: render(here(e)) for a, e in values.items()},
+        weights={
+            name: weight_sql(replace(w, expression=here(w.expression)), number)
+            for name, w in single.items()
+        },
         spanning={name: weight_sql(w, number) for name, w in spanning.items()},
-        filters=tuple(map(here, tests)),
-        predicates=tuple(f"({p.sql})" for p in predicates),
+        filters=(
+            *(f"({render(here(f))})" for f in filters),
+            *(render(here(e)) for e in equalities),
+        ),
+        predicates=tuple(predicates),
     )
 
 
@@ -171,7 +177,7 @@ def _held(query: JoinQuery, inside: Iterable[Occurrence]) -> _Held:
     sent = set()
     for o in inside:
         for u in o.uses:
-            if not query.attributes[u.attribute].place and held(u.sql):
+            if not query.attributes[u.attribute].place and held(u.expression):
                 uses.setdefault(u.attribute, []).append((o, u))
             else:
                 sent.add(u.attribute)
@@ -182,7 +188,7 @@ def _sent(
     query: JoinQuery,
     inside: list[Occurrence],
     late_uses: _Held,
-    filters: list[str],
+    filters: list[Expr],
     carried: Iterable[_Carrier],
     weights: set[str],
     predicates: list[Predicate],
@@ -198,8 +204,8 @@ def _sent(
             filters=tuple(f for f in o.filters if f not in filters),
         )
     for c in carried:
-        o = occurrences[c.occurrence]
-        use = AttributeUse(len(attributes), c.sql, c.column)
+        o = occurrences[min(c.expression.occurrences())]
+        use = AttributeUse(len(attributes), c.expression, _name(c.expression))
         attributes.append(Attribute(len(attributes), c.type, join=False))
         occurrences[o.index] = replace(o, uses=(*o.uses, use))
     return replace(
@@ -214,59 +220,58 @@ def _sent(
     )
 
 
-def _carried(inside: Iterable[Occurrence], texts: Iterable[str]) -> list[_Carrier] | None:
-    """Return what texts read, and what tells equal values of it apart.
+def _carried(inside: Iterable[Occurrence], computed: Iterable[Expr]) -> list[_Carrier] | None:
+    """Return what expressions read, and what tells equal values of it apart.
 
     ``None`` if they read what no relation has.
     """
     types = {(o.index, c.name): c.type_name for o in inside for c in o.relation.columns}
     found: dict[_Carrier, None] = {}
-    for text in texts:
-        for start, end, index, name in _found(text):
-            type_ = "date" if name is None else types.get((index, name))
+    for e in computed:
+        for read in _read(e):
+            type_ = types.get(min(read.columns())) if read.kind == "col" else read.type
             if type_ is None:
                 return None
-            carrier = _Carrier(index, text[start:end], type_, name)
-            found[carrier] = None
+            found[_Carrier(read, type_)] = None
             apart = _APART.get(base(type_))
             if apart is not None and not type_.startswith("numeric("):
-                function = f'pg_catalog."{apart[0]}"({carrier.sql})'
-                found[_Carrier(index, function, apart[1], apart=True)] = None
+                telling = Expr("fn", apart[1], (read,), apart[0])
+                found[_Carrier(telling, apart[1], apart=True)] = None
     return list(found)
 
 
-def _found(sql: str) -> list[tuple[int, int, int, str | None]]:
-    """Find columns and days: begin, end, occurrence and the column's name."""
-    found: list[tuple[int, int, int, str | None]] = []
-    depth, day = 0, None
-    for match in _TOKEN.finditer(sql):
-        text = match[0]
-        if text == DAY and day is None:
-            day = match.start(), depth, len(found)
-        if text in (DAY, "("):
-            depth += 1
-        elif text == ")":
-            depth -= 1
-            if day is not None and day[1] == depth:
-                whole = sql[day[0] : match.end()]
-                inner = found[day[2] :]
-                if inner and not held(whole):
-                    found[day[2] :] = [(day[0], match.end(), inner[0][2], None)]
-                day = None
-        elif match[1] is not None:
-            name = match[2]
-            name = name[1:-1].replace('""', '"') if name.startswith('"') else name
-            found.append((match.start(), match.end(), int(match[1]), name))
+def _read(e: Expr) -> list[Expr]:
+    """List the columns that an expression reads, as they are stored, and the days."""
+    found: list[Expr] = []
+
+    def note(read: Expr) -> Expr:
+        found.append(read)
+        return read
+
+    _map_read(e, note)
     return found
 
 
-def _renamed(sql: str, numbers: dict[tuple[int, str], int]) -> str:
-    written, at = [], 0
-    for start, end, index, _ in _found(sql):
-        written += [sql[at:start], f"u.a{numbers[index, sql[start:end]]}"]
-        at = end
-    return "".join([*written, sql[at:]])
+def _map_read(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Rebuild with days, and columns of which no day is taken, changed."""
+
+    def stored(column: Expr) -> Expr:
+        changed = change(replace(column, data=column.data[:4]))  # type: ignore[index]
+        domain = column.data[4:]  # type: ignore[index]
+        return Expr("cast", column.type, (changed,), column.type) if domain else changed
+
+    if (e.kind, e.data) == ("fn", "date") and e.columns() and not held(e):
+        return change(e)
+    if e.kind == "col" or (e.kind, e.data) == ("fn", "date"):
+        return map_columns(e, stored)
+    return replace(e, args=tuple(_map_read(a, change) for a in e.args))
 
 
-def _attributes(sql: str) -> set[int]:
-    return {int(match[1]) for match in _ATTRIBUTE.finditer(sql) if match[1] is not None}
+def _name(e: Expr) -> str | None:
+    """Return the name of a column; ``None`` of anything else."""
+    return str(e.data[1]) if e.kind == "col" else None  # type: ignore[index]
+
+
+def _grouped(attribute: int) -> Expr:
+    """Return an attribute of the groups that parts send."""
+    return Expr("sql", "", data=f"u.a{attribute}")

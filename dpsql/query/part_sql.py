@@ -19,6 +19,7 @@ from dpsql.query.elimination import Base, Placed
 from dpsql.query.joined_sql import joined_sql
 from dpsql.query.late import Late, late
 from dpsql.query.places import joined_parts
+from dpsql.query.source_sql import all_sql, written
 
 
 def grouped_sql(query: JoinQuery, factor: Base | Placed, number: str) -> str:
@@ -69,8 +70,9 @@ def _parts(query: JoinQuery, factor: Base | Placed, keys: Sequence[int], number:
     own = [a for a in keys if query.attributes[a].place]
     others = [a for a in keys if a not in own]
     found = []
+    once = written(query)
     for place, parts in joined_parts(query, factor.occurrences):
-        text = joined_sql(query, factor.occurrences, others, number, parts)
+        text = joined_sql(once, factor.occurrences, others, number, parts)
         if own:
             numbers = "".join(f"{place + 1}::integer AS a{a}, " for a in own)
             text = f"SELECT {numbers}{text.removeprefix('SELECT ')}"
@@ -106,7 +108,7 @@ def _late_rows(found: Late, parts: Sequence[str], sums: Sequence[str]) -> str:
     columns += [f"u.{name}" for name in kept]
     where = f" WHERE {' AND '.join(found.filters)}" if found.filters else ""
     rows = f"(SELECT {', '.join(columns)} FROM ({_together(parts)}) AS u{where}) AS v"
-    tests = f" WHERE {' AND '.join(found.predicates)}" if found.predicates else ""
+    tests = f" WHERE {all_sql(found.predicates)}" if found.predicates else ""
     if found.spanning:
         more = ", ".join(f"({sql}) * n AS {name}" for name, sql in found.spanning.items())
         return f"(SELECT v.*, {more} FROM {rows}{tests}) AS v"

@@ -20,6 +20,7 @@ from itertools import product
 from math import prod
 
 from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, same_values
+from dpsql.query.ir import TABLEOID, Expr, column
 from dpsql.relation import Level, Relation
 
 _TYPE = "integer"
@@ -43,7 +44,7 @@ def with_places(query: JoinQuery) -> JoinQuery:
             relation = occurrence.relation
             if level.places != tuple(range(len(relation.parts))):
                 relation = replace(relation, places=level.places)
-            use = AttributeUse(number, _number(relation, occurrence.alias), None)
+            use = AttributeUse(number, _number(relation, occurrence.index), None)
             occurrences[occurrence.index] = replace(
                 occurrence, relation=relation, uses=(*occurrence.uses, use)
             )
@@ -150,10 +151,11 @@ def _cut(query: JoinQuery, occurrence: Occurrence, level: Level) -> tuple[object
     return level.layout, tuple(sorted(servers.items())), tuple(found)
 
 
-def _number(relation: Relation, alias: str) -> str:
-    """Write the number of a row's place; where parts are read one by one it is a constant."""
+def _number(relation: Relation, occurrence: int) -> Expr:
+    """Return the number of a row's place; where parts are read one by one it is a constant."""
     oids = ",".join(str(part.oid) for part in relation.parts)
-    part = f"pg_catalog.array_position('{{{oids}}}'::oid[], {alias}.tableoid)"
-    if not relation.places:
-        return part
-    return f"('{{{','.join(str(place + 1) for place in relation.places)}}}'::integer[])[{part}]"
+    text = f"pg_catalog.array_position('{{{{{oids}}}}}'::oid[], {{0}})"
+    if relation.places:
+        places = ",".join(str(place + 1) for place in relation.places)
+        text = f"('{{{{{places}}}}}'::integer[])[{text}]"
+    return Expr("sql", _TYPE, (column(occurrence, TABLEOID, "oid", "oid", not_null=True),), text)

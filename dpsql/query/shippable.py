@@ -13,8 +13,6 @@ from dpsql.query.types import TEXTS, TIME, TIMESTAMP
 
 #: An argument is written several times; above so many nodes all stays as it is.
 _MOST = 1000
-#: How the day of a moment is written, which `dpsql.query.late` looks for.
-DAY = 'pg_catalog."date"('
 #: Fields that depend on the day alone, of which an infinite one has the moment's.
 _OF_DAYS = frozenset(
     [

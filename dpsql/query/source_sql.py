@@ -1,17 +1,48 @@
-"""The rows of one occurrence as a FROM clause, and its values in the types that are counted in."""
+"""The rows of one occurrence as a FROM clause, and its values in the types that are counted in.
+
+What records hold as expressions becomes text here and where statements are put together.
+"""
 
 from __future__ import annotations
 
-from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Weight
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate, Weight
 from dpsql.query.elimination import Base
+from dpsql.query.ir import Expr, render
 
 
-def value_sql(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> str:
-    """Write an attribute over its occurrence's alias, in the attribute's type."""
+def typed(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> Expr:
+    """Return an attribute over its occurrence, in the attribute's type."""
     for column in occurrence.relation.columns:
         if column.name == use.column and column.type_name == attribute.type_name:
-            return use.sql
-    return f"CAST({use.sql} AS {attribute.type_name})"
+            return use.expression
+    return Expr("cast", attribute.type_name, (use.expression,), attribute.type_name)
+
+
+def all_sql(predicates: Iterable[Predicate]) -> str:
+    """Write that all predicates are true."""
+    return " AND ".join(f"({render(p.expression)})" for p in predicates)
+
+
+def written(query: JoinQuery) -> JoinQuery:
+    """Return a query whose expressions are written already, for a statement that repeats them."""
+
+    def text(e: Expr) -> Expr:
+        return Expr("sql", e.type, data=render(e))
+
+    def uses(o: Occurrence) -> tuple[AttributeUse, ...]:
+        return tuple(replace(u, expression=text(u.expression)) for u in o.uses)
+
+    return replace(
+        query,
+        occurrences=tuple(
+            replace(o, uses=uses(o), filters=tuple(map(text, o.filters))) for o in query.occurrences
+        ),
+        predicates=tuple(replace(p, expression=text(p.expression)) for p in query.predicates),
+        weights=tuple(replace(w, expression=text(w.expression)) for w in query.weights),
+    )
 
 
 def source_sql(
@@ -32,13 +63,13 @@ def source_sql(
     occurrence = query.occurrences[base.occurrence]
     columns = {column.name: column for column in occurrence.relation.columns}
     expressions: dict[int, str] = {}
-    tests = [*conditions, *(f"({condition})" for condition in occurrence.filters)]
+    tests = [*conditions, *(f"({render(f)})" for f in occurrence.filters)]
     for use in occurrence.uses:
         attribute = query.attributes[use.attribute]
         if attribute.place and part is not None:
             expressions[use.attribute] = f"{occurrence.relation.place(part) + 1}::integer"
             continue
-        value = value_sql(use, attribute, occurrence)
+        value = render(typed(use, attribute, occurrence))
         if use.attribute in expressions:
             tests.append(f"{expressions[use.attribute]} = {value}")
         else:
@@ -46,7 +77,7 @@ def source_sql(
         if attribute.place:
             continue  # every row is in some part
         if attribute.join and not (use.column in columns and columns[use.column].not_null):
-            tests.append(f"{use.sql} IS NOT NULL")
+            tests.append(f"{render(use.expression)} IS NOT NULL")
     where = f" WHERE {' AND '.join(tests)}" if tests else ""
     relation = occurrence.relation
     name = relation.sql if part is None else relation.parts[part].sql
@@ -56,7 +87,7 @@ def source_sql(
         inner_columns += [f"{sql} AS {name}" for name, sql in values.items()]
         inner = ", ".join(inner_columns) or "1"
         values.update((name, f"{occurrence.alias}.{name}") for name in values)
-        spanning = " AND ".join(f"({query.predicates[n].sql})" for n in base.predicates)
+        spanning = all_sql(query.predicates[n] for n in base.predicates)
         source = f"(SELECT {inner} FROM {source}) AS {occurrence.alias} WHERE {spanning}"
         expressions = {a: f"{occurrence.alias}.a{a}" for a in expressions}
     return expressions, source
@@ -64,4 +95,5 @@ def source_sql(
 
 def weight_sql(weight: Weight, number: str) -> str:
     """Write a value in a type in which its sums are exact; integers in what counts are in."""
-    return f"({weight.sql})::{number}" if weight.integer else weight.sql
+    value = render(weight.expression)
+    return f"({value})::{number}" if weight.integer else value

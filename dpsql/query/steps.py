@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import chain
 
 from dpsql import steps
 from dpsql.query.constants import number
-from dpsql.query.ir import Expr, render
+from dpsql.query.ir import Expr, constant
 from dpsql.query.measures import Value
 from dpsql.query.types import INTEGERS, full_type, modifier
 from dpsql.steps import Steps
@@ -57,17 +58,25 @@ def steps_of(value: Value, written: Expr) -> Steps | None:
         if max(-low, high) > _MOST:
             return None
         if written.type in INTEGERS:
-            return steps.leaf(f"({render(written)})::bigint", max(-low, high))
+            return _integer(written, max(-low, high))
         return _clamped_leaf(written, low, high, value.digits)
     found = found.scaled(value.digits)
     if found.null:  # which it never is
-        return steps.leaf(f"COALESCE({found.steps.sql}, 0)", found.steps.peak)
+        return _leaf("COALESCE({0}, 0)", found.steps.expression, found.steps.peak)
     return found.steps
 
 
 def _clamped_leaf(e: Expr, low: int, high: int, digits: int) -> Steps:
-    sql = f"dp.steps({render(e)}, {_bigint(low)}, {_bigint(high)}, {digits})"
-    return steps.leaf(sql, max(abs(low), abs(high)))
+    text = f"dp.steps({{0}}, {_bigint(low)}, {_bigint(high)}, {digits})"
+    return _leaf(text, e, max(abs(low), abs(high)))
+
+
+def _integer(e: Expr, bound: int) -> Steps:
+    return _leaf("({0})::bigint", e, bound)
+
+
+def _leaf(text: str, e: Expr, bound: int) -> Steps:
+    return steps.leaf(Expr("sql", "bigint", (e,), text), bound)
 
 
 def _bigint(number: int) -> str:
@@ -78,7 +87,7 @@ def _read(e: Expr) -> _Number | None:
     if e.kind == "const":
         return _constant(e)
     if e.type in INTEGERS:
-        return _Number(steps.leaf(f"({render(e)})::bigint", _TOP[e.type]), 0, _nullable(e))
+        return _Number(_integer(e, _TOP[e.type]), 0, _nullable(e))
     if e.type != "numeric":
         return None
     if e.kind == "cast":
@@ -117,7 +126,7 @@ def _column(e: Expr) -> _Number | None:
         return None
     whole = modifier(full_type(e))[0] - scale
     bound = 10 ** (max(whole, 0) + scale)
-    read = replace(steps.leaf(f"dp.steps({render(e)}, {scale})", bound), peak=steps.WIDE)
+    read = replace(_leaf(f"dp.steps({{0}}, {scale})", e, bound), peak=steps.WIDE)
     return _Number(read, scale, _nullable(e))
 
 
@@ -161,13 +170,14 @@ def _clamped(e: Expr, *, guarded: Expr | None = None) -> _Number | None:
         return None
     if found is not None:
         inside = steps.clamped(found.scaled(digits).steps, *ends)
-        return _Number(steps.leaf(inside.sql, inside.peak) if found.null else inside, digits, False)
+        if found.null:
+            inside = steps.leaf(inside.expression, inside.peak)
+        return _Number(inside, digits, False)
     read = _clamped_leaf(x, *ends, digits)
     if not _nullable(x) or x == guarded:
         return _Number(read, digits, _nullable(x))
-    return _Number(
-        steps.leaf(f"COALESCE({read.sql}, {_bigint(ends[0])})", read.bound), digits, False
-    )
+    known = _leaf(f"COALESCE({{0}}, {_bigint(ends[0])})", read.expression, read.bound)
+    return _Number(known, digits, False)
 
 
 def _whole(end: Fraction, digits: int) -> bool:
@@ -184,14 +194,14 @@ def _guard(e: Expr) -> _Number | None:
     found = _read(value)
     if found is None:
         return None
-    text = render(condition)
     if tested is not None and tested.kind != "col":
         known = _read(tested)
         if known is not None and not known.null:
             return found
-        text = text if known is None else f"({known.steps.sql} IS NOT NULL)"
-    sql = f"CASE WHEN {text} THEN {found.steps.sql} END"
-    return _Number(steps.leaf(sql, found.steps.peak), found.digits, True)
+        if known is not None:
+            condition = Expr("is", "boolean", (known.steps.expression,), "NOT NULL")
+    made = Expr("guard", "bigint", (condition, found.steps.expression))
+    return _Number(steps.leaf(made, found.steps.peak), found.digits, True)
 
 
 def _case(e: Expr) -> _Number | None:
@@ -203,15 +213,14 @@ def _case(e: Expr) -> _Number | None:
     ):
         return None
     digits = max(one.digits for one in known)
-    *texts, default = [
-        "NULL::bigint" if one is None else one.scaled(digits).steps.sql for one in found
+    nothing = constant("bigint", None)
+    *values, default = [
+        nothing if one is None else one.scaled(digits).steps.expression for one in found
     ]
-    whens = " ".join(
-        f"WHEN {render(when)} THEN {text}" for when, text in zip(pairs[::2], texts, strict=True)
-    )
+    args = (*chain.from_iterable(zip(pairs[::2], values, strict=True)), default)
     peak = max(one.scaled(digits).steps.peak for one in known)
     null = len(known) < len(found) or any(one.null for one in known)
-    return _Number(steps.leaf(f"CASE {whens} ELSE {default} END", peak), digits, null)
+    return _Number(steps.leaf(Expr("case", "bigint", args), peak), digits, null)
 
 
 def _is_null(e: Expr) -> bool:
@@ -231,8 +240,9 @@ def _coalesce(e: Expr) -> _Number | None:
     args = [a.scaled(digits) for a in args]
     if len(args) == 1:
         return args[0]
-    sql = f"COALESCE({', '.join(a.steps.sql for a in args)})"
-    return _Number(steps.leaf(sql, max(a.steps.peak for a in args)), digits, args[-1].null)
+    made = Expr("coalesce", "bigint", tuple(a.steps.expression for a in args))
+    peak = max(a.steps.peak for a in args)
+    return _Number(steps.leaf(made, peak), digits, args[-1].null)
 
 
 _READERS: dict[str, Callable[[Expr], _Number | None]] = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dpsql.expression import Expr
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays
 from dpsql.steps import WIDE, Steps
 
@@ -16,12 +17,12 @@ class Amounts:
     Parameters
     ----------
     columns : mapping
-        What was read, by its SQL.
+        What was read.
     memory : Memory
         The bound; nothing is held in it.
     """
 
-    def __init__(self, columns: Mapping[str, Ints], memory: Memory) -> None:
+    def __init__(self, columns: Mapping[Expr, Ints], memory: Memory) -> None:
         self.columns = columns
         self.memory = memory
         self.known: dict[Steps, tuple[Ints, int]] = {}
@@ -46,7 +47,7 @@ class Amounts:
         return self.known[steps]
 
     def _made(self, steps: Steps) -> tuple[Ints, int]:
-        if steps.read:
+        if steps.read is not None:
             column = self.columns[steps.read]
             return column, max(int(column.max(initial=0)), -int(column.min(initial=0)))
         if not steps.parts:

@@ -29,7 +29,8 @@ from dpsql.counted import Counts
 from dpsql.model import Attribute, AttributeUse, Key, Occurrence
 from dpsql.ports import Database
 from dpsql.query.elimination import Base, Plan
-from dpsql.query.source_sql import source_sql, value_sql
+from dpsql.query.ir import Expr, render
+from dpsql.query.source_sql import source_sql, typed
 
 Value = TypeVar("Value")
 
@@ -70,6 +71,7 @@ _HASHED = {
     "real": "pg_catalog.hashfloat4extended({0}, 0)",
     "time without time zone": "pg_catalog.time_hash_extended({0}, 0)",
 }
+_VALUE = Expr("sql", "", data="v")
 _MANY_TEXTS = frozenset({"numeric", "double precision", "real"})
 
 
@@ -92,7 +94,7 @@ def coded_plan(plan: Plan, attributes: frozenset[int]) -> Plan | None:
     if not changed:
         return plan
     coded = tuple(
-        replace(attribute, type_name=_code(attribute)[0]) if attribute.id in changed else attribute
+        replace(attribute, type_name=_type(attribute)) if attribute.id in changed else attribute
         for attribute in query.attributes
     )
     listings = {query.attributes[a].listing for a in changed if _placed(query.attributes[a])}
@@ -179,14 +181,19 @@ def _family(attribute: Attribute) -> str:
     return (head.rstrip() + rest) if not rest.startswith("[") else name
 
 
-def _code(attribute: Attribute) -> tuple[str, str]:
-    """Return the code's type and its expression over ``{0}``."""
+def _type(attribute: Attribute) -> str:
+    """Return the code's type."""
+    return "integer" if _placed(attribute) else _EXACT.get(_family(attribute), ("bigint", ""))[0]
+
+
+def _code(attribute: Attribute, value: Expr) -> Expr:
+    """Return the code of a value."""
+    family, type_ = _family(attribute), _type(attribute)
     if _placed(attribute):
-        texts = (v.replace("{", "{{").replace("}", "}}") for v in attribute.values)
-        places = " ".join(f"WHEN {v} THEN {i}" for i, v in enumerate(texts))
-        return "integer", f"CASE {{0}} {places} END"
-    family = _family(attribute)
-    return _EXACT[family] if family in _EXACT else ("bigint", _HASHED[family])
+        places = " ".join(f"WHEN {{{i + 1}}} THEN {i}" for i in range(len(attribute.values)))
+        return Expr("sql", type_, (value, *attribute.values), f"CASE {{0}} {places} END")
+    text = _EXACT[family][1] if family in _EXACT else _HASHED[family]
+    return Expr("sql", type_, (value,), text)
 
 
 def _placed(attribute: Attribute) -> bool:
@@ -195,8 +202,12 @@ def _placed(attribute: Attribute) -> bool:
 
 
 def _coded_use(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> AttributeUse:
-    value = f"({value_sql(use, attribute, occurrence)})"
-    return replace(use, sql=f"({_code(attribute)[1].format(value)})")
+    code = _code(attribute, _enclosed(typed(use, attribute, occurrence)))
+    return replace(use, expression=_enclosed(code))
+
+
+def _enclosed(e: Expr) -> Expr:
+    return Expr("sql", e.type, (e,), "({0})")
 
 
 def _values(plan: Plan, attribute: int) -> str:
@@ -207,14 +218,14 @@ def _values(plan: Plan, attribute: int) -> str:
     """
     query = plan.query
     if listed := query.attributes[attribute].values:
-        return f"SELECT v FROM pg_catalog.unnest(ARRAY[{', '.join(listed)}]) AS t(v)"
+        return f"SELECT v FROM pg_catalog.unnest(ARRAY[{', '.join(map(render, listed))}]) AS t(v)"
     parts: dict[tuple[object, ...], str] = {}
     for occurrence in query.occurrences:
         for use in occurrence.uses:
             if use.attribute != attribute:
                 continue
             if use.column is not None:
-                value = value_sql(use, query.attributes[attribute], occurrence)
+                value = render(typed(use, query.attributes[attribute], occurrence))
                 source = f"{occurrence.relation.sql} AS {occurrence.alias}"
                 key: tuple[object, ...] = (occurrence.relation.oid, use.column)
             else:
@@ -228,7 +239,7 @@ def _values(plan: Plan, attribute: int) -> str:
 
 def _injective(plan: Plan, attribute: int, database: Database) -> bool:
     """Whether different values of an attribute have different hashes, in this snapshot."""
-    code = _code(plan.query.attributes[attribute])[1].format("v")
+    code = render(_code(plan.query.attributes[attribute], _VALUE))
     sql = (
         f"SELECT count(*) FROM (SELECT 1 FROM (SELECT {code} AS h FROM"
         f" (SELECT v FROM ({_values(plan, attribute)}) AS u GROUP BY v) AS d) AS e"
@@ -239,7 +250,7 @@ def _injective(plan: Plan, attribute: int, database: Database) -> bool:
 
 def _texts(plan: Plan, attribute: int, database: Database) -> dict[str, str] | None:
     """Read code and text of a group's values; ``None`` when they are too many, or share a code."""
-    code = _code(plan.query.attributes[attribute])[1].format("v")
+    code = render(_code(plan.query.attributes[attribute], _VALUE))
     sql = (
         f"SELECT ({code})::text AS code, v::text AS value FROM"
         f" (SELECT v FROM ({_values(plan, attribute)}) AS u"

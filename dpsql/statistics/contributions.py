@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsql.counted import Contributions
+from dpsql.expression import Expr
 from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
 from dpsql.query.contribution_sql import contribution_sql, per_unit, read_contributions, together
@@ -67,7 +68,7 @@ def contributions(
     memory_limit : int
         Bytes that the array kernel may hold.
     """
-    parts: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+    parts: dict[tuple[tuple[Expr, ...], ...], list[int]] = {}
     for j, query in enumerate(queries):
         parts.setdefault(tuple(o.filters for o in query.occurrences), []).append(j)
     # of relations and columns, in which the queries are alike

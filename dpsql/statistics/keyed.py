@@ -229,7 +229,7 @@ class _Run:
     def _computed(self, index: int, columns: Columns) -> Columns:
         """Add what is summed of an occurrence, and forget what that is made of."""
         values = self.values[index]
-        amounts = Amounts({sql: columns[name] for name, sql in values.items()}, self.memory)
+        amounts = Amounts({e: columns[name] for name, e in values.items()}, self.memory)
         made = {name: amounts.column(steps) for name, steps in self.made[index].items()}
         kept = {n: c for n, c in columns.items() if n in self.amounts or isinstance(n, int)}
         return kept | {n: _full(c, columns) for n, c in made.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dpsql.expression import Expr
 from dpsql.model import JoinQuery, Weight
 from dpsql.query.contribution_sql import together
 from dpsql.steps import Steps, leaf
@@ -38,7 +39,7 @@ class Merged:
     """
 
     query: JoinQuery
-    values: tuple[dict[str, str], ...]
+    values: tuple[dict[str, Expr], ...]
     made: tuple[dict[str, Steps], ...]
     amounts: tuple[Amount, ...]
 
@@ -46,7 +47,7 @@ class Merged:
 def merge(queries: Sequence[JoinQuery]) -> Merged:
     """Merge queries that are equal but for weights and conditions on single occurrences."""
     query = together(queries)
-    values: tuple[dict[str, str], ...] = tuple({} for _ in query.occurrences)
+    values: tuple[dict[str, Expr], ...] = tuple({} for _ in query.occurrences)
     flags: list[list[str]] = [[] for _ in queries]
     occurrences = []
     for i, occurrence in enumerate(query.occurrences):
@@ -55,11 +56,12 @@ def merge(queries: Sequence[JoinQuery]) -> Merged:
         others = [tuple(f for f in listed if f not in common) for listed in filters]
         known = {more: f"f{i}_{n}" for n, more in enumerate(dict.fromkeys(others)) if more}
         for more, name in known.items():
-            values[i][name] = f"(CASE WHEN {_all(more)} THEN 1 ELSE 0 END)"
+            flag = "(CASE WHEN {0} THEN 1 ELSE 0 END)"
+            values[i][name] = Expr("sql", "integer", (_each(" AND ", more),), flag)
         for own, more in zip(flags, others, strict=True):
             own += [known[more]] if more else []
         if all(others):
-            common += (" OR ".join(f"({_all(more)})" for more in known),)
+            common += (_each(" OR ", [_each(" AND ", more) for more in known]),)
         occurrences.append(replace(occurrence, filters=common))
     made: tuple[dict[str, Steps], ...] = tuple({} for _ in query.occurrences)
     names = {}
@@ -69,7 +71,7 @@ def merge(queries: Sequence[JoinQuery]) -> Merged:
             i, steps = min(weight.occurrences), weight.steps or leaf(_integer(weight), weight.bound)
             made[i][f"w{j}"] = steps
             new = [s for s in dict.fromkeys(steps.leaves()) if s not in values[i].values()]
-            values[i].update((f"v{j}_{k}", sql) for k, sql in enumerate(new))
+            values[i].update((f"v{j}_{k}", e) for k, e in enumerate(new))
     amounts = tuple(
         Amount(tuple(own), names[one.weights[0]] if one.weights else None)
         for one, own in zip(queries, flags, strict=True)
@@ -77,11 +79,12 @@ def merge(queries: Sequence[JoinQuery]) -> Merged:
     return Merged(replace(query, occurrences=tuple(occurrences)), values, made, amounts)
 
 
-def _all(conditions: Sequence[str]) -> str:
-    return " AND ".join(f"({condition})" for condition in conditions)
+def _each(word: str, conditions: Sequence[Expr]) -> Expr:
+    text = word.join(f"({{{i}}})" for i in range(len(conditions)))
+    return Expr("sql", "boolean", tuple(conditions), text)
 
 
-def _integer(weight: Weight) -> str:
-    """Write a weight as an integer of eight bytes, or error 22003."""
+def _integer(weight: Weight) -> Expr:
+    """Return a weight as an integer of eight bytes, or error 22003."""
     factor = f" * {weight.factor}" if weight.factor > 1 else ""
-    return f"(({weight.sql}){factor})::bigint"
+    return Expr("sql", "bigint", (weight.expression,), f"(({{0}}){factor})::bigint")

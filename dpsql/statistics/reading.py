@@ -12,9 +12,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from dpsql.expression import Expr
 from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
 from dpsql.query.elimination import Base, Plan
+from dpsql.query.ir import render
 from dpsql.query.source_sql import source_sql
 from dpsql.statistics import limits
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays
@@ -97,7 +99,7 @@ def _never_null(occurrence: Occurrence, attribute: int) -> bool:
 def read_columns(
     query: JoinQuery,
     base: Base,
-    values: Mapping[str, str],
+    values: Mapping[str, Expr],
     facts: Facts,
     database: Database,
     memory: Memory,
@@ -130,7 +132,7 @@ def read_columns(
 def read_pieces(
     query: JoinQuery,
     base: Base,
-    values: Mapping[str, str],
+    values: Mapping[str, Expr],
     ranges: list[tuple[str, ...]],
     database: Database,
     memory: Memory,
@@ -144,7 +146,7 @@ def read_pieces(
     base : Base
         The occurrence, and the attributes that are wanted of it.
     values : mapping
-        Integers per row, never NULL, by name: SQL over the occurrence's alias.
+        Integers per row of the occurrence, never NULL, by name.
     ranges : list
         Conditions of ranges of pages, from `page_ranges`.
     database : Database
@@ -171,15 +173,16 @@ def read_pieces(
 def _packing(
     query: JoinQuery,
     base: Base,
-    values: Mapping[str, str],
+    values: Mapping[str, Expr],
     ranges: list[tuple[str, ...]],
     room: int,
 ) -> str:
     """Write the statement that packs some ranges: parallel workers take one after the other."""
     selects = []
     number = len(base.output) + len(values)
+    texts = {name: render(e) for name, e in values.items()}
     for condition in ranges:
-        named = dict(values)
+        named = dict(texts)
         expressions, source = source_sql(query, base, condition, named)
         listed = [*(expressions[a] for a in base.output), *named.values()]
         columns = ", ".join(f"({sql}) AS c{k}" for k, sql in enumerate(listed))

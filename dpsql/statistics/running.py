@@ -6,6 +6,7 @@ under settings that the caller cannot choose.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -13,10 +14,11 @@ from typing import TypeVar
 from dpsql.errors import InternalError
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
-from dpsql.query.ir import without_strings
 
 T = TypeVar("T")
 OUT_OF_RANGE = "22003"
+#: A name, or a string as `dpsql.query.ir.literal` writes it.
+_QUOTED = re.compile(r'("(?:[^"]|"")*")' r"|'(?:[^'\\]|''|\\.)*'")
 
 
 #: What the caller could set so that Citus counts wrongly, fails by the number of rows, or shows its
@@ -77,14 +79,19 @@ def _by_steps(query: JoinQuery, database: Database, sql: str) -> list[tuple[obje
     """
     read = (o.relation for o in query.occurrences if o.relation.by_steps)
     names = (name for r in read for name in {r.sql, *(part.sql for part in r.parts)})
-    read_here = without_strings(sql)
-    for name, most in Counter(map(without_strings, names)).items():
+    read_here = _without_strings(sql)
+    for name, most in Counter(map(_without_strings, names)).items():
         if read_here.count(name) > most:
             raise InternalError("a relation would be read twice, of two states")
     before = _set(database, CITUS)
     rows = database.execute(sql)
     _set(database, before)
     return rows
+
+
+def _without_strings(sql: str) -> str:
+    """Empty the strings of a statement."""
+    return _QUOTED.sub(lambda m: m[1] or "''", sql)
 
 
 def _set(database: Database, settings: dict[str, str]) -> dict[str, str]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from dpsql.core.sketching import MAX_OCCURRENCES, families, joining, summed
 from dpsql.errors import NotAnswerable
 from dpsql.model import AttributeUse, JoinQuery
+from dpsql.query.ir import render
 from dpsql.query.places import is_cut
-from dpsql.query.source_sql import value_sql
+from dpsql.query.source_sql import typed
 from dpsql.relation import Relation, quote_identifier
 
 #: More values than a sketch usually has estimators: a norm may be 300 times the largest frequency.
@@ -109,7 +110,8 @@ def parts(query: JoinQuery) -> tuple[Part, ...]:
                 columns=tuple(use.column or "" for use in ordered),
                 types=tuple(query.attributes[use.attribute].type_name for use in ordered),
                 values=tuple(
-                    value_sql(use, query.attributes[use.attribute], occurrence) for use in ordered
+                    render(typed(use, query.attributes[use.attribute], occurrence))
+                    for use in ordered
                 ),
             )
         )

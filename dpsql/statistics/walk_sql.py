@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 
 from dpsql.model import JoinQuery, Predicate
 from dpsql.query.elimination import Base
+from dpsql.query.ir import render
 from dpsql.query.places import is_cut
-from dpsql.query.source_sql import source_sql
+from dpsql.query.source_sql import all_sql, source_sql, written
 from dpsql.statistics.chains import Chain, Stretch
 from dpsql.statistics.walk_parts import groups_of, sent_sql, step_to_group
 
@@ -50,7 +51,7 @@ def walk_sql(query: JoinQuery, chain: Chain) -> str:
     for number in range(1, len(chain.steps) + 1):
         parts += _step(query, chain, number)
     tests = "".join(
-        f", ({predicate.sql}) IS TRUE AS t{n}"
+        f", ({render(predicate.expression)}) IS TRUE AS t{n}"
         for n, predicate in enumerate(query.predicates)
         if any(_applies(predicate, stretch) for stretch in chain.stretches)
     )
@@ -128,7 +129,7 @@ def forward_sql(query: JoinQuery, chain: Chain) -> str:
         joined = (
             f"SELECT {', '.join([*columns, 'x.n'])} FROM x{number - 1} AS x JOIN {rows} ON {on}"
         )
-        tests = " AND ".join(f"({p.sql})" for p in now)
+        tests = all_sql(now)
         kept = "".join(f"a{a}, " for a in sorted(known & needed))
         known &= needed
         parts.append(
@@ -181,8 +182,10 @@ def _rows(
     own = tuple(n for n, p in enumerate(query.predicates) if p.occurrences <= {occurrence})
     base = Base(occurrence, tuple(attributes), own, grouped=False, unit=True, unique=False)
     found = []
+    parts = range(len(query.occurrences[occurrence].relation.parts))
+    query = written(query) if parts else query
     # part by part, so that the number of a part is a constant
-    for part in range(len(query.occurrences[occurrence].relation.parts)) or [None]:
+    for part in parts or [None]:
         expressions, source = source_sql(query, base, part=part)
         columns = [f"{expressions[a]} AS a{a}" for a in base.output]
         listed = ", ".join([*columns, more] if more else columns) or "1"

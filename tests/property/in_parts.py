@@ -10,6 +10,7 @@ import psycopg
 from dpsql.model import JoinQuery
 from dpsql.query.places import with_places
 from dpsql.relation import Part, Relation
+from tests.expressions import parsed
 
 
 def in_parts(connection: psycopg.Connection[Any], query: JoinQuery) -> tuple[JoinQuery, JoinQuery]:
@@ -36,7 +37,9 @@ def in_parts(connection: psycopg.Connection[Any], query: JoinQuery) -> tuple[Joi
         replace(
             o,
             uses=tuple(
-                replace(u, sql=f"r{o.index}.place") if placed.attributes[u.attribute].place else u
+                replace(u, expression=parsed(f"r{o.index}.place"))
+                if placed.attributes[u.attribute].place
+                else u
                 for u in o.uses
             ),
         )

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence, Predicate
+from dpsql.query.ir import render
 from dpsql.relation import Column, Relation, quote_identifier
+from tests.expressions import parsed
 
 #: Literals of each column type.
 LITERALS = {
@@ -163,7 +165,7 @@ def cases(
         attributes.append(Attribute(number, common([types_of[p] for p in members]), join))
         placed.append(members)
         for i, c in members:
-            uses[i].append(AttributeUse(number, f"r{i}.{c}", c))
+            uses[i].append(AttributeUse(number, parsed(f"r{i}.{c}"), c))
         return number
 
     for members in classes:
@@ -189,11 +191,11 @@ def cases(
             a, b = draw(st.sampled_from(everyone)), draw(st.sampled_from(everyone))
             owners = frozenset({placed[a][0][0], placed[b][0][0]})
             operator = draw(st.sampled_from(["<", "<>", "<="]))
-            predicates.append(Predicate(f"a{a} {operator} a{b}", frozenset({a, b}), owners))
+            predicates.append(Predicate(parsed(f"a{a} {operator} a{b}"), frozenset({a, b}), owners))
     occurrences = []
     for i, relation in enumerate(chosen):
         filters = (
-            (f"r{i}.c0 <> {LITERALS[relation.columns[0].type_name][1]}",)
+            (parsed(f"r{i}.c0 <> {LITERALS[relation.columns[0].type_name][1]}"),)
             if draw(st.integers(0, 3)) == 0
             else ()
         )
@@ -209,16 +211,18 @@ def plain(
     conditions, value = ["true"], {}
     for i in sorted(inside):
         occurrence = query.occurrences[i]
-        conditions += list(occurrence.filters)
+        conditions += map(render, occurrence.filters)
         for use in occurrence.uses:
+            text = render(use.expression)
             if query.attributes[use.attribute].join:
-                conditions.append(f"{use.sql} IS NOT NULL")
+                conditions.append(f"{text} IS NOT NULL")
             if use.attribute in value:
-                conditions.append(f"{value[use.attribute]} = {use.sql}")
-            value.setdefault(use.attribute, use.sql)
+                conditions.append(f"{value[use.attribute]} = {text}")
+            value.setdefault(use.attribute, text)
     for predicate in query.predicates:
         if predicate.occurrences <= inside:
-            conditions.append(re.sub(r"\ba(\d+)\b", lambda m: value[int(m[1])], predicate.sql))
+            text = render(predicate.expression)
+            conditions.append(re.sub(r"\ba(\d+)\b", lambda m: value[int(m[1])], text))
     columns = "".join(f"{value[a]} AS a{a}, " for a in output)
     source = ", ".join(f"{query.occurrences[i].relation.sql} AS r{i}" for i in sorted(inside))
     group = f" GROUP BY {', '.join(str(k + 1) for k in range(len(output)))}" if output else ""

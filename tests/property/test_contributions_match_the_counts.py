@@ -18,6 +18,7 @@ from dpsql.query.contribution_sql import per_unit
 from dpsql.relation import Column, Relation
 from dpsql.statistics.contributions import contributions
 from dpsql.statistics.counts import count
+from tests.expressions import parsed
 from tests.property.random_joins import (
     SEVERAL_TEXTS,
     SnapshotDatabase,
@@ -83,7 +84,10 @@ def test_no_unit_has_results_where_a_part_of_the_join_apart_is_empty(
         Occurrence(
             i,
             relation(10 + i, name),
-            (AttributeUse(j, f"r{i}.u", "u"), *((AttributeUse(2, "r0.x", "x"),) if i == 0 else ())),
+            (
+                AttributeUse(j, parsed(f"r{i}.u"), "u"),
+                *((AttributeUse(2, parsed("r0.x"), "x"),) if i == 0 else ()),
+            ),
         )
         for i, (name, j) in enumerate([("t", 0), ("t2", 0), ("e", 1), ("e2", 1)])
     )
@@ -119,12 +123,15 @@ def test_groups_that_a_filter_lists_are_coded_without_reading_them(
         Occurrence(
             0,
             relations[0],
-            (AttributeUse(0, "r0.u", "u"), AttributeUse(1, "r0.g", "g")),
-            (inside,),
+            (AttributeUse(0, parsed("r0.u"), "u"), AttributeUse(1, parsed("r0.g"), "g")),
+            (parsed(inside),),
         ),
-        Occurrence(1, relations[1], (AttributeUse(0, "r1.u", "u"),)),
+        Occurrence(1, relations[1], (AttributeUse(0, parsed("r1.u"), "u"),)),
     )
-    attributes = (Attribute(0, "integer", True), Attribute(1, "bpchar", False, listed))
+    attributes = (
+        Attribute(0, "integer", True),
+        Attribute(1, "bpchar", False, tuple(map(parsed, listed))),
+    )
     query = JoinQuery(occurrences, attributes, groups=(1,), unit=0)
     with connection.transaction(force_rollback=True):
         for name in "vw":

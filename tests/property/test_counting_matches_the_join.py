@@ -15,6 +15,7 @@ from dpsql.query.counting_sql import counting_sql
 from dpsql.query.elimination import make_plan
 from dpsql.relation import Column, Relation
 from dpsql.statistics.counts import count
+from tests.expressions import parsed
 from tests.kernel_library import TINY, loops_named
 from tests.property.random_joins import (
     INTEGERS,
@@ -112,7 +113,7 @@ def test_the_settings_for_parallel_plans_force_them(connection: psycopg.Connecti
             connection.execute(f"SET LOCAL {setting}")
         columns = (Column("x", 23, "integer", False), Column("y", 23, "integer", False))
         relation = Relation(1, "public", "p", True, 1, columns)
-        uses = (AttributeUse(0, "r0.x", "x"),), (AttributeUse(0, "r1.x", "x"),)
+        uses = (AttributeUse(0, parsed("r0.x"), "x"),), (AttributeUse(0, parsed("r1.x"), "x"),)
         query = JoinQuery(
             tuple(Occurrence(i, relation, u) for i, u in enumerate(uses)),
             (Attribute(0, "integer", True),),
@@ -185,7 +186,7 @@ def test_values_that_share_a_hash_are_counted_by_sql(
     monkeypatch.setattr(counts, "_count_in_sql", lambda *a: (used.append(1), original(*a))[1])
     columns = (Column("x", 25, "text", True),)
     relation = Relation(1, "pg_temp", "t", True, 1, columns)
-    uses = [(AttributeUse(0, f"r{i}.x", "x"),) for i in range(2)]
+    uses = [(AttributeUse(0, parsed(f"r{i}.x"), "x"),) for i in range(2)]
     query = JoinQuery(
         tuple(Occurrence(i, relation, u) for i, u in enumerate(uses)),
         (Attribute(0, "text", True),),
@@ -230,7 +231,7 @@ def test_counts_past_two_to_the_63_are_exact(
             relation = Relation(
                 i + 1, "pg_temp", f"big{i}", True, i + 1, (Column("x", 20, "bigint", True),)
             )
-            occurrences.append(Occurrence(i, relation, (AttributeUse(0, f"r{i}.x", "x"),)))
+            occurrences.append(Occurrence(i, relation, (AttributeUse(0, parsed(f"r{i}.x"), "x"),)))
         query = JoinQuery(tuple(occurrences), (Attribute(0, "bigint", True),))
         boundaries = some_boundaries(query)
         counts = count(query, boundaries, SnapshotDatabase(connection), kernel=kernel)

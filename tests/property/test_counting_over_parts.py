@@ -22,6 +22,7 @@ from dpsql.relation import Column, Relation, quote_identifier
 from dpsql.server.facts import read_parts
 from dpsql.statistics.counts import count
 from dpsql.statistics.sizes import Facts
+from tests.expressions import parsed
 from tests.property.random_joins import (
     SnapshotDatabase,
     canonical,
@@ -170,7 +171,7 @@ class Cut:
                     f"CREATE TABLE IF NOT EXISTS public.{quote_identifier(name)} AS {rows}"
                 )
                 uses = tuple(
-                    replace(u, sql=f"r{occurrence.index}.place")
+                    replace(u, expression=parsed(f"r{occurrence.index}.place"))
                     if query.attributes[u.attribute].place
                     else u
                     for u in occurrence.uses
@@ -276,9 +277,9 @@ def paths(draw: st.DrawFn) -> tuple[list[str], JoinQuery, list[tuple[Any, ...] |
         columns = tuple(Column(c, 23, "integer", False) for c in ("c0", "c1"))
         relations.append(Relation(r + 1, "public", name, True, r + 1, columns))
     uses = (
-        (AttributeUse(0, "r0.c0", "c0"),),
-        (AttributeUse(0, "r1.c0", "c0"), AttributeUse(1, "r1.c1", "c1")),
-        (AttributeUse(1, "r2.c0", "c0"),),
+        (AttributeUse(0, parsed("r0.c0"), "c0"),),
+        (AttributeUse(0, parsed("r1.c0"), "c0"), AttributeUse(1, parsed("r1.c1"), "c1")),
+        (AttributeUse(1, parsed("r2.c0"), "c0"),),
     )
     query = JoinQuery(
         tuple(Occurrence(i, r, u) for i, (r, u) in enumerate(zip(relations, uses, strict=True))),

@@ -26,6 +26,7 @@ from dpsql.query.elimination import make_plan
 from dpsql.relation import Column, Relation
 from dpsql.statistics import kernel
 from dpsql.statistics.arrays import Memory, NotInArrays
+from tests.expressions import parsed
 
 sys.path.insert(0, str(Path(__file__).parent))
 from joins import QUERIES, Query
@@ -67,7 +68,7 @@ def join_query(query: Query, groups: tuple[int, ...] = ()) -> JoinQuery:
             columns=tuple(Column(f"c{k}", 20, "bigint", True) for k in range(len(columns))),
         )
         used = tuple(
-            AttributeUse(number[a], f"r{i}.c{k}", f"c{k}")
+            AttributeUse(number[a], parsed(f"r{i}.c{k}"), f"c{k}")
             for k, a in enumerate(columns)
             if a in number
         )

@@ -19,10 +19,15 @@ from dpsql.statistics import accumulate, keyed, limits, lookup
 from dpsql.statistics.contributions import contributions
 from dpsql.statistics.merged import Amount
 from dpsql.steps import clamped, constant, leaf, plus, times
+from tests.expressions import parsed
 from tests.property.random_joins import SnapshotDatabase, connection, relaxed
 from tests.property.test_contributions_match_the_counts import Recorder
 
-pytestmark = pytest.mark.server
+# what fails is shown whole, however long it is
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
+]
 __all__ = ["connection"]
 
 BOUNDS = (1, 2, 3, 5, 8, 20, 400, 10**20)
@@ -56,31 +61,33 @@ RELATIONS = {
 }
 LISTED = ("'a'::character(2)", "'b{'::character(2)", "'zz'::character(2)")
 WEIGHTS = (
-    Weight("coalesce(r0.x, 0)", frozenset({0}), 0, -50, 50, True),
-    Weight("r0.y", frozenset({0}), 2, -(10**9), 10**9, False),
-    Weight("r1.z", frozenset({1}), 0, -50, 50, True),
+    Weight(parsed("coalesce(r0.x, 0)"), frozenset({0}), 0, -50, 50, True),
+    Weight(parsed("r0.y"), frozenset({0}), 2, -(10**9), 10**9, False),
+    Weight(parsed("r1.z"), frozenset({1}), 0, -50, 50, True),
     Weight(
-        "r0.y * (2 - r0.q)",
+        parsed("r0.y * (2 - r0.q)"),
         frozenset({0}),
         2,
         -(10**11),
         10**11,
         False,
         steps=times(
-            leaf("dp.steps(r0.y, 2)", 10**9),
-            plus(constant(2), times(constant(-1), leaf("r0.q::bigint", 2**15))),
+            leaf(parsed("dp.steps(r0.y, 2)"), 10**9),
+            plus(constant(2), times(constant(-1), leaf(parsed("r0.q::bigint"), 2**15))),
         ),
     ),
     Weight(
-        "least(greatest(r1.z * r1.z, 3), 40)",
+        parsed("least(greatest(r1.z * r1.z, 3), 40)"),
         frozenset({1}),
         0,
         0,
         40,
         True,
-        steps=clamped(times(leaf("r1.z::bigint", 50), leaf("r1.z::bigint", 50)), 3, 40),
+        steps=clamped(
+            times(leaf(parsed("r1.z::bigint"), 50), leaf(parsed("r1.z::bigint"), 50)), 3, 40
+        ),
     ),
-    Weight("7", frozenset({1}), 0, 7, 7, True, steps=constant(7)),
+    Weight(parsed("7"), frozenset({1}), 0, 7, 7, True, steps=constant(7)),
 )
 
 
@@ -102,13 +109,12 @@ def queries(draw: st.DrawFn) -> list[JoinQuery]:
     for i, name in enumerate(names.split()):
         filters = []
         if name == "item" and listed:
-            filters.append(f"r0.l = ANY (ARRAY[{', '.join(LISTED)}])")
+            filters.append(parsed(f"r0.l = ANY (ARRAY[{', '.join(LISTED)}])"))
         if draw(st.booleans()):
-            filters.append(
-                f"r{i}.{ {'item': 'p', 'ord': 'z', 'customer': 'h', 'part': 's'}[name] } < 3"
-            )
+            filtered_by = {"item": "p", "ord": "z", "customer": "h", "part": "s"}[name]
+            filters.append(parsed(f"r{i}.{filtered_by} < 3"))
         uses = tuple(
-            AttributeUse(NAMES.index(a), f"r{i}.{a}", a)
+            AttributeUse(NAMES.index(a), parsed(f"r{i}.{a}"), a)
             for a in RELATIONS[name][0].split()
             if a != "k" or names != "item"  # it may be NULL where it joins
         )
@@ -118,7 +124,7 @@ def queries(draw: st.DrawFn) -> list[JoinQuery]:
             n,
             type_,
             sum(n in o.attributes for o in occurrences) > 1,
-            LISTED if name == "l" and listed else (),
+            tuple(map(parsed, LISTED)) if name == "l" and listed else (),
         )
         for n, (name, type_) in enumerate(zip(NAMES, TYPES, strict=True))
     )
@@ -126,7 +132,7 @@ def queries(draw: st.DrawFn) -> list[JoinQuery]:
     groups = draw(st.lists(st.sampled_from(there), max_size=2))
     unit = draw(st.sampled_from([a for a in there if NAMES[a] not in "gl"]))
     predicates = draw(
-        st.sampled_from([(), (Predicate("a2 <> 1", frozenset({2}), frozenset({0})),)])
+        st.sampled_from([(), (Predicate(parsed("a2 <> 1"), frozenset({2}), frozenset({0})),)])
     )
     query = JoinQuery(tuple(occurrences), attributes, predicates, tuple(groups), unit)
     usable = [w for w in WEIGHTS if all(o < len(occurrences) for o in w.occurrences)]
@@ -141,7 +147,7 @@ def filtered(query: JoinQuery, draw: st.DrawFn) -> JoinQuery:
     return replace(
         query,
         occurrences=tuple(
-            replace(o, filters=(*o.filters, more[o.index])) if draw(st.booleans()) else o
+            replace(o, filters=(*o.filters, parsed(more[o.index]))) if draw(st.booleans()) else o
             for o in query.occurrences
         ),
     )
@@ -272,7 +278,7 @@ def test_units_that_are_groups_keep_their_names(connection: psycopg.Connection[A
         Occurrence(
             i,
             relation(100 + i, name),
-            tuple(AttributeUse(NAMES.index(a), f"r{i}.{a}", a) for a in columns.split()),
+            tuple(AttributeUse(NAMES.index(a), parsed(f"r{i}.{a}"), a) for a in columns.split()),
         )
         for i, (name, columns) in enumerate(zip(names, ["k p", "k z"], strict=True))
     )
@@ -291,7 +297,9 @@ def test_units_that_are_groups_keep_their_names(connection: psycopg.Connection[A
 
 
 def item_query() -> JoinQuery:
-    uses = tuple(AttributeUse(NAMES.index(a), f"r0.{a}", a) for a in RELATIONS["item"][0].split())
+    uses = tuple(
+        AttributeUse(NAMES.index(a), parsed(f"r0.{a}"), a) for a in RELATIONS["item"][0].split()
+    )
     attributes = tuple(Attribute(n, type_, False) for n, type_ in enumerate(TYPES))
     return JoinQuery((Occurrence(0, relation(100, "item"), uses[1:]),), attributes, (), (), 2)
 
@@ -302,7 +310,7 @@ def item_query() -> JoinQuery:
 def test_sums_past_the_machine_are_found_by_sql(
     connection: psycopg.Connection[Any], value: str, number: int
 ) -> None:
-    weight = Weight(f"{value}::numeric", frozenset({0}), 0, 0, 10**31, False)
+    weight = Weight(parsed(f"{value}::numeric"), frozenset({0}), 0, 0, 10**31, False)
     asked = [replace(item_query(), weights=(weight,))]
     with connection.transaction(force_rollback=True):
         connection.execute(DDL)
@@ -324,7 +332,8 @@ def test_a_repeated_key_is_left_to_sql(connection: psycopg.Connection[Any]) -> N
         connection.execute("insert into pg_temp.item values (1, 1, 1, 'a', 'a', 1, 1)")
         uses = {
             name: tuple(
-                AttributeUse(NAMES.index(a), f"r{i}.{a}", a) for a in RELATIONS[name][0].split()
+                AttributeUse(NAMES.index(a), parsed(f"r{i}.{a}"), a)
+                for a in RELATIONS[name][0].split()
             )
             for i, name in enumerate(["item", "ord"])
         }

@@ -17,6 +17,7 @@ from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
 from dpsql.relation import Column, Relation
 from dpsql.statistics.tabulation import Marginals, Tabulation, tabulate
 from dpsql.statistics.tabulation_sql import Levels
+from tests.expressions import parsed
 from tests.property.random_joins import SnapshotDatabase, connection
 
 pytestmark = pytest.mark.server
@@ -42,7 +43,7 @@ def query(*, units: bool) -> JoinQuery:
         columns=tuple(Column(name, 0, "integer", True) for name in names),
         keys=(),
     )
-    uses = tuple(AttributeUse(i, f"r0.{name}", name) for i, name in enumerate(names))
+    uses = tuple(AttributeUse(i, parsed(f"r0.{name}"), name) for i, name in enumerate(names))
     attributes = tuple(Attribute(i, "integer", False) for i in range(4))
     one = Occurrence(0, relation, uses if units else uses[1:], ())
     return JoinQuery((one,), attributes, (), (1, 2, 3), 0 if units else None)

@@ -12,6 +12,7 @@ import numpy as np
 import psycopg
 import pytest
 
+from dpsql.query.ir import render
 from dpsql.statistics.amounts import Amounts
 from dpsql.statistics.arrays import Memory, NotInArrays
 from dpsql.steps import Steps
@@ -39,7 +40,8 @@ emit.seen, unwatched = [], emit._Emitter.weight
 def weight(self, value, written):
     made = unwatched(self, value, written)
     steps = base64.b64encode(pickle.dumps(made.steps)).decode()
-    emit.seen.append((emit.render(written), made.digits, made.sql, made.in_steps, steps))
+    sql = emit.render(made.expression)
+    emit.seen.append((emit.render(written), made.digits, sql, made.in_steps, steps))
     return made
 emit._Emitter.weight = weight
 """)
@@ -141,7 +143,7 @@ def compare(owner: Any, weight: list[Any], seen: dict[str, int], text: str) -> N
         return  # as decimals need more than eight bytes
     asked = f"select (({written})::numeric * '1e{digits}'::numeric)::text::numeric from s.t as r0"
     expected = [int(v) for (v,) in owner.execute(f"{asked} order by id").fetchall()]
-    computed = numbers(owner, [steps.sql])
+    computed = numbers(owner, [render(steps.expression)])
     if computed is None:
         seen["beyond"] += 1
         assert not steps.fits, text
@@ -149,13 +151,13 @@ def compare(owner: Any, weight: list[Any], seen: dict[str, int], text: str) -> N
         assert computed[0] == expected, text
     if in_steps:
         seen["in steps"] += 1
-        assert sql == steps.sql
+        assert sql == render(steps.expression)
         assert computed is not None
     leaves = list(dict.fromkeys(steps.leaves()))
-    columns = numbers(owner, leaves)
+    columns = numbers(owner, [*map(render, leaves)])
     if columns is None:
         return
-    read = {sql: np.array(c, np.int64) for sql, c in zip(leaves, columns, strict=True)}
+    read = {leaf: np.array(c, np.int64) for leaf, c in zip(leaves, columns, strict=True)}
     try:
         made = Amounts(read, Memory(2**30)).column(steps)
     except NotInArrays:

@@ -10,6 +10,7 @@ import pytest
 
 from dpsql.errors import DpsqlError
 from dpsql.model import GroupDomain, JoinQuery, Question
+from dpsql.query.ir import render
 from dpsql.query.pipeline import analyse
 from dpsql.relation import Domain
 from tests.server.analyser_catalog import LiveCatalog
@@ -98,14 +99,14 @@ def plain_sql(query: JoinQuery) -> str:
     where = ["true"]
     first: dict[int, str] = {}
     for o in query.occurrences:
-        where += o.filters
+        where += map(render, o.filters)
         for use in o.uses:
-            value = f"CAST({use.sql} AS {query.attributes[use.attribute].type_name})"
+            value = f"CAST({render(use.expression)} AS {query.attributes[use.attribute].type_name})"
             if use.attribute in first:
                 where.append(f"{first[use.attribute]} = {value}")
             first.setdefault(use.attribute, value)
     for p in query.predicates:
-        text = p.sql
+        text = render(p.expression)
         for number in sorted(p.attributes, reverse=True):
             text = text.replace(f"a{number}", first[number])
         where.append(text)
@@ -374,5 +375,5 @@ def test_a_foreign_key_removes_the_join_to_its_parent(catalog: LiveCatalog) -> N
     with_keys = analyse(catalog.analyze(text), catalog).aggregates[0]
     without = analyse(catalog.analyze(text), catalog, use_keys=False).aggregates[0]
     assert [o.relation.name for o in with_keys.occurrences] == ["c"]
-    assert with_keys.occurrences[0].filters == ('(r0."p_id" IS NOT NULL)',)
+    assert [*map(render, with_keys.occurrences[0].filters)] == ['(r0."p_id" IS NOT NULL)']
     assert len(without.occurrences) == 2

@@ -11,6 +11,7 @@ import pytest
 
 from dpsql.errors import NotAnswerable
 from dpsql.query import functions
+from dpsql.query.ir import render
 from dpsql.query.pipeline import analyse
 from tests.server.analyser_catalog import LiveCatalog
 
@@ -194,7 +195,7 @@ def run(catalog: LiveCatalog, expressions: list[str]) -> tuple[int, list[str], l
             continue
         except psycopg.Error:
             continue  # an error of constant folding: about the text only
-        where = " and ".join(question.aggregates[0].occurrences[0].filters) or "true"
+        where = " and ".join(map(render, question.aggregates[0].occurrences[0].filters)) or "true"
         try:
             catalog.connection.execute(f"select count(*) from public.x as r0 where {where}")  # type: ignore[arg-type]
             done += 1

@@ -15,6 +15,7 @@ from dpsql.statistics import limits, native
 from dpsql.statistics.arrays import Memory, NotInArrays
 from dpsql.statistics.reading import read_tables
 from dpsql.statistics.sizes import read_facts
+from tests.expressions import parsed
 from tests.property.random_joins import SnapshotDatabase
 
 ROWS = 40_000
@@ -52,9 +53,9 @@ def connection(database: Any) -> Any:
 def query(kind: str = "r") -> JoinQuery:
     columns = (Column("a", 20, "bigint", False), Column("b", 23, "integer", True))
     wide = Relation(0, "public", "wide", True, 1, columns, kind=kind)
-    uses = (AttributeUse(0, "r0.a", "a"), AttributeUse(1, "r0.b", "b"))
-    other = (AttributeUse(0, "r1.a", "a"),)
-    filters = ("r0.b <> -9",)
+    uses = (AttributeUse(0, parsed("r0.a"), "a"), AttributeUse(1, parsed("r0.b"), "b"))
+    other = (AttributeUse(0, parsed("r1.a"), "a"),)
+    filters = (parsed("r0.b <> -9"),)
     attributes = (Attribute(0, "bigint", True), Attribute(1, "integer", False))
     return JoinQuery(
         (Occurrence(0, wide, uses, filters), Occurrence(1, wide, other)), attributes, (), (1,)

@@ -25,6 +25,7 @@ from dpsql.statistics import certified, walks
 from dpsql.statistics.chains import walkable
 from dpsql.statistics.counts import count
 from dpsql.statistics.walks import Runner, estimate
+from tests.expressions import parsed
 from tests.property.random_joins import SnapshotDatabase
 
 Edges = list[tuple[int | None, int | None]]
@@ -44,7 +45,7 @@ def join(joins: list[tuple[int, int]], names: list[str]) -> JoinQuery:
             i,
             Relation(i + 1, "public", name, True, i + 1, columns),
             tuple(
-                AttributeUse(x, f"r{i}.{column}", column)
+                AttributeUse(x, parsed(f"r{i}.{column}"), column)
                 for x, column in zip(pair, "ab", strict=True)
                 if x >= 0
             ),

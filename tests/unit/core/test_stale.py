@@ -14,6 +14,7 @@ from dpsql.core.stale import _substitute
 from dpsql.errors import InternalError
 from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence, Shape
 from dpsql.relation import Column, Relation
+from tests.expressions import parsed
 
 E = frozenset
 PATH = Shape((E({0}), E({0, 1}), E({1})), (0, None, 1))
@@ -79,7 +80,7 @@ def test_public_relations_are_numbered_after_the_private_ones() -> None:
         Relation(oid, "public", f"t{oid}", private, root, column)
         for oid, private, root in ((7, False, 0), (8, True, 3), (9, False, 0))
     )
-    use = (AttributeUse(0, "r.x", "x"),)
+    use = (AttributeUse(0, parsed("r.x"), "x"),)
     query = JoinQuery(
         tuple(Occurrence(i, r, use) for i, r in enumerate((a, b, c, a))),
         (Attribute(0, "integer", True),),

@@ -18,6 +18,7 @@ from dpsql.engine.methods.multi_unit import MultiUnitMethod
 from dpsql.engine.methods.rows import RowMethod
 from dpsql.engine.methods.units import UnitMethod
 from dpsql.model import JoinQuery, Weight
+from tests.expressions import parsed
 
 QUERY = JoinQuery((), ())
 EPSILON, DELTA, LEVEL = Fraction(1, 2), Fraction(1, 10**8), Fraction(95, 100)
@@ -37,7 +38,7 @@ def cut_off(mechanism: str, largest: int) -> Any:
 
 
 def test_the_error_of_a_sum_is_in_its_own_unit() -> None:
-    weight = Weight("r0.x", frozenset({0}), digits=2, low=-300, high=700, integer=False)
+    weight = Weight(parsed("r0.x"), frozenset({0}), digits=2, low=-300, high=700, integer=False)
     query = replace(QUERY, weights=(weight,))
     plan = laplace.plan_global(EPSILON)
     found = expected(quoted(plan, query, constant=True), LEVEL)
@@ -57,7 +58,7 @@ def test_the_error_of_a_sum_is_in_its_own_unit() -> None:
 def test_what_the_bound_of_a_sum_is_drawn_from_is_in_its_own_unit(
     loose: bool, limits: truncation.Limits, says: str, several: bool
 ) -> None:
-    weight = Weight("r0.x", frozenset({0}), 2, -300, 700, integer=False, loose=loose)
+    weight = Weight(parsed("r0.x"), frozenset({0}), 2, -300, 700, integer=False, loose=loose)
     plan: Any = truncation.plan("auto", EPSILON, None, limits, single=True)
     if several:
         plan = linear.plan("auto", EPSILON, limits, (1, -1))

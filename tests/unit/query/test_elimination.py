@@ -8,7 +8,9 @@ from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
 from dpsql.query.counting_sql import counting_sql, read_counts
 from dpsql.query.decomposition import Decomposer, Sizes
 from dpsql.query.elimination import Base, Product, make_plan
+from dpsql.query.ir import renumber
 from dpsql.relation import Column, Relation
+from tests.expressions import parsed
 
 
 def chain(length: int, *, keys: bool = False, cyclic: bool = False) -> JoinQuery:
@@ -21,11 +23,11 @@ def chain(length: int, *, keys: bool = False, cyclic: bool = False) -> JoinQuery
         )
         uses = []
         if i > 0:
-            uses.append(AttributeUse(i - 1, f'r{i}."x"', "x"))
+            uses.append(AttributeUse(i - 1, parsed(f'r{i}."x"'), "x"))
         elif cyclic:
-            uses.append(AttributeUse(length - 1, 'r0."x"', "x"))
+            uses.append(AttributeUse(length - 1, parsed('r0."x"'), "x"))
         if i < length - 1 or cyclic:
-            uses.append(AttributeUse(i, f'r{i}."y"', "y"))
+            uses.append(AttributeUse(i, parsed(f'r{i}."y"'), "y"))
         occurrences.append(Occurrence(i, relation, tuple(uses)))
     attributes = tuple(Attribute(a, "integer", True) for a in range(length - (not cyclic)))
     return JoinQuery(tuple(occurrences), attributes)
@@ -75,7 +77,9 @@ def test_independent_parts_multiply() -> None:
             o.index + 2,
             o.relation,
             tuple(
-                AttributeUse(u.attribute + 1, u.sql.replace(o.alias, f"r{o.index + 2}"), u.column)
+                AttributeUse(
+                    u.attribute + 1, renumber(u.expression, {o.index: o.index + 2}), u.column
+                )
                 for u in o.uses
             ),
         )

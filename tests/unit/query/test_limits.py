@@ -15,6 +15,7 @@ from dpsql.query.elimination import make_plan
 from dpsql.query.flatten import MAX_OCCURRENCES
 from dpsql.query.pipeline import MAX_PRIVATE_OCCURRENCES
 from dpsql.relation import Column, Relation
+from tests.expressions import parsed
 
 CPU_SECONDS = 5.0  # measured: 2 s
 GAP_SECONDS = 0.2  # measured: 0.03 s
@@ -46,7 +47,7 @@ def largest(kind: str, *, private: int, total: int, alike: bool, keys: bool) -> 
         key = ((f"c{mine[0]}",),) if keys and mine else ()
         root = oid if protected else 0
         relation = Relation(oid, "public", f"t{oid}", protected, root, columns, key)
-        uses = tuple(AttributeUse(a, f'r{i}."c{a}"', f"c{a}") for a in mine)
+        uses = tuple(AttributeUse(a, parsed(f'r{i}."c{a}"'), f"c{a}") for a in mine)
         occurrences.append(Occurrence(i, relation, uses))
     numbered = tuple(Attribute(a, "integer", True) for a in range(len(attributes)))
     return JoinQuery(tuple(occurrences), numbered)

@@ -1,31 +1,60 @@
-"""What is text, what is a name and what is a type in SQL that was rendered."""
+"""What is text, what is a name and what is a type in expressions and in what is written of them."""
 
 from __future__ import annotations
 
 import pytest
 
 from dpsql.query.canonical import _neutral
-from dpsql.query.ir import literal, without_strings
-from dpsql.query.late import _attributes, _found, held
+from dpsql.query.ir import Expr, column, constant, literal, render
+from dpsql.query.late import _read, held
+from dpsql.statistics.running import _without_strings
+
+
+def op(left: Expr, operator: str, right: Expr) -> Expr:
+    return Expr("op", "boolean", (left, right), operator)
+
+
+def col(occurrence: int, name: str, type_: str = "text") -> Expr:
+    return column(occurrence, name, type_, type_, not_null=False)
+
+
+def attribute(number: int) -> Expr:
+    return Expr("attribute", "text", data=number)
+
+
+def cast(e: Expr, type_: str) -> Expr:
+    return Expr("cast", type_, (e,), type_)
 
 
 @pytest.mark.parametrize("text", ["", "it's", "\\", "\\'", "a\nb", '"public"."t"', "''"])
 def test_strings_are_emptied_whatever_they_hold(text: str) -> None:
     sql = f'(r0."o\'clock" = {literal(text)}) AND (r0."x" = {literal("y")})'
     written = "E" if "\\" in text else ""
-    assert without_strings(sql) == f"""(r0."o'clock" = {written}'') AND (r0."x" = '')"""
+    assert _without_strings(sql) == f"""(r0."o'clock" = {written}'') AND (r0."x" = '')"""
 
 
 def test_a_name_with_an_apostrophe_hides_nothing() -> None:
-    assert held("""(r0."o'clock" > COALESCE(r0."x", 1)) AND (r0."y" = 'z')""")
-    assert not held("""(r0."o'clock" > 1) AND (r0."y" = 'COALESCE(')""")
+    late = op(
+        col(0, "o'clock"), ">", Expr("coalesce", "text", (col(0, "x"), constant("text", "1")))
+    )
+    sent = op(col(0, "o'clock"), ">", constant("text", "1"))
+    for text in ("z", "COALESCE("):
+        equal = op(col(0, "y"), "=", constant("text", text))
+        assert held(Expr("and", "boolean", (late, equal)))
+        assert not held(Expr("and", "boolean", (sent, equal)))
+
+
+def test_a_name_like_what_is_not_sent_is_sent() -> None:
+    assert not held(op(col(0, "COALESCE("), "=", col(0, "dp.x")))
 
 
 def test_types_are_no_aliases_and_no_attributes() -> None:
-    assert _neutral("(r1.\"c\" = ('x'::pg_catalog.text)::r1.hue)") == (
+    assert _neutral(op(col(1, "c", "r1.hue"), "=", constant("r1.hue", "x"))) == (
         "(r.\"c\" = ('x'::pg_catalog.text)::r1.hue)"
     )
-    assert _neutral('CAST(r1."c" AS r2.hue)') == 'CAST(r."c" AS r2.hue)'
-    assert _attributes("((a1 + a2) * CAST(a3 AS a4)) + length('a5'::a6) + r0.a7") == {1, 2, 3}
-    columns = [(i, name) for _, _, i, name in _found('CAST(r3."c" AS r4.hue) = r5.c::r6.hue')]
-    assert columns == [(3, "c"), (5, "c")]
+    assert _neutral(cast(col(1, "c"), "r2.hue")) == 'CAST(r."c" AS r2.hue)'
+    total = op(op(attribute(1), "+", attribute(2)), "*", cast(attribute(3), "a4"))
+    length = Expr("fn", "integer", (constant("a6", "a5"),), "length")
+    assert op(op(total, "+", length), "+", col(0, "a7")).attributes() == {1, 2, 3}
+    compared = op(cast(col(3, "c"), "r4.hue"), "=", cast(col(5, "c"), "r6.hue"))
+    assert [render(e) for e in _read(compared)] == ['r3."c"', 'r5."c"']

@@ -11,6 +11,7 @@ from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence
 from dpsql.query.elimination import Plan, make_plan
 from dpsql.relation import Column, Relation
 from dpsql.statistics.codes import coded_plan, decode, needs_check, read_texts
+from tests.expressions import parsed
 
 
 class Scripted:
@@ -32,7 +33,7 @@ class Scripted:
 
 def self_join(kind: str, *, group: bool = False) -> Plan:
     relation = Relation(1, "s", "t", True, 1, (Column("x", 0, kind, True),))
-    uses = [(AttributeUse(0, f"r{i}.x", "x"),) for i in range(2)]
+    uses = [(AttributeUse(0, parsed(f"r{i}.x"), "x"),) for i in range(2)]
     query = JoinQuery(
         tuple(Occurrence(i, relation, u) for i, u in enumerate(uses)),
         (Attribute(0, kind, True),),

@@ -9,6 +9,7 @@ from dpsql.relation import Column, Relation
 from dpsql.statistics.contributions import expected_need
 from dpsql.statistics.merged import merge
 from dpsql.statistics.sizes import Facts
+from tests.expressions import parsed
 
 ROWS = 10_000_000
 
@@ -17,9 +18,9 @@ def query(kind: str) -> JoinQuery:
     """Count items (a customer each), and sum what they cost."""
     item = Relation(1, "s", "item", True, 1, (Column("c", 0, "integer", True),), kind=kind)
     customer = Relation(2, "s", "c", True, 2, (Column("c", 0, "integer", True),), keys=(("c",),))
-    use = (AttributeUse(0, "c", "c"),)
+    use = (AttributeUse(0, parsed("c"), "c"),)
     occurrences = (Occurrence(0, item, use), Occurrence(1, customer, use))
-    weight = Weight("r0.x", frozenset({0}), 0, 0, 9, True)
+    weight = Weight(parsed("r0.x"), frozenset({0}), 0, 0, 9, True)
     return JoinQuery(occurrences, (Attribute(0, "integer", True),), (), (), 0, (weight,))
 
 

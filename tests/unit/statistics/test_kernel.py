@@ -17,6 +17,7 @@ from dpsql.query.elimination import Plan, make_plan
 from dpsql.relation import Column, Relation
 from dpsql.statistics import kernel, limits
 from dpsql.statistics.arrays import Memory, NotInArrays, OutOfMemory
+from tests.expressions import parsed
 from tests.kernel_library import loops_named
 
 ROWS = 3000
@@ -30,8 +31,8 @@ def cycle(length: int) -> Plan:
         columns = (Column("f", 23, "integer", True), Column("t", 23, "integer", True))
         relation = Relation(i + 1, "public", f"e{i}", True, i + 1, columns)
         uses = (
-            AttributeUse(i, f"r{i}.f", "f"),
-            AttributeUse((i + 1) % length, f"r{i}.t", "t"),
+            AttributeUse(i, parsed(f"r{i}.f"), "f"),
+            AttributeUse((i + 1) % length, parsed(f"r{i}.t"), "t"),
         )
         occurrences.append(Occurrence(i, relation, uses))
     query = JoinQuery(

@@ -8,9 +8,11 @@ import pytest
 
 from dpsql.core import stale
 from dpsql.model import Attribute, AttributeUse, Boundary, JoinQuery, Occurrence
+from dpsql.query.ir import ALWAYS
 from dpsql.relation import Column, ForeignKey, Relation
 from dpsql.statistics.frequencies import column_sets
 from dpsql.statistics.stored import frequency_identity, identity, load, unfiltered
+from tests.expressions import parsed
 
 E = frozenset
 
@@ -29,10 +31,10 @@ def path(relations: Sequence[Relation], kind: str = "integer", names: str = "ab"
     for i, r in enumerate(relations):
         uses = []
         if i > 0:
-            uses.append(AttributeUse(i - 1, f"r{i}.{names[0]}", names[0]))
+            uses.append(AttributeUse(i - 1, parsed(f"r{i}.{names[0]}"), names[0]))
         if i < last:
-            uses.append(AttributeUse(i, f"r{i}.{names[1]}", names[1]))
-        occurrences.append(Occurrence(i, r, tuple(uses), ("true",)))
+            uses.append(AttributeUse(i, parsed(f"r{i}.{names[1]}"), names[1]))
+        occurrences.append(Occurrence(i, r, tuple(uses), (ALWAYS,)))
     return JoinQuery(tuple(occurrences), tuple(Attribute(i, kind, True) for i in range(last)))
 
 
@@ -43,7 +45,7 @@ def backwards(query: JoinQuery) -> JoinQuery:
         Occurrence(
             last - o.index,
             o.relation,
-            tuple(AttributeUse(most - u.attribute, "x", u.column) for u in o.uses),
+            tuple(AttributeUse(most - u.attribute, parsed("x"), u.column) for u in o.uses),
         )
         for o in reversed(query.occurrences)
     )
@@ -81,7 +83,7 @@ def test_casts_that_may_merge_values_are_part_of_the_name() -> None:
 
 def test_joins_on_expressions_have_no_name() -> None:
     query = path([relation(1), relation(2)])
-    hidden = AttributeUse(0, "lower(r0.b)", None)
+    hidden = AttributeUse(0, parsed("lower(r0.b)"), None)
     first = Occurrence(0, query.occurrences[0].relation, (hidden,))
     query = JoinQuery((first, query.occurrences[1]), query.attributes)
     assert identity(query, Boundary(E({0, 1}), E())) is None

@@ -20,6 +20,7 @@ from dpsql.statistics.chains import (
 )
 from dpsql.statistics.walk_sql import forward_sql, walk_parameters, walk_sql
 from dpsql.statistics.walks import LEAST_WALKS, MOST_WALKS, Runner, estimate
+from tests.expressions import parsed
 
 
 def edges(pairs: Sequence[tuple[int, ...]]) -> JoinQuery:
@@ -28,7 +29,9 @@ def edges(pairs: Sequence[tuple[int, ...]]) -> JoinQuery:
     )
     occurrences = tuple(
         Occurrence(
-            i, relation, tuple(AttributeUse(a, f"r{i}.c{k}", f"c{k}") for k, a in enumerate(pair))
+            i,
+            relation,
+            tuple(AttributeUse(a, parsed(f"r{i}.c{k}"), f"c{k}") for k, a in enumerate(pair)),
         )
         for i, pair in enumerate(pairs)
     )
