@@ -191,7 +191,7 @@ bind_parameter(ParseState *pstate, ParamRef *reference)
 	const char *text;
 	Node	   *value;
 
-	if (number < 0)
+	if (number < 0 && parameters->guarded)
 		return string_parameter(reference);
 	if (number < 1 || number > parameters->count)
 		ereport(ERROR,
@@ -302,7 +302,9 @@ analyse_text(const char *text, const char *const *values, int count, bool typed)
 		take_strings(&parameters.strings, statement->stmt);
 		require_all_taken(&parameters.strings, text);
 	}
-	query = put_strings_back(&parameters.strings, transformTopLevelStmt(pstate, statement));
+	query = transformTopLevelStmt(pstate, statement);
+	if (parameters.guarded)
+		query = put_strings_back(&parameters.strings, query);
 	check_hidden_operators(pstate, query, -1);
 	free_parsestate(pstate);
 	require_select(query);

@@ -87,6 +87,23 @@ write_as_cast(FuncCall *call)
 	cast->location = location;
 }
 
+/* PostgreSQL refuses a string as a whole item of these clauses, for it is no position; it converts none. */
+static void
+keep_places(SelectStmt *select, Strings *strings)
+{
+	List	   *items = list_concat_copy(select->groupClause, select->distinctClause);
+	ListCell   *cell;
+
+	foreach(cell, select->sortClause)
+		items = lappend(items, lfirst_node(SortBy, cell)->node);
+	foreach(cell, items)
+	{
+		if (lfirst(cell) && IsA(lfirst(cell), A_Const))
+			strings->kept = lappend(strings->kept, lfirst(cell));
+	}
+	list_free(items);
+}
+
 static bool
 take(Node *node, void *context)
 {
@@ -96,6 +113,14 @@ take(Node *node, void *context)
 		return false;
 	if (compat_is_json_table(node))
 		refuse_place(0);
+	/* the scanner reads $4294967295 as -1, which is the number of a string */
+	if (IsA(node, ParamRef) && ((ParamRef *) node)->number < 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_PARAMETER),
+				 errmsg("there is no parameter $%u", (unsigned int) ((ParamRef *) node)->number),
+				 errhint("Number the parameters from $1 on.")));
+	if (IsA(node, SelectStmt))
+		keep_places((SelectStmt *) node, strings);
 	if (IsA(node, A_Const))
 	{
 		A_Const    *constant = (A_Const *) node;
@@ -104,7 +129,7 @@ take(Node *node, void *context)
 		if (constant->isnull || !IsA(&constant->val, String))
 			return false;
 		strings->places = bms_add_member(strings->places, location + 1);
-		if (!strings->keep)
+		if (!strings->keep && !list_member_ptr(strings->kept, node))
 		{
 			ParamRef   *reference = (ParamRef *) node;
 
@@ -181,10 +206,13 @@ string_parameter(ParamRef *reference)
 static Const *
 string_of(Strings *strings, Param *param)
 {
-	char	   *text = list_nth(strings->texts, -1 - param->paramid);
-	Const	   *constant = makeConst(UNKNOWNOID, -1, InvalidOid, -2, CStringGetDatum(pstrdup(text)),
-									 false, false);
+	int			number = -1 - param->paramid;
+	Const	   *constant;
 
+	if (number < 0 || number >= list_length(strings->texts))
+		elog(ERROR, "parameter %d is no string of the statement", param->paramid);
+	constant = makeConst(UNKNOWNOID, -1, InvalidOid, -2,
+						 CStringGetDatum(pstrdup(list_nth(strings->texts, number))), false, false);
 	constant->location = param->location;
 	return constant;
 }

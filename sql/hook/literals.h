@@ -12,7 +12,8 @@ typedef struct
 {
 	List	   *texts;			/* char *; parameter -n stands for the n-th */
 	Bitmapset  *places;			/* where strings were found: byte offset + 1 */
-	bool		keep;			/* do not replace them, as within types */
+	List	   *kept;			/* A_Const nodes that are not replaced */
+	bool		keep;			/* replace none, as within types */
 } Strings;
 
 extern void take_strings(Strings *strings, Node *raw);

@@ -147,6 +147,19 @@ WITH_PARAMETERS = [
 ]
 
 
+REFUSED = {
+    "i = $4294967295": "42P02",  # the scanner reads it as -1
+    "i = $4294967295 and s = 'x'": "42P02",
+    "i = $18446744073709551615": "42",
+    "i = $2147483648": "42",
+    "i = $0": "42P02",
+    "i = $1": "42P02",
+    "exists (select s from public.t order by 'x')": "42601",
+    "exists (select s from public.t group by s, 'x')": "42601",
+    "exists (select distinct on ('x') s from public.t)": "42601",
+}
+
+
 @pytest.fixture(scope="module")
 def here(server: Any) -> Iterator[Any]:
     yield from made(server, SET_UP)
@@ -191,3 +204,17 @@ def test_a_text_is_the_same_question_with_and_without_the_guard(here: Any) -> No
     assert not different, different[:5]
     answered = [found for found in without if found.startswith("{")]
     assert len(answered) > 0.6 * len(asked)
+
+
+def test_what_postgresql_refuses_is_refused_with_the_guard(here: Any) -> None:
+    asked = [(f"select public.dp_count(*) from public.t where {where}", None) for where in REFUSED]
+    with here.connect() as session:
+        session.execute(in_service("pass"))
+        code = ANALYSES.format(asked=json.dumps(asked))
+        told = json.loads(session.execute(f"select {value_in_service(code)}").fetchone()[0])
+        for (text, _), state, expected in zip(asked, told, REFUSED.values(), strict=True):
+            assert state.startswith(expected), text
+            assert plain(session, text, None).startswith(expected), text
+            with pytest.raises(psycopg.Error) as caught:
+                session.execute("select * from dp.run(%s, null) as t (n bigint)", [text])
+            assert str(caught.value.sqlstate).startswith(("42", "PD01")), text
