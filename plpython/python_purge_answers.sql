@@ -1,4 +1,4 @@
--- The body of dp.purge_answers, which alone calls it.  On the ledger's own connection, so that no
+-- The body of dp.purge_answers, which alone calls it.  In the service session, so that no
 -- transaction of the caller holds the ledger's rows.
 create or replace function dp.python_purge_answers()
 returns bigint

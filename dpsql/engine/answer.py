@@ -348,8 +348,9 @@ def _digest(shape: object) -> bytes:
 def _text_key(prepared: Prepared, role: Role, settings: Settings) -> bytes:
     """Return the identity of an exact text that a role asks under these declarations and settings.
 
-    One of each role: the text finds what the role has paid for, and the same words of another may
-    be a later question, since groups of public relations come and go.
+    The role is part of it: a role's text leads to the answer that this role paid for.  The same
+    words can be another question for a role that asks later, after groups of public relations
+    changed.
     """
     parts = (
         str(role.oid),

@@ -1,6 +1,6 @@
 -- Notes that a charged question will not be answered.  The charge stays: private rows may have
 -- been read (PRIVACY.md section 7).  If "counts" is false, the
--- asker or a timeout ended it, which is not a failure.  Only dp_ledger may call it.
+-- asker or a timeout ended it, which is not a failure.  Only dp_ledger and service sessions may call it.
 create or replace function dp.ledger_fail(spend_id bigint, counts boolean)
 returns void
 language plpgsql volatile parallel unsafe security definer

@@ -6,38 +6,41 @@ set search_path = pg_catalog, pg_temp
 return 268435456;
 comment on function dp.ledger_room() is 'internal: most bytes of stored answers of a role';
 
--- Internal: deletes the oldest stored answers that are in no room any more: an answer is in the room of each role that has
--- paid for it, as long as that role's newer ones leave room for it; "more" bytes are about to be stored for "principal".
--- A budget of nearly nothing pays for any number of answers of a million groups.  Asked again, they are charged again.
-create or replace function dp.ledger_make_room(principal integer, more bigint)
+-- Internal: deletes the oldest stored answers of a role until those that it has paid for fit into dp.ledger_room().  An
+-- answer stays if it still fits into the room of another role that has paid for it.  Without this limit a tiny budget
+-- could fill the disk.  Whoever asks a deleted answer again is charged again.
+create or replace function dp.ledger_make_room(principal integer)
 returns void
 language sql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    with paid as materialized (
-        select a.key, a.spend, a.taken_at,
-               sum(octet_length(a.payload)) over (order by a.taken_at desc, a.key) as together
+    with beyond as materialized (
+        select p.key, p.spend
+          from (select a.key, a.spend, sum(octet_length(a.payload)) over (order by a.taken_at desc, a.key) as together
+                  from dp.spend as s join dp.answer as a on a.key = s.key and a.spend = s.source
+                 where s.principal = ledger_make_room.principal and a.payload is not null) as p
+         where p.together > dp.ledger_room()),
+    others as materialized (
+        select a.key, a.spend,
+               sum(octet_length(a.payload)) over (partition by s.principal order by a.taken_at desc, a.key) as together
           from dp.spend as s join dp.answer as a on a.key = s.key and a.spend = s.source
-         where s.principal = ledger_make_room.principal and a.payload is not null),
+         where a.payload is not null
+           and s.principal in (select o.principal from beyond as b join dp.spend as o on o.source = b.spend
+                                where o.principal <> ledger_make_room.principal)),
     locked as materialized (
         select a.key, a.pending_spend is not null as awaited
-          from paid as p join dp.answer as a on a.key = p.key and a.spend = p.spend
-         where p.together + more > dp.ledger_room()
-           and not exists (
-               select from dp.spend as o
-                where o.source = p.spend and o.principal <> ledger_make_room.principal
-                  and (select sum(octet_length(n.payload))
-                         from dp.spend as s join dp.answer as n on n.key = s.key and n.spend = s.source
-                        where s.principal = o.principal
-                          and (n.taken_at > p.taken_at or n.taken_at = p.taken_at and n.key <= p.key))
-                      <= dp.ledger_room())
+          from beyond as b join dp.answer as a on a.key = b.key and a.spend = b.spend
+         where not exists (select from others as o
+                            where o.key = b.key and o.spend = b.spend and o.together <= dp.ledger_room())
          order by a.key for update of a skip locked),
     emptied as (
         update dp.answer as a set spend = null, payload = null, taken_at = null
-          from locked as l where a.key = l.key and l.awaited)
+          from locked as l where a.key = l.key and l.awaited),
+    forgotten as (
+        delete from dp.answer_text as t using locked as l where t.key = l.key)
     delete from dp.answer as a using locked as l where a.key = l.key and not l.awaited
 $$;
-comment on function dp.ledger_make_room(integer, bigint) is 'internal: deletes the oldest stored answers of a role';
+comment on function dp.ledger_make_room(integer) is 'internal: deletes the oldest stored answers of a role';
 
 -- Stores a computed (perturbed) answer; returns when it was taken, NULL if the charge is unknown or was given up.  The
 -- commit may be lost in a crash of the server: the charge stays and asking again is charged again, which the ledger shows
@@ -61,10 +64,6 @@ begin
     if not found then
         return null;
     end if;
-    -- Small answers are counted as well, but not at each of them, for counting takes longer than storing one.
-    if octet_length(payload) > 100000 or random() < 0.01 then
-        perform dp.ledger_make_room(spent.principal, octet_length(payload));
-    end if;
     select a.* into stored from dp.answer as a where a.key = spent.key and a.pending_spend = spent.id for update;
     if not found then
         return now;
@@ -80,6 +79,11 @@ begin
        set spend = spent.id, payload = ledger_finish.payload, taken_at = now,
            pending_spend = null, holder_pid = null, holder_start = null
      where a.key = stored.key;
+    -- Last, since it waits for no lock.  Counting takes longer than storing a small answer, so that small ones start a
+    -- count once in a hundred times only.
+    if octet_length(payload) > 100000 or random() < 0.01 then
+        perform dp.ledger_make_room(spent.principal);
+    end if;
     return now;
 end
 $$;

@@ -1,5 +1,5 @@
 -- Looks a question up and, if it must be computed, charges it: one statement, one durable commit,
--- before any private row is read (PRIVACY.md section 7).  Only dp_ledger may call it.
+-- before any private row is read (PRIVACY.md section 7).  Only dp_ledger and service sessions may call it.
 --
 -- "status" tells what happened:
 --   hit            the stored answer; the role had paid for it before

@@ -1,7 +1,7 @@
 -- What dp.ledger_open would say to a question now, without locking, charging or remembering anything;
 -- the account is the asking role's, before the charge.  "charged" also stands for questions whose
 -- answer is stored for other roles or is being computed, or questions that wait for others of the role.  "covers" and
--- "payload" are as in dp.ledger_open.  Only dp_ledger may call it.
+-- "payload" are as in dp.ledger_open.  Only dp_ledger and service sessions may call it.
 create or replace function dp.ledger_outlook(
     role_oid oid,
     roots integer[],

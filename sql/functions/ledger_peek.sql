@@ -1,6 +1,6 @@
 -- The stored answer for an exact text, if this role has paid for it: reads only, so that a
 -- repeated question costs one round trip and no commit.  No row: use ledger_open.
--- Only dp_ledger may call it.
+-- Only dp_ledger and service sessions may call it.
 create or replace function dp.ledger_peek(role_oid oid, text_key bytea)
 returns table (spend_id bigint, payload text, taken_at timestamptz)
 language plpgsql volatile parallel unsafe security definer

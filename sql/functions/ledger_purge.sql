@@ -18,7 +18,7 @@ comment on function dp.ledger_standing_tokens(oid[]) is 'internal: tokens of sto
 
 -- Deletes stored answers that can never be returned again: those that are older than the owner of one of their relations
 -- allows, and those from before the last change of the declarations of their relations.  Answers of existing releases stay
--- valid after such a change.  The spends and their costs stay.  Only dp_ledger may call it.
+-- valid after such a change.  The spends and their costs stay.  Only dp_ledger and service sessions may call it.
 -- One call looks at 100 answers with keys above "after": analysts decide how many answers there are, and a call must end
 -- before a timeout.  Returns the number of deleted answers and the last key that was looked at (NULL: no key was left).
 create or replace function dp.ledger_purge(after bytea, out purged bigint, out last_key bytea)

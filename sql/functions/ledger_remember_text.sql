@@ -40,8 +40,8 @@ end
 $$;
 comment on function dp.ledger_others_paid(dp.answer, integer) is 'internal: whether other roles keep a stored answer';
 
--- Internal: the valid stored answer of a question that a role has paid for: of its own one and everybody's the newer;
--- NULL if none.
+-- Internal: the valid stored answer to a question that a role has paid for; NULL if there is none.  If it has paid for
+-- the shared answer and for one of its own, the newer.
 create or replace function dp.ledger_paid_answer(key bytea, principal integer)
 returns dp.answer
 language plpgsql volatile parallel unsafe security invoker

@@ -17,7 +17,7 @@ comment on function dp.refusals_since() is
     'since when dp.refusals counts every refusal; NULL: the library is not preloaded, or log_min_messages hides errors';
 
 -- The rows of the view dp.refusals: a role sees its own, members of dp_owner those of all roles.
--- Of the ledger's own connection nothing: what is refused there is refused to who asked, too.
+-- Of service sessions nothing: what is refused there is refused to who asked, too.
 -- Security definer on purpose: reads the counts of all roles.
 create or replace function dp.refused_statements()
 returns table (role text, sqlstate text, reason text, advice text, hint text, hour timestamptz, refused bigint)

@@ -51,8 +51,8 @@ begin
     if not dp.statistics_keyed(relation)
        and exists (select from dp.policy as p where p.relation = collect_statistics.relation and p.kind = 'protected') then
         raise warning using
-            message = format('relation %s has no primary key by which updates of one row are known to be of one row', relation),
-            detail = 'Each version of a row counts as a row: answers from statistics hide one version, and show how often one row was updated if that is very often.',
+            message = format('relation %s has no primary key that identifies a row through its updates', relation),
+            detail = 'Each version of a row counts as a row of its own. Answers from statistics hide one version of a row, not how often it was updated.',
             hint = 'Give the relation itself, if it has no children, a primary key of columns of type integer, bigint, uuid, text or date, or do not update its rows.';
     end if;
     -- without such a key every version is a row, and no keys are logged

@@ -53,8 +53,6 @@ extern void stored_init(void);
 extern void executed_init(void);
 extern bool executor_runs(void);
 
-/* state.c: count changes of the catalog and of declarations, and note imported snapshots */
-
 /* reads.c: what plans and stored answers rely on */
 extern Oid *objects_of(Datum objects, int *count);
 extern char *declared_state(Datum objects, const Oid *oids, int count, Snapshot snapshot);
@@ -181,7 +179,7 @@ extern char *words_there(const char *text, int position);
 extern bool is_analysing(void);
 
 /* executed.c */
-extern void require_no_checks(Oid type);
+extern void require_no_checks(ParseState *pstate, Oid type, int location);
 
 /* inventory_json.c: what an analysed query uses */
 extern char *inventory_json(Query *query, const char *sql);

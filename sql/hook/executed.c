@@ -214,13 +214,14 @@ check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
 }
 
 static void
-refuse_domain(Oid type)
+refuse_domain(ParseState *pstate, Oid type, int location)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DPSQL_FUNCTION),
 			 errmsg("the type %s is not allowed here: its literals run the CHECK of a domain",
 					format_type_be_qualified(type)),
-			 errhint("Cast to the type that the domain is over, as in ARRAY[1]::integer[].")));
+			 errhint("Cast to the type that the domain is over, as in ARRAY[1]::integer[]."),
+			 parser_errposition(pstate, location)));
 }
 
 /* Analysis itself calls input functions only, which the executor does not see. */
@@ -235,8 +236,8 @@ refuse_call_in_analysis(Oid function)
 
 /*
  * Whether the input function of a type runs the CHECK of a domain that is not
- * built in.  Columns of a row type are locked, so that nobody gives one of them
- * such a type before the literal is read.
+ * built in.  The relation of a composite type stays locked, so that nobody adds a
+ * column with a domain before the literal is converted.
  */
 static bool
 checks_domain(Oid type, bool within)
@@ -259,9 +260,12 @@ checks_domain(Oid type, bool within)
 			return checks_domain(get_multirange_range(type), true);
 		case TYPTYPE_COMPOSITE:
 			{
-				Relation	relation = relation_open(get_typ_typrelid(type), AccessShareLock);
-				TupleDesc	columns = relation->rd_att;
+				Relation	relation = try_relation_open(get_typ_typrelid(type), AccessShareLock);
+				TupleDesc	columns;
 
+				if (relation == NULL)
+					return true;	/* dropped meanwhile */
+				columns = relation->rd_att;
 				for (int i = 0; i < columns->natts && !found; i++)
 					found = !TupleDescAttr(columns, i)->attisdropped &&
 						checks_domain(TupleDescAttr(columns, i)->atttypid, true);
@@ -275,10 +279,10 @@ checks_domain(Oid type, bool within)
 
 /* Refuse a literal of such a type. */
 void
-require_no_checks(Oid type)
+require_no_checks(ParseState *pstate, Oid type, int location)
 {
 	if (checks_domain(type, false))
-		refuse_domain(type);
+		refuse_domain(pstate, type, location);
 }
 
 static void

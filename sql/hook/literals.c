@@ -1,23 +1,25 @@
 /*
  * literals.c
- *		Read the string literals of a text, but none that code of others checks.
+ *		Convert the string literals of a text; refuse those whose type runs the
+ *		CHECK of a domain.
  *
  * Analysis converts a string literal by the input function of the type that its
  * place requires.  The input functions of array, row and range types check the
- * domains within: a CHECK of somebody would run in the service session, which
- * has read rows.  PostgreSQL calls no hook before it converts a literal, but one
- * before it gives a type to a parameter of unknown type.  So each string of the
- * raw statement is replaced by a parameter; its hook refuses such types, and
- * converts the string as analysis does.
+ * domains within.  Such a CHECK would run in the service session, which has read
+ * rows.  PostgreSQL calls no hook when it converts a string.  It calls
+ * p_coerce_param_hook when it gives a type to a parameter of unknown type.  So
+ * each string becomes such a parameter.  The hook refuses these types and
+ * converts other strings as the parser does.
  *
- * The parser's own walk over raw statements leaves out a few nodes.  A string in
- * one of them would be converted without the hook, so that a statement is refused
- * if its text has a string that the walk has not found.
+ * raw_expression_tree_walker() skips a few nodes, such as CYCLE.  A string there
+ * would be converted without the hook.  So a statement is refused if the scanner
+ * finds a string that the walk did not.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "common/keywords.h"
 #include "mb/pg_wchar.h"
 #include "nodes/makefuncs.h"
@@ -35,13 +37,20 @@
 StaticAssertDecl(sizeof(A_Const) >= sizeof(ParamRef), "a literal is replaced where it is");
 StaticAssertDecl(sizeof(FuncCall) >= sizeof(TypeCast), "a call is replaced where it is");
 
-/* As in PL/pgSQL's grammar: the scanner's header is not installed, and these numbers do not change. */
+/* Tokens of gram.h, which is not installed on all majors.  PL/pgSQL relies on the same numbers. */
 enum
 {
 	UIDENT = 259,
 	SCONST = 261,
 	USCONST = 262,
 };
+
+/* The first string of a hash value. */
+typedef struct
+{
+	uint32		key;
+	int			number;
+} Numbered;
 
 static void
 refuse_place(int position)
@@ -53,7 +62,7 @@ refuse_place(int position)
 			 position > 0 ? errposition(position) : 0));
 }
 
-/* Whether analysis takes a call for a cast: type('...'), but for types with columns. */
+/* Whether func_get_detail() takes a call for a cast: type('...'), unless the type is composite. */
 static bool
 is_cast(FuncCall *call)
 {
@@ -85,6 +94,30 @@ write_as_cast(FuncCall *call)
 	cast->arg = argument;
 	cast->typeName = name;
 	cast->location = location;
+}
+
+/*
+ * The number of a string's parameter.  Equal strings have the same: analysis
+ * compares expressions before untyped strings are put back.
+ */
+static int
+number_of(Strings *strings, char *text)
+{
+	uint32		key = hash_bytes((const unsigned char *) text, strlen(text));
+	HASHCTL		control = {.keysize = sizeof(uint32), .entrysize = sizeof(Numbered), .hcxt = CurrentMemoryContext};
+	Numbered   *first;
+	bool		found;
+
+	if (strings->numbers == NULL)
+		strings->numbers = hash_create("strings of a statement", 64, &control,
+									   HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	first = hash_search(strings->numbers, &key, HASH_ENTER, &found);
+	if (found && strcmp(list_nth(strings->texts, -1 - first->number), text) == 0)
+		return first->number;
+	strings->texts = lappend(strings->texts, text);
+	if (!found)
+		first->number = -list_length(strings->texts);
+	return -list_length(strings->texts);
 }
 
 /* PostgreSQL refuses a string as a whole item of these clauses, for it is no position; it converts none. */
@@ -133,21 +166,22 @@ take(Node *node, void *context)
 		{
 			ParamRef   *reference = (ParamRef *) node;
 
-			strings->texts = lappend(strings->texts, constant->val.sval.sval);
+			int			number = number_of(strings, constant->val.sval.sval);
+
 			reference->type = T_ParamRef;
-			reference->number = -list_length(strings->texts);	/* below those that can be written */
+			reference->number = number;
 			reference->location = location;
 		}
 		return false;
 	}
-	/* analysis asks whether the argument is a constant, which it will not be */
+	/* func_get_detail() recognises the cast by its constant, which becomes a parameter */
 	if (IsA(node, FuncCall) && is_cast((FuncCall *) node))
 		write_as_cast((FuncCall *) node);
 	if (IsA(node, TypeName))
 	{
 		bool		keep = strings->keep;
 
-		/* modifiers must stay constants; only a superuser's type has a function that reads them */
+		/* typenameTypeMod() accepts constants only; no CHECK of a domain reads them */
 		strings->keep = true;
 		raw_expression_tree_walker(node, take, context);
 		strings->keep = keep;
@@ -172,6 +206,7 @@ require_all_taken(Strings *strings, const char *text)
 	YYLTYPE		start;
 	core_yyscan_t scanner = scanner_init(text, &extra, &ScanKeywords, ScanKeywordTokens);
 	bool		escape = false; /* is the next string that of U&'...' UESCAPE '!'? */
+	int			uescape = ScanKeywordTokens[ScanKeywordLookup("uescape", &ScanKeywords)];
 	int			previous = 0;
 	int			token;
 
@@ -181,8 +216,7 @@ require_all_taken(Strings *strings, const char *text)
 		if ((token == SCONST || token == USCONST) && !escape &&
 			!bms_is_member(start + 1, strings->places))
 			refuse_place(pg_mbstrlen_with_len(text, start) + 1);
-		escape = (previous == USCONST || previous == UIDENT) &&
-			pg_strncasecmp(text + start, "uescape", strlen("uescape")) == 0;
+		escape = (previous == USCONST || previous == UIDENT) && token == uescape;
 		previous = token;
 	}
 	scanner_finish(scanner);
@@ -223,7 +257,7 @@ string_value(Strings *strings, ParseState *pstate, Param *param, Oid type, int32
 {
 	if (param->paramid >= 0 || param->paramtype != UNKNOWNOID)
 		return NULL;
-	require_no_checks(type);
+	require_no_checks(pstate, type, param->location);
 	/* a cast to a domain is shown as one, so that it is refused as others are */
 	return coerce_type(pstate, (Node *) string_of(strings, param), UNKNOWNOID, type, modifier,
 					   COERCION_EXPLICIT, COERCE_EXPLICIT_CAST, param->location);
@@ -253,7 +287,7 @@ is_left(Node *node, void *unused)
 	return expression_tree_walker(node, is_left, unused);
 }
 
-/* Put the strings back whose type no place required. */
+/* Turn parameters that got no type back into strings, as in arguments of type "any". */
 Query *
 put_strings_back(Strings *strings, Query *query)
 {

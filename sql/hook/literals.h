@@ -7,10 +7,12 @@
 
 #include "nodes/bitmapset.h"
 #include "parser/parse_node.h"
+#include "utils/hsearch.h"
 
 typedef struct
 {
 	List	   *texts;			/* char *; parameter -n stands for the n-th */
+	HTAB	   *numbers;		/* of texts, by hash value */
 	Bitmapset  *places;			/* where strings were found: byte offset + 1 */
 	List	   *kept;			/* A_Const nodes that are not replaced */
 	bool		keep;			/* replace none, as within types */

@@ -11,9 +11,7 @@
  * charges in a second one, reads protected rows in a third, stores the answer
  * in a fourth.  Transactions that read see one snapshot (REPEATABLE READ);
  * those that write the ledger wait for locks and are READ COMMITTED.  Only these
- * may write: analysis runs code of the asker (the CHECK of a domain), and what
- * that wrote would be committed here.  Its writes could also wait for the
- * asker's own transaction, which no lock of a lock group ends.
+ * may write, so that nothing that analysis or reading calls can leave a change.
  *
  * The session is a member of the asker's lock group and so can have no parallel
  * workers of its own.  Workers would also tell: anybody can count them, and the

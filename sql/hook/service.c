@@ -83,6 +83,7 @@ static const char *const asked_settings[] = {
 };
 
 static PGconn *service = NULL;
+static PGresult *collected = NULL;	/* so far, while more is waited for */
 static PGconn *ending = NULL;	/* was cancelled, and has not ended its question yet */
 
 static void
@@ -102,7 +103,7 @@ disconnect_service(void)
 	disconnect(&service);
 }
 
-/* This backend ends: what it still waited for must not keep it. */
+/* Close all connections at the end of this backend, so that its service sessions end, too. */
 void
 end_services(void)
 {
@@ -123,7 +124,10 @@ refuse(const char *detail, const char *hint)
 			 errhint("%s", hint)));
 }
 
-/* One connection, so that who asks and cancels, again and again, keeps no more than one busy. */
+/*
+ * Refuse while the service session of a cancelled question still works, so that
+ * an asker keeps at most one such session busy.
+ */
 static void
 require_ended(void)
 {
@@ -132,6 +136,7 @@ require_ended(void)
 	if (PQconsumeInput(ending) && PQstatus(ending) == CONNECTION_OK && PQisBusy(ending))
 		refuse("A question that was cancelled has not ended yet.", "Ask again later.");
 	disconnect(&ending);
+	forget_said();				/* what it said was for that question */
 }
 
 static void
@@ -199,6 +204,8 @@ collect(void)
 {
 	PGresult   *last = NULL;
 
+	PQclear(collected);
+	collected = NULL;
 	while (PQflush(service) == 1)
 	{
 		wait_for_service(WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE);
@@ -221,6 +228,7 @@ collect(void)
 		if (one == NULL)
 		{
 			tell_said();
+			collected = NULL;
 			return last;
 		}
 		if (last && PQresultStatus(last) == PGRES_FATAL_ERROR)
@@ -228,10 +236,13 @@ collect(void)
 		else
 		{
 			PQclear(last);
-			last = one;
+			collected = last = one;
 		}
 		if (PQstatus(service) == CONNECTION_BAD)
+		{
+			collected = NULL;
 			return last;
+		}
 	}
 }
 

@@ -77,6 +77,7 @@ create table dp.answer_text (
     text_key bytea primary key,
     key bytea not null
 );
+create index answer_text_key on dp.answer_text (key);
 comment on table dp.answer_text is 'exact texts of questions that were answered before';
 
 create table dp.failure (

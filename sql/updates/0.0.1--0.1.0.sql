@@ -113,6 +113,7 @@ create table dp.failure (
 comment on table dp.failure is
     'charges without an answer: written with the charge, deleted by an answer or a cancel';
 create index failure_principal on dp.failure (principal);
+create index answer_text_key on dp.answer_text (key);
 alter table dp.failure owner to dp_ledger;
 select pg_catalog.pg_extension_config_dump('dp.failure', '');
 

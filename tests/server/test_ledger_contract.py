@@ -203,5 +203,5 @@ def test_small_answers_take_room_as_well(harness: ServerHarness) -> None:
     for number in range(4):
         ledger.finish(ledger.open(harness.charge(b"%d" % number)), "x" * 100)
     # as one in a hundred answers does it
-    harness.admin.execute("select dp.ledger_make_room(principal, 0) from dp.spend limit 1")
+    harness.admin.execute("select dp.ledger_make_room(principal) from dp.spend limit 1")
     assert harness.admin.execute("select count(payload) from dp.answer").fetchone() == (2,)
