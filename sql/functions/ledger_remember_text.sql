@@ -10,6 +10,10 @@ begin
          where t.text_key = ledger_remember_text.text_key and t.key = ledger_remember_text.key) then
         return;
     end if;
+    -- Other words are free, so that their number is limited; further ones are analysed again.
+    if (select count(*) from (select from dp.answer_text as t where t.key = ledger_remember_text.key limit 64) as known) = 64 then
+        return;
+    end if;
     insert into dp.answer_text as t (text_key, key)
     values (ledger_remember_text.text_key, ledger_remember_text.key)
     on conflict on constraint answer_text_pkey do update set key = excluded.key;

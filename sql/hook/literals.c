@@ -72,7 +72,7 @@ is_cast(FuncCall *call)
 
 	if (!argument || !IsA(argument, A_Const) || ((A_Const *) argument)->isnull ||
 		!IsA(&((A_Const *) argument)->val, String) || call->agg_order || call->agg_filter ||
-		call->over || call->agg_within_group || call->agg_distinct || call->func_variadic)
+		call->over || call->agg_within_group || call->agg_distinct)
 		return false;
 	type = LookupTypeNameExtended(NULL, makeTypeNameFromNameList(call->funcname), NULL, false, false);
 	if (type == NULL)

@@ -131,6 +131,7 @@ c = 'a'
 m between 'sad' and 'glad'
 upper('x' collate "C") = s
 current_date = '2020-01-01'
+f > float8(variadic '3.5')
 xmlelement(name z, xmlattributes('x' as y), 'z')::text = s
 /* a 'comment' */ s = 'x' -- another 'one'
 s = 'a long é string, so that places in bytes and characters differ' and s <> 'x'

@@ -281,3 +281,11 @@ def test_what_another_role_asks_in_the_same_words_is_no_question_of_mine(shop: A
         assert (spent(shop), spent(shop, "bob")) == (1, 1)
         assert alice.execute(sql).fetchall() == first
         assert (spent(shop), spent(shop, "bob")) == (1, 1)
+
+
+def test_other_words_for_a_stored_answer_take_little_room(shop: Any) -> None:
+    with shop.connect(user="alice") as alice:
+        for number in range(70):
+            alice.execute(f"select dp_count(*) as c{number} from client")
+    assert shop.sql("select count(*) from dp.answer_text") == [(64,)]
+    assert spent(shop) == 1
