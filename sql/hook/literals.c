@@ -104,7 +104,8 @@ static int
 number_of(Strings *strings, char *text)
 {
 	uint32		key = hash_bytes((const unsigned char *) text, strlen(text));
-	HASHCTL		control = {.keysize = sizeof(uint32), .entrysize = sizeof(Numbered), .hcxt = CurrentMemoryContext};
+	HASHCTL		control = {.keysize = sizeof(uint32),.entrysize = sizeof(Numbered),
+	.hcxt = CurrentMemoryContext};
 	Numbered   *first;
 	bool		found;
 
@@ -165,7 +166,6 @@ take(Node *node, void *context)
 		if (!strings->keep && !list_member_ptr(strings->kept, node))
 		{
 			ParamRef   *reference = (ParamRef *) node;
-
 			int			number = number_of(strings, constant->val.sval.sval);
 
 			reference->type = T_ParamRef;
