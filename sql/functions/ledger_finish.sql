@@ -10,7 +10,7 @@ comment on function dp.ledger_room() is 'internal: most bytes of stored answers 
 -- answer stays if it still fits into the room of another role that has paid for it.  Without this limit a tiny budget
 -- could fill the disk.  Whoever asks a deleted answer again is charged again.
 create or replace function dp.ledger_make_room(principal integer)
-returns void
+returns bigint
 language sql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
@@ -28,17 +28,12 @@ as $$
            and s.principal in (select o.principal from beyond as b join dp.spend as o on o.source = b.spend
                                 where o.principal <> ledger_make_room.principal)),
     locked as materialized (
-        select a.key, a.pending_spend is not null as awaited
+        select a.key
           from beyond as b join dp.answer as a on a.key = b.key and a.spend = b.spend
          where not exists (select from others as o
                             where o.key = b.key and o.spend = b.spend and o.together <= dp.ledger_room())
-         order by a.key for update of a skip locked),
-    emptied as (
-        update dp.answer as a set spend = null, payload = null, taken_at = null
-          from locked as l where a.key = l.key and l.awaited),
-    forgotten as (
-        delete from dp.answer_text as t using locked as l where t.key = l.key)
-    delete from dp.answer as a using locked as l where a.key = l.key and not l.awaited
+         order by a.key for update of a skip locked)
+    select dp.ledger_delete_answers(array(select l.key from locked as l))
 $$;
 comment on function dp.ledger_make_room(integer) is 'internal: deletes the oldest stored answers of a role';
 

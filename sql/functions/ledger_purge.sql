@@ -16,6 +16,26 @@ end
 $$;
 comment on function dp.ledger_standing_tokens(oid[]) is 'internal: tokens of stored answers that no change of declarations ended';
 
+-- Internal: deletes stored answers with their texts, and tells how many.  Of one that is being computed anew the row stays,
+-- without the old answer.  The caller holds their rows.
+create or replace function dp.ledger_delete_answers(keys bytea[])
+returns bigint
+language sql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    with emptied as (
+        update dp.answer as a set spend = null, payload = null, taken_at = null
+         where a.key = any (keys) and a.pending_spend is not null
+        returning a.key),
+    deleted as (
+        delete from dp.answer as a where a.key = any (keys) and a.pending_spend is null
+        returning a.key),
+    forgotten as (
+        delete from dp.answer_text as t where t.key = any (keys))
+    select (select count(*) from emptied) + (select count(*) from deleted)
+$$;
+comment on function dp.ledger_delete_answers(bytea[]) is 'internal: deletes stored answers and their texts';
+
 -- Deletes stored answers that can never be returned again: those that are older than the owner of one of their relations
 -- allows, and those from before the last change of the declarations of their relations.  Answers of existing releases stay
 -- valid after such a change.  The spends and their costs stay.  Only dp_ledger and service sessions may call it.
@@ -35,22 +55,11 @@ begin
         select o.objects, dp.ledger_standing_tokens(o.objects) as tokens
           from (select distinct l.objects from looked_at as l where l.objects is not null and l.token is not null) as o),
     old as materialized (
-        select l.key, l.pending_spend is not null as awaited
+        select l.key
           from looked_at as l left join standing as s on s.objects = l.objects
          where not dp.ledger_answer_valid(row(l.*)::dp.answer)
-            or l.token <> all (s.tokens) and not exists (select from dp.stored_release as r where r.spend = l.spend)),
-    emptied as (
-        update dp.answer as a
-           set spend = null, payload = null, taken_at = null
-          from old
-         where a.key = old.key and old.awaited
-        returning a.key),
-    deleted as (
-        delete from dp.answer as a using old where a.key = old.key and not old.awaited
-        returning a.key),
-    forgotten as (
-        delete from dp.answer_text as t using old where t.key = old.key)
-    select (select count(*) from emptied) + (select count(*) from deleted),
+            or l.token <> all (s.tokens) and not exists (select from dp.stored_release as r where r.spend = l.spend))
+    select dp.ledger_delete_answers(array(select o.key from old as o)),
            (select l.key from looked_at as l order by l.key desc limit 1)
       into purged, last_key;
 end

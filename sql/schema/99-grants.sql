@@ -122,6 +122,7 @@ grant execute on function
     dp.ledger_paid_answer(bytea, integer),
     dp.ledger_room(),
     dp.ledger_make_room(integer),
+    dp.ledger_delete_answers(bytea[]),
     dp.ledger_peek(oid, bytea),
     dp.ledger_open(oid, integer[], numeric, numeric, numeric, numeric, bytea, bytea, text, text,
                    text, text, boolean, timestamptz, oid[], bytea, bigint, jsonb),
