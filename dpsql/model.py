@@ -107,7 +107,7 @@ def same_values(source: str, target: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What a result counts: ``expression`` times ``factor``, an integer in steps, never NULL.
+    """The number that a result adds: ``expression`` times ``factor``, in integer steps, never NULL.
 
     A number is so many steps of ``10**-digits``; ``in_steps`` says that ``expression`` already
     counts them.  ``steps``, if any, are the same integers in eight bytes, or error 22003.
@@ -130,7 +130,7 @@ class Weight:
 
     @property
     def factor(self) -> int:
-        """What ``expression`` is multiplied with."""
+        """The number of steps in one unit of ``expression``."""
         return 1 if self.in_steps else 10**self.digits
 
     @property

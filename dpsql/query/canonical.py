@@ -37,7 +37,7 @@ def _neutral(e: Expr) -> str:
     return render(map_columns(e, lambda c: Expr("col", c.type, data=("", *c.data[1:]))))  # type: ignore[index]
 
 
-class _Told(NamedTuple):
+class _Texts(NamedTuple):
     """The neutral texts of one occurrence: of its attributes, by their numbers, and its filters."""
 
     uses: list[tuple[int, str]]
@@ -47,14 +47,14 @@ class _Told(NamedTuple):
 def describe(emitted: Emitted) -> str:
     """Write what one join query counts."""
     query = emitted.query
-    told = [
-        _Told([(u.attribute, _neutral(u.expression)) for u in o.uses], [*map(_neutral, o.filters)])
+    texts = [
+        _Texts([(u.attribute, _neutral(u.expression)) for u in o.uses], [*map(_neutral, o.filters)])
         for o in query.occurrences
     ]
-    return min(_text(emitted, told, order) for order in _orders(query, told))
+    return min(_text(emitted, texts, order) for order in _orders(query, texts))
 
 
-def _colours(query: JoinQuery, told: list[_Told]) -> list[str]:
+def _colours(query: JoinQuery, texts: list[_Texts]) -> list[str]:
     """Refine what is known of each occurrence by what it is joined to."""
     own = []
     for o in query.occurrences:
@@ -64,17 +64,17 @@ def _colours(query: JoinQuery, told: list[_Told]) -> list[str]:
             if u.attribute in query.groups
         ]
         weights = [_neutral(w.expression) for w in query.weights if w.occurrences == {o.index}]
-        own.append(repr((_named(o), told[o.index].filters, sorted(groups), weights)))
+        own.append(repr((_named(o), texts[o.index].filters, sorted(groups), weights)))
     colours = own
     for _ in range(2):
         refined = []
         for o in query.occurrences:
             around = sorted(
                 (u, colours[p.index], v)
-                for a, u in told[o.index].uses
+                for a, u in texts[o.index].uses
                 for p in query.occurrences
                 if p is not o
-                for b, v in told[p.index].uses
+                for b, v in texts[p.index].uses
                 if b == a
             )
             refined.append(repr((own[o.index], around)))
@@ -86,7 +86,7 @@ def _colours(query: JoinQuery, told: list[_Told]) -> list[str]:
 def _named(occurrence: Occurrence) -> int | str:
     """Name a relation, or what is read in its place: how often a row counts differs.
 
-    What is told of relations themselves never changes: stored answers are found by it.
+    What is texts of relations themselves never changes: stored answers are found by it.
     """
     relation = occurrence.relation
     if not relation.source:
@@ -94,8 +94,8 @@ def _named(occurrence: Occurrence) -> int | str:
     return f"{relation.oid} agreed by {relation.keys} on {relation.source}"
 
 
-def _orders(query: JoinQuery, told: list[_Told]) -> list[tuple[int, ...]]:
-    colours = _colours(query, told)
+def _orders(query: JoinQuery, texts: list[_Texts]) -> list[tuple[int, ...]]:
+    colours = _colours(query, texts)
     cells: dict[str, list[int]] = {}
     for index, colour in enumerate(colours):
         cells.setdefault(colour, []).append(index)
@@ -106,7 +106,7 @@ def _orders(query: JoinQuery, told: list[_Told]) -> list[tuple[int, ...]]:
     return [tuple(i for cell in cells_ for i in cell) for cells_ in arrangements]
 
 
-def _text(emitted: Emitted, told: list[_Told], order: tuple[int, ...]) -> str:
+def _text(emitted: Emitted, texts: list[_Texts], order: tuple[int, ...]) -> str:
     query = emitted.query
     numbers: dict[int, int] = {}
     lines = []
@@ -114,12 +114,12 @@ def _text(emitted: Emitted, told: list[_Told], order: tuple[int, ...]) -> str:
         o = query.occurrences[index]
         uses = []
         known = sorted(
-            told[index].uses, key=lambda use: (numbers.get(use[0], len(query.attributes)), use[1])
+            texts[index].uses, key=lambda use: (numbers.get(use[0], len(query.attributes)), use[1])
         )
         for a, text in known:
             number = numbers.setdefault(a, len(numbers))
             uses.append(f"a{number}={text}::{query.attributes[a].type_name}")
-        filters = " & ".join(sorted(told[index].filters))
+        filters = " & ".join(sorted(texts[index].filters))
         lines.append(f"{_named(o)} [{', '.join(uses)}] [{filters}]")
     predicates = sorted(render(normalise(_renumber(p, numbers))) for p in emitted.predicates)
     names: dict[int, int | str] = dict(numbers)

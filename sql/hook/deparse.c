@@ -141,7 +141,7 @@ typedef struct
 	const char *const *values;
 	int			count;
 	bool		typed;			/* literals with types, or bare values */
-	bool		guarded;		/* strings are converted by string_value */
+	bool		guarded;		/* in a service session: strings are converted by string_value */
 	Strings		strings;
 } Parameters;
 
@@ -285,7 +285,7 @@ analyse_text(const char *text, const char *const *values, int count, bool typed)
 		.callback = point_into_text,
 		.arg = unconstify(char *, text),
 	};
-	Parameters	parameters = {values, count, typed, is_serving() && is_analysing(), {NULL}};
+	Parameters	parameters = {values, count, typed, is_serving(), {NULL}};
 	ParseState *pstate = make_parsestate(NULL);
 	RawStmt    *statement;
 	Query	   *query;

@@ -163,7 +163,7 @@ take(Node *node, void *context)
 		if (constant->isnull || !IsA(&constant->val, String))
 			return false;
 		strings->places = bms_add_member(strings->places, location + 1);
-		if (!strings->keep && !list_member_ptr(strings->kept, node))
+		if (!strings->in_type && !list_member_ptr(strings->kept, node))
 		{
 			ParamRef   *reference = (ParamRef *) node;
 			int			number = number_of(strings, constant->val.sval.sval);
@@ -179,12 +179,12 @@ take(Node *node, void *context)
 		write_as_cast((FuncCall *) node);
 	if (IsA(node, TypeName))
 	{
-		bool		keep = strings->keep;
+		bool		in_type = strings->in_type;
 
 		/* typenameTypeMod() accepts constants only; no CHECK of a domain reads them */
-		strings->keep = true;
+		strings->in_type = true;
 		raw_expression_tree_walker(node, take, context);
-		strings->keep = keep;
+		strings->in_type = in_type;
 		return false;
 	}
 	return raw_expression_tree_walker(node, take, context);

@@ -15,7 +15,7 @@ typedef struct
 	HTAB	   *numbers;		/* of texts, by hash value */
 	Bitmapset  *places;			/* where strings were found: byte offset + 1 */
 	List	   *kept;			/* A_Const nodes that are not replaced */
-	bool		keep;			/* replace none, as within types */
+	bool		in_type;		/* the walk is in the name of a type, where none is replaced */
 } Strings;
 
 extern void take_strings(Strings *strings, Node *raw);

@@ -13,7 +13,7 @@
 #include "dpsql.h"
 #include "service.h"
 
-/* What dpsql said in the service, and nobody has been told yet; of malloc(). */
+/* A message of dpsql that the client was not sent yet.  From malloc(): palloc() could raise an error inside libpq. */
 typedef struct Said
 {
 	struct Said *next;
@@ -93,13 +93,16 @@ keep_message(void *unused, const PGresult *message)
 	}
 }
 
-/* Whether the service session said that it answers no further question; "forget" for a new one. */
+/* Whether the service session said that it answers no further question. */
 bool
-said_last(bool forget)
+said_last(void)
 {
-	bool		found = last_question;
+	return last_question;
+}
 
-	if (forget)
-		last_question = false;
-	return found;
+/* A new service session has not said so. */
+void
+forget_last(void)
+{
+	last_question = false;
 }

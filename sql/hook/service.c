@@ -262,7 +262,7 @@ start_connecting(void)
 				 errdetail("This backend has too many open files."),
 				 errhint("Close cursors over foreign tables, or ask in a new session.")));
 	service = PQconnectStartParams(keywords, values, 0);
-	said_last(true);
+	forget_last();
 	if (service == NULL)
 		ReleaseExternalFD();
 }
@@ -463,7 +463,7 @@ ask_service(const Question *question, ErrorData **refused)
 			unavailable("It ended while the question was computed; the charge may have been recorded.");
 		PQclear(result);
 		result = NULL;
-		if (said_last(false))
+		if (said_last())
 			disconnect_service();
 	}
 	PG_CATCH();

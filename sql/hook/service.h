@@ -48,7 +48,8 @@ struct pg_result;
 extern void keep_message(void *unused, const struct pg_result *message);
 extern void tell_said(void);
 extern void forget_said(void);
-extern bool said_last(bool forget);
+extern bool said_last(void);
+extern void forget_last(void);
 
 /* group.c: be the leader of a lock group, from now on to the end. */
 extern void lead_group(void);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
 
@@ -222,3 +224,28 @@ def test_wanted_covers_every_method_of_the_all_changing_shape(stats: Collector) 
     both = wanted(query, ["residual", "elastic"])
     assert both >= stale.required(shape, numbers, "residual")
     assert both >= stale.required(shape, numbers, "elastic")
+
+
+@pytest.mark.parametrize(
+    ("columns", "warned"),
+    [
+        ("k int primary key", False),
+        ("k text, l date, primary key (k, l)", False),
+        ("k int", True),
+        ("k numeric primary key", True),
+        ("k int unique not null", True),
+    ],
+)
+def test_owners_are_warned_where_updates_of_a_row_cannot_be_told(
+    database: Any, columns: str, warned: bool
+) -> None:
+    admin = database.connect()
+    said: list[str] = []
+    admin.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+    admin.execute(f"create table t ({columns}); select dp.protect('t')")
+    admin.execute("select dp.collect_statistics('t')")
+    assert any("has no primary key" in text for text in said) is warned
+    said.clear()
+    admin.execute(f"create table p ({columns}); select dp.declare_public('p')")
+    admin.execute("select dp.collect_statistics('p')")
+    assert not any("has no primary key" in text for text in said)
