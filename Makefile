@@ -94,7 +94,7 @@ majors: ## Demo, server tests and core suite on PostgreSQL 17 and 18 in roots of
 hunt: extras ## Property tests with other, more examples than make test, which repeats its own; 100,000 random statements; an hour of hostile sessions
 	$(PYTEST) --hypothesis-profile hunt --hypothesis-seed random -m 'not server and not stat' tests
 	FUZZ_SEED=random FUZZ_SCRIPTS=68000 $(PYTEST) -m server tests/server/test_fuzz.py
-	HOSTILE_SEED=random HOSTILE_SECONDS=3600 $(PYTEST) -m server tests/server/test_hostile.py -k random
+	HOSTILE_SEED=random HOSTILE_SECONDS=3600 $(PYTEST) -m server tests/server/test_hostile_random.py
 
 audit: extras ## Claimed and measured epsilon of every mechanism, and of its mutant (an hour)
 	$(PYTHON) -m tests.audit $(AUDIT_ARGUMENTS)

@@ -1,6 +1,6 @@
 """Mutants of the harness of hostile sessions: a limit that rows decide is noticed.
 
-`tests/server/test_hostile.py` tries the code as it is; here it is made worse, and twins must differ.
+`test_hostile.py` tries the code as it is; here it is made worse, and twins must differ.
 """
 
 from __future__ import annotations
