@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bench.synthesis_data import Data
 from dpsql.core.mechanisms import exponential
+from dpsql.engine.facts import Facts
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.services import Services
 from dpsql.engine.synthesis_call import Call
@@ -67,7 +68,7 @@ def copied(where: str, data: Data, target: str, method: str) -> float:
         database = Direct(connection)
         services = Services(
             database=database,  # type: ignore[arg-type]
-            catalog=SpiCatalog(database),  # type: ignore[arg-type]
+            catalog=SpiCatalog(database, Facts()),  # type: ignore[arg-type]
             ledger=None,  # type: ignore[arg-type]
             noise=_Silent(),  # type: ignore[arg-type]
             warn=lambda *_: None,

@@ -61,10 +61,6 @@ class Catalog(catalog.Catalog, Protocol):
         """Return a token that changes with the definition of these relations and declarations."""
         ...
 
-    def fingerprint_known(self, oids: Sequence[int]) -> str:
-        """Return the newest `fingerprint` that this session knows, for showing stored answers."""
-        ...
-
     def types_among(self, oids: Sequence[int]) -> list[int]:
         """Return those of the objects that are types."""
         ...

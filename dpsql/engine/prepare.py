@@ -111,14 +111,14 @@ def prepared_before(
 ) -> Prepared | None:
     """Return the question of ``text`` as this session knows it, to show what was paid for.
 
-    A change that is just being committed may not show yet (``dp.fingerprint_known``), so nothing
-    protected may be read by it: `prepare` first.
+    It locks nothing, so nothing protected may be read by it: `prepare` first.
     """
-    known = services.plans.get(_key(text, parameters, services.catalog.time_zone))
+    here = services.facts.here = services.catalog.circumstances()
+    known = services.plans.get(_key(text, parameters, here.zone))
     if known is None or not services.catalog.may_name(known.named):
         return None
-    told = services.catalog.fingerprint_known(known.relations)
-    return known if told == known.fingerprint else None
+    now = services.catalog.fingerprint(known.relations)
+    return known if now == known.fingerprint else None
 
 
 def _key(

@@ -1,10 +1,9 @@
 """Refusals of a statement's analysis, kept per backend while nothing changes that they hang on.
 
 A refusal follows from the text, from who asks and from public facts: the system catalogue and
-what owners declared (PRIVACY.md section 2 (c)).  While the session is told of no change of those
-(``sql/hook/state.c``), the same text is refused with the same words.  It is counted each time
-(``dp.refusals``), since that is done where errors leave.  That a change shows late by the instant
-in which it is being committed makes a refusal one that came before it, and shows nothing.
+what owners declared (PRIVACY.md section 2 (c)).  While statements see the same version of those
+(``sql/hook/version.c``), the same text is refused with the same words.  It is counted each time
+(``dp.refusals``), since that is done where errors leave.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ def raise_again(key: object, here: Circumstances, services: Services) -> None:
     known = services.refusals.get((key, here.asker))
     if known is None:
         return
-    state, error = known
-    if here.state == state:
+    version, error = known
+    if here.version == version:
         raise copy.copy(error)
     del services.refusals[key, here.asker]
 
@@ -48,7 +47,7 @@ def keep(
     Not where anything but its text and the catalogue had a part in it: the time or a setting,
     code or types that somebody made, rows of a public relation.
     """
-    if here.state is None or not here.new or not services.catalog.lasting:
+    if here.version is None or not services.catalog.lasting:
         return
     if len(analysis["sql"]) > MAX_LENGTH:
         return
@@ -58,4 +57,4 @@ def keep(
         return
     while len(services.refusals) >= MAX_REFUSALS:
         services.refusals.pop(next(iter(services.refusals)))
-    services.refusals[key, here.asker] = (here.state, copy.copy(error))
+    services.refusals[key, here.asker] = (here.version, copy.copy(error))

@@ -34,9 +34,6 @@ select md5(coalesce(string_agg(x.fact, ',' order by x.fact), '')) as meaning fro
 """
 
 
-MAX_MEANINGS = 256
-
-
 def meaning(reads: Reads, database: Database) -> str:
     """Name the columns that are read, and the ways from rows to units, in one text."""
     relations, names = _read(reads)
@@ -45,22 +42,10 @@ def meaning(reads: Reads, database: Database) -> str:
 
 
 def meaning_known(reads: Reads, services: Services) -> str:
-    """Return `meaning`, kept while the session is told of no change (``sql/hook/state.c``).
-
-    A release is compared with it, which its reader may add up as he likes (PRIVACY.md section 2
-    (b)): a change that is just being committed shows as if the question had come before it.
-    """
-    key = _read(reads)
-    here = services.catalog.circumstances()
-    state, known = services.meanings.get(key, (None, ""))
-    if state is not None and state == here.state:
-        return known
-    found = meaning(reads, services.database)
-    if here.state is not None and here.new:
-        while len(services.meanings) >= MAX_MEANINGS:
-            services.meanings.pop(next(iter(services.meanings)))
-        services.meanings[key] = (here.state, found)
-    return found
+    """Return `meaning`, kept for a version of the catalogue (``sql/hook/version.c``)."""
+    return services.facts.once(
+        ("meaning", *_read(reads)), lambda: meaning(reads, services.database)
+    )
 
 
 def _read(reads: Reads) -> tuple[tuple[int, ...], tuple[str, ...]]:

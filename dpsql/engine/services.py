@@ -48,12 +48,11 @@ class Elsewhere(Protocol):
 class Services:
     """The ports of one call.
 
-    ``refusals`` is what `dpsql.engine.refused` keeps between calls,
-    ``meanings`` what `dpsql.engine.release_meaning` does.  ``warn`` shows the caller a message, a
-    detail and a hint, ``note`` a message, and these where there are any: public facts.
+    ``refusals`` is what `dpsql.engine.refused` keeps between calls.  ``warn`` shows the caller a
+    message, a detail and a hint, ``note`` a message, and these where there are any: public facts.
     ``ended`` tells whether an error means that the asker or a timeout ended the call.
-    ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` the facts of
-    the catalog that a charge needs.  ``apart`` runs a function that writes nothing, and then
+    ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` what
+    follows from the catalogue alone.  ``apart`` runs a function that writes nothing, and then
     releases the locks that it took.  ``moved``: the ledger's charge ended the transaction in which
     the question was priced, and rows are read in the next one.  ``elsewhere`` has another session
     do what reads protected rows; ``None``: this one does.
@@ -67,7 +66,6 @@ class Services:
     note: Callable[..., None]
     plans: dict[Any, Prepared] = field(default_factory=dict)
     refusals: dict[Any, Any] = field(default_factory=dict)
-    meanings: dict[Any, tuple[int | None, str]] = field(default_factory=dict)
     strategies: dict[bytes, Any] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
     ended: Callable[[BaseException], bool] = lambda _: False

@@ -25,16 +25,13 @@ class Function:
 class Circumstances:
     """What a statement's meaning depends on beside its text.
 
-    ``state`` counts changes of the system catalogue and of declarations that the session was told
-    of: what was found at one count holds while it is the same (``sql/hook/state.c``); ``None``:
-    it tells nothing here.  ``new`` says whether the statement's snapshot shows all that was
-    counted.
+    ``version`` is the version of the system catalogue and of declarations that the statement's
+    snapshot shows (``sql/hook/version.c``); ``None``: it is not known, so that nothing is kept.
     """
 
     zone: str
     asker: int
-    state: int | None
-    new: bool
+    version: int | None
 
 
 class Catalog(Protocol):

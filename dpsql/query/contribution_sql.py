@@ -4,6 +4,9 @@ The plan counts and sums per group *and* unit; nothing that names a unit leaves 
 only how many units are how large, by bounds that are public, and what those of one size add to
 each group (:class:`dpsql.model.Contributions`).
 
+A unit whose key determines a result has one result in one group: there its size is the result's,
+and one pass tells everything.
+
 Distinct values are ranked within each unit, in an order that depends on the values alone; a value
 counts under the bound tau iff some unit has it among its first tau.  So a unit adds at most tau
 values under it, whatever the others have.
@@ -11,6 +14,7 @@ values under it, whatever the others have.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -22,11 +26,16 @@ from dpsql.query.flat_sql import answering
 from dpsql.query.reach_sql import within_reach
 
 
-def per_unit(query: JoinQuery) -> JoinQuery:
-    """Return the count per group, distinct value and unit."""
+def unit_of(query: JoinQuery) -> int:
+    """Return the attribute that names the privacy unit."""
     if query.unit is None:
         raise InternalError("the count has no privacy unit")
-    keys = (*query.groups, *query.distinct, query.unit)
+    return query.unit
+
+
+def per_unit(query: JoinQuery) -> JoinQuery:
+    """Return the count per group, distinct value and unit."""
+    keys = (*query.groups, *query.distinct, unit_of(query))
     return replace(query, groups=tuple(dict.fromkeys(keys)))
 
 
@@ -67,7 +76,8 @@ def contribution_sql(
         sizes, rows labelled ``2 j + 1`` what they add to a group and the sum of their shares.
     """
     statement = _Statement(plan, queries, bounds, "numeric" if numeric else "bigint")
-    statement.answer = within_reach(statement.answer, statement.query, reach)
+    if not statement.single:
+        statement.answer = within_reach(statement.answer, statement.query, reach)
     return statement.text()
 
 
@@ -82,8 +92,11 @@ class _Statement:
         self.query = together(queries)
         self.queries = queries
         self.number = number
+        #: Whether each unit has one result.
+        self.single = plan.query.determined_by(frozenset((unit_of(self.query),)))
         self.writer = answering(plan, numeric=number == "numeric")
         self.answer = self.writer.answer(plan.query.groups)
+        self.bounds = bounds
         self.buckets = [
             f"'{{{','.join(map(str, listed))}}}'::{self._type(query)}[]"
             for query, listed in zip(queries, bounds, strict=True)
@@ -103,15 +116,21 @@ class _Statement:
         values = [self._value(query) for query in self.queries]
         listed = "".join(f", {value} AS v{j}" for j, value in enumerate(values))
         keys = ", ".join(dict.fromkeys((*self.columns, unit)))
-        parts = [f"c AS MATERIALIZED (SELECT {keys}{listed} FROM ({self.answer}) AS c)"]
-        rows = []
-        if self.query.groups:
-            sizes = "".join(f", sum(abs(v{j})) AS t{j}" for j in range(len(values)))
-            parts.append(f"t AS MATERIALIZED (SELECT {unit}{sizes} FROM c GROUP BY {unit})")
-            for j, query in enumerate(self.queries):
-                rows += [self._sizes(j, query), self._shares(j, query, unit)]
-        else:
+        contributed = f"SELECT {keys}{listed} FROM ({self.answer}) AS c"
+        if self.single or not self.query.groups:
+            # OFFSET 0: PostgreSQL would compute a value wherever it is used
+            once = f"NOT MATERIALIZED ({contributed} OFFSET 0)"
+            stored = once if len(values) == 1 else f"MATERIALIZED ({contributed})"
             rows = [self._totals(j, query) for j, query in enumerate(self.queries)]
+            return self.writer.head(f"c AS {stored}") + " UNION ALL ".join(rows)
+        sizes = "".join(f", sum(abs(v{j})) AS t{j}" for j in range(len(values)))
+        parts = [
+            f"c AS MATERIALIZED ({contributed})",
+            f"t AS MATERIALIZED (SELECT {unit}{sizes} FROM c GROUP BY {unit})",
+        ]
+        rows = []
+        for j, query in enumerate(self.queries):
+            rows += [self._sizes(j, query), self._shares(j, query, unit)]
         return self.writer.head(*parts) + " UNION ALL ".join(rows)
 
     def _value(self, query: JoinQuery) -> str:
@@ -125,13 +144,24 @@ class _Statement:
         return f"pg_catalog.width_bucket(({size})::{type_} - 1, {self.buckets[j]})"
 
     def _totals(self, j: int, query: JoinQuery) -> str:
-        bucket = self._bucket(j, f"abs(v{j})", self._type(query))
+        """Tell all about values that are their units' sizes."""
+        value, share = f"v{j}", "count(*)"
+        bucket = self._bucket(j, value, self._type(query))
+        by = [f"c.{column}" for column in self.columns]
         if query.weights:
-            bucket = f"CASE WHEN v{j} < 0 THEN -1 - {bucket} ELSE {bucket} END"
+            bucket = self._bucket(j, f"abs({value})", self._type(query))
+            share = f"count(*) FILTER (WHERE {value} > 0) - count(*) FILTER (WHERE {value} < 0)"
+            if not self.query.groups:
+                bucket = f"CASE WHEN {value} < 0 THEN -1 - {bucket} ELSE {bucket} END"
+        elif self.single:
+            value, bucket = "1", str(bisect_left(self.bounds[j], 1))
+        if not bucket.isdecimal():
+            by.insert(0, bucket)
+        grouped = f" GROUP BY {', '.join(by)}" if by else " HAVING count(*) > 0"
         return (
             f"SELECT {2 * j + 1} AS label, ({bucket})::text AS bucket, count(*)::text AS units, "
-            f"sum(v{j})::text AS amount, sum(sign(v{j}))::bigint::text AS share "
-            f"FROM c GROUP BY {bucket}"
+            f"sum({value})::text AS amount, (({share}) * {query.grid})::text AS share{self.keys} "
+            f"FROM c{grouped}"
         )
 
     def _sizes(self, j: int, query: JoinQuery) -> str:

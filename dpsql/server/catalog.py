@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine.facts import Facts
 from dpsql.errors import (
     BY_SQLSTATE,
     DeclarationsChanged,
@@ -40,7 +41,7 @@ _CHECKED = """not (c.relkind = 'f' or dp.kept_by_citus(c.oid)
         or c.relkind = 'p' and exists (select from pg_class m
             where m.oid = any (dp.statistics_members(c.oid)) and m.relkind = 'f'))"""
 
-_RELATION = f"""
+RELATION = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.without_snapshot(c.oid) as by_steps,
   p.kind, coalesce(p.root, 0) as root,
   coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
@@ -130,10 +131,9 @@ select b.type::int8 as type, b.modifier::int4 as modifier, format_type($1, null)
 from dp.plain_type($1, $2) as b
 """
 
-# The count before the snapshot's age: all that was counted then is in a snapshot that is new.
 _CIRCUMSTANCES = """
 select current_setting('timezone') as zone, dp.caller()::int8 as asker,
-  dp.catalogue_state() as state, dp.snapshot_is_new() as new
+  dp.catalogue_version() as version
 where $1 = 1
 """
 
@@ -153,8 +153,9 @@ from pg_class c where c.oid = any ($1)
 class SpiCatalog:
     """What the analyser and the engine may know of the database: public facts."""
 
-    def __init__(self, database: SpiDatabase) -> None:
+    def __init__(self, database: SpiDatabase, facts: Facts) -> None:
         self._database = database
+        self._facts = facts
         self._rows: dict[tuple[str, str], dict[str, Any] | None] = {}
         self.seen: set[int] = set()
         #: Whether all that was found about relations is declared or in the system catalogue.
@@ -204,9 +205,9 @@ class SpiCatalog:
 
     def circumstances(self) -> Circumstances:
         """Return what a statement's meaning depends on beside its text."""
-        zone, asker, state, new = self._database.execute(_CIRCUMSTANCES, (("int4", 1),))[0]
-        known = None if state is None else int(str(state))
-        return Circumstances(str(zone), int(str(asker)), known, bool(new))
+        zone, asker, version = self._database.execute(_CIRCUMSTANCES, (("int4", 1),))[0]
+        shown = None if version is None else int(str(version))
+        return Circumstances(str(zone), int(str(asker)), shown)
 
     @property
     def time_zone(self) -> str:
@@ -374,15 +375,6 @@ class SpiCatalog:
         parameters = (("oid[]", list(oids)),)
         return str(self._database.execute("select dp.fingerprint($1) as token", parameters)[0][0])
 
-    def fingerprint_known(self, oids: Sequence[int]) -> str:
-        """Return the newest `fingerprint` that this session knows: for showing what was paid for.
-
-        It can be late by the instant between the commit of a change and its telling to sessions.
-        """
-        parameters = (("oid[]", list(oids)),)
-        sql = "select dp.fingerprint_known($1) as token"
-        return str(self._database.execute(sql, parameters)[0][0])
-
     def types_among(self, oids: Sequence[int]) -> list[int]:
         """Return those of the objects that a question names which are types."""
         rows = self._database.execute(
@@ -426,18 +418,28 @@ class SpiCatalog:
     def _row(self, schema: str, name: str) -> dict[str, Any] | None:
         key = (schema, name)
         if key not in self._rows:
-            rows = self._database.execute(_RELATION, (("text", schema), ("text", name)))
-            row: dict[str, Any] | None = dict(zip(_FIELDS, rows[0], strict=True)) if rows else None
+            row = self._facts.once(
+                ("relation", *key),
+                lambda: self._read_row(schema, name),
+                keeps=lambda row: not _lists_rows(row),
+            )
             if row is not None:
-                for field in ("columns", "keys", "foreign_keys", "domains", "units"):
-                    row[field] = json.loads(row[field] or "[]")
                 self.seen.add(row["oid"])
-                # members of such a domain are rows of a public relation; a view can name the time
-                of_rows = any(domain[2] == "reference" for domain in row["domains"])
+                of_rows = _lists_rows(row)
                 self.of_rows = self.of_rows or of_rows
+                # a view can name the time
                 self.lasting = self.lasting and not of_rows and row["kind"] != "view"
             self._rows[key] = row
         return self._rows[key]
+
+    def _read_row(self, schema: str, name: str) -> dict[str, Any] | None:
+        rows = self._database.execute(RELATION, (("text", schema), ("text", name)))
+        if not rows:
+            return None
+        row: dict[str, Any] = dict(zip(_FIELDS, rows[0], strict=True))
+        for field in ("columns", "keys", "foreign_keys", "domains", "units"):
+            row[field] = json.loads(row[field] or "[]")
+        return row
 
 
 _FIELDS = (
@@ -446,6 +448,11 @@ _FIELDS = (
     *("columns", "keys", "foreign_keys", "domains"),
     *("definition", "parts"),
 )
+
+
+def _lists_rows(row: dict[str, Any] | None) -> bool:
+    """Whether a domain of the relation lists rows of a public one."""
+    return row is not None and any(domain[2] == "reference" for domain in row["domains"])
 
 
 def _require_short(*texts: str) -> None:

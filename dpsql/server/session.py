@@ -40,9 +40,7 @@ class Session:
     plans: dict[str, Any] = field(default_factory=dict)
     # refusals, each with whom it was told and when (dpsql/engine/refused.py)
     refusals: dict[Any, Any] = field(default_factory=dict)
-    # what columns of releases mean (dpsql/engine/release_meaning.py)
-    meanings: dict[Any, tuple[int | None, str]] = field(default_factory=dict)
-    # facts that charges need (dpsql/engine/facts.py)
+    # what follows from a version of the catalogue (dpsql/engine/facts.py)
     facts: dict[Any, tuple[int, object]] = field(default_factory=dict)
     statements: dict[str, Any] = field(default_factory=dict)
     store: LedgerStore | None = None
@@ -70,7 +68,7 @@ class Session:
         facts = Facts(self.facts)
         return Services(
             database=database,
-            catalog=SpiCatalog(database),
+            catalog=SpiCatalog(database, facts),
             ledger=(
                 cast("Any", _NoLedger()) if asker is None else _Ledger(self, database, facts, plpy)
             ),
@@ -79,7 +77,6 @@ class Session:
             note=database.note,
             plans=self.plans,
             refusals=self.refusals,
-            meanings=self.meanings,
             strategies=self.strategies,
             facts=facts,
             ended=_ended,

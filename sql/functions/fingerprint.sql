@@ -61,8 +61,8 @@ comment on function dp.guards_others(pg_trigger, oid[]) is
 
 -- Internal: a token of all that a plan relies on: declarations, names, columns, keys, foreign keys and
 -- their triggers, paths to privacy units, indexes, view definitions, types, collations and casts.  As
--- of the caller's snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep the
--- last token as long as no transaction ends.  What stands behind the '#' says where rows are read:
+-- of the caller's snapshot; dp.fingerprint_now tells it as of now, whatever the transaction's snapshot.  Both keep
+-- tokens as long as snapshots show the same dp.catalogue_version().  What stands behind the '#' says where rows are read:
 -- parts and files, which the executor finds as of now, servers of parts and who reads them, whether the parts' triggers keep what foreign
 -- keys say; the two add whether dp_executor may use the schemas now.  It tells whether a reading is of
 -- one state; answers outlive it, as they outlive other changes of rows.  What stands before the first '|'
@@ -174,7 +174,7 @@ returns text
 language c stable strict parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_fingerprint';
-comment on function dp.fingerprint(oid[]) is 'internal: dp.fingerprint_text, kept while no transaction ends';
+comment on function dp.fingerprint(oid[]) is 'internal: dp.fingerprint_text, kept for a version of the catalogue';
 
 create or replace function dp.fingerprint_now(objects oid[])
 returns text
@@ -182,11 +182,3 @@ language c stable strict parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_fingerprint_now';
 comment on function dp.fingerprint_now(oid[]) is 'internal: dp.fingerprint_text under the newest snapshot';
-
-create or replace function dp.fingerprint_known(objects oid[])
-returns text
-language c volatile strict parallel unsafe security invoker
-set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'dpsql_fingerprint_known';
-comment on function dp.fingerprint_known(oid[]) is
-    'internal: dp.fingerprint_now, kept while the session is told of no change; for stored answers';

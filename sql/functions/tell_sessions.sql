@@ -1,20 +1,12 @@
--- Internal: counts changes of which this session was told: of the system catalogue, and of the tables below.  What
--- was found at one count holds as long as it is the same (sql/hook/state.c).  NULL: nothing can be concluded, since the
--- transaction keeps an old snapshot or changed something itself, or on a standby.
-create or replace function dp.catalogue_state()
+-- Internal: the version of the system catalogue and of the tables below that the caller's snapshot shows; what was
+-- found in one version holds as long as it is shown (sql/hook/version.c).  NULL: it is not known, on a standby, in a
+-- transaction that writes, while a change is being committed, and without dpsql in shared_preload_libraries.
+create or replace function dp.catalogue_version()
 returns bigint
 language c volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'dpsql_catalogue_state';
-comment on function dp.catalogue_state() is 'internal: counts changes of the catalogue';
-
--- Internal: whether the caller's snapshot shows all that one taken now would show.
-create or replace function dp.snapshot_is_new()
-returns boolean
-language c volatile parallel unsafe security invoker
-set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'dpsql_snapshot_is_new';
-comment on function dp.snapshot_is_new() is 'internal: whether a snapshot shows all that one taken now shows';
+as 'MODULE_PATHNAME', 'dpsql_catalogue_version';
+comment on function dp.catalogue_version() is 'internal: the version of the catalogue that a snapshot shows';
 
 -- Internal, trigger: tells all sessions, when the transaction commits, that rows of a table have changed that say
 -- something about relations.

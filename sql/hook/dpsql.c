@@ -41,6 +41,7 @@ _PG_init(void)
 		before_locks_init();
 		mask_init();
 		progress_init();
+		version_init();
 		refusals_init();
 		frames_init();
 		preload_init();

@@ -53,10 +53,12 @@ extern void stored_init(void);
 extern void executed_init(void);
 extern bool executor_runs(void);
 
-/* reads.c: what plans and stored answers rely on */
+/* reads.c: the objects of an array */
 extern Oid *objects_of(Datum objects, int *count);
-extern char *declared_state(Datum objects, const Oid *oids, int count, Snapshot snapshot);
-extern Datum declared_token(const char *text, const Oid *oids, int count);
+
+/* version.c: which state of the catalogue and of declarations a snapshot shows */
+extern void version_init(void);
+extern uint64 catalogue_version(Snapshot snapshot);
 
 /* exposed.c: the columns of a relation that a view of the schema dpv shows, in the view's order */
 typedef struct

@@ -32,71 +32,56 @@ dpsql_caller(PG_FUNCTION_ARGS)
 	PG_RETURN_OID(asking_role());
 }
 
-/* A token with all that it is a function of, while no transaction ended. */
+/* Tokens of sets of objects, all of one version. */
+#define MOST_KEPT 64
 static struct
 {
-	char	   *text;			/* NULL: none is kept */
-	Oid		   *objects;
+	MemoryContext memory;
+	uint64		version;
 	int			count;
-	TransactionId xmin;
-	TransactionId xmax;
-	TransactionId *running;		/* in progress: transactions, then subtransactions */
-	uint32		xcnt;
-	int32		subxcnt;
+	struct
+	{
+		Oid		   *objects;
+		int			count;
+		char	   *text;
+	}			tokens[MOST_KEPT];
 } kept;
 
-/*
- * Whether a snapshot shows all that the kept token's snapshot shows, and
- * nothing else: each transaction that has ended since, and had changed
- * anything, has left the ones in progress or has moved xmax.  That holds for
- * what is read through the snapshot only, so nothing else is in what is kept.
- */
-static bool
-same_state(Snapshot snapshot)
+/* The token that is kept, or NULL. */
+static const char *
+kept_token(uint64 version, const Oid *oids, int count)
 {
-	return kept.text != NULL && !snapshot->takenDuringRecovery &&
-		snapshot->snapshot_type == SNAPSHOT_MVCC &&
-		!snapshot->suboverflowed &&
-		!TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
-		snapshot->xmin == kept.xmin && snapshot->xmax == kept.xmax &&
-		snapshot->xcnt == kept.xcnt && snapshot->subxcnt == kept.subxcnt &&
-		memcmp(snapshot->xip, kept.running, kept.xcnt * sizeof(TransactionId)) == 0 &&
-		memcmp(snapshot->subxip, kept.running + kept.xcnt,
-			   kept.subxcnt * sizeof(TransactionId)) == 0;
+	for (int i = 0; kept.version == version && i < kept.count; i++)
+	{
+		if (kept.tokens[i].count == count &&
+			memcmp(kept.tokens[i].objects, oids, count * sizeof(Oid)) == 0)
+			return kept.tokens[i].text;
+	}
+	return NULL;
 }
 
 static void
-keep_token(Snapshot snapshot, const Oid *objects, int count, const char *text)
+keep_token(uint64 version, const Oid *oids, int count, const char *text)
 {
-	MemoryContext context = MemoryContextSwitchTo(TopMemoryContext);
-	int			total = snapshot->xcnt + snapshot->subxcnt;
+	MemoryContext context;
+	int			place;
 
-	if (kept.text != NULL)
+	if (kept.memory == NULL)
+		kept.memory = AllocSetContextCreate(TopMemoryContext, "dpsql tokens",
+											ALLOCSET_DEFAULT_SIZES);
+	if (kept.version != version || kept.count == MOST_KEPT)
 	{
-		pfree(kept.text);
-		kept.text = NULL;
-		pfree(kept.objects);
-		pfree(kept.running);
+		kept.count = 0;
+		MemoryContextReset(kept.memory);
+		kept.version = version;
 	}
-	/* what the transaction itself changed does not show in the snapshot */
-	if (snapshot->snapshot_type == SNAPSHOT_MVCC && !snapshot->suboverflowed &&
-		!snapshot->takenDuringRecovery && !TransactionIdIsValid(GetTopTransactionIdIfAny()))
-	{
-		char	   *copy = pstrdup(text);
-
-		kept.objects = palloc((count + 1) * sizeof(Oid));
-		memcpy(kept.objects, objects, count * sizeof(Oid));
-		kept.running = palloc((total + 1) * sizeof(TransactionId));
-		memcpy(kept.running, snapshot->xip, snapshot->xcnt * sizeof(TransactionId));
-		memcpy(kept.running + snapshot->xcnt, snapshot->subxip,
-			   snapshot->subxcnt * sizeof(TransactionId));
-		kept.count = count;
-		kept.xmin = snapshot->xmin;
-		kept.xmax = snapshot->xmax;
-		kept.xcnt = snapshot->xcnt;
-		kept.subxcnt = snapshot->subxcnt;
-		kept.text = copy;
-	}
+	context = MemoryContextSwitchTo(kept.memory);
+	place = kept.count;
+	kept.tokens[place].objects = palloc((count + 1) * sizeof(Oid));
+	memcpy(kept.tokens[place].objects, oids, count * sizeof(Oid));
+	kept.tokens[place].count = count;
+	kept.tokens[place].text = pstrdup(text);
+	kept.count++;
 	MemoryContextSwitchTo(context);
 }
 
@@ -140,18 +125,22 @@ objects_of(Datum objects, int *count)
 	return oids;
 }
 
-/* What dp.fingerprint_text tells under a snapshot. */
-char *
+/*
+ * What dp.fingerprint_text tells under a snapshot.  It is the same for all
+ * snapshots of a version, as it reads through the snapshot only.
+ */
+static const char *
 declared_state(Datum objects, const Oid *oids, int count, Snapshot snapshot)
 {
 	static SPIPlanPtr plan = NULL;
 	MemoryContext context = CurrentMemoryContext;
 	Oid			type = OIDARRAYOID;
+	uint64		version = catalogue_version(snapshot);
+	const char *known = version ? kept_token(version, oids, count) : NULL;
 	char	   *text;
 
-	if (same_state(snapshot) && kept.count == count &&
-		memcmp(oids, kept.objects, count * sizeof(Oid)) == 0)
-		return pstrdup(kept.text);
+	if (known != NULL)
+		return known;
 	SPI_connect();
 	if (plan == NULL)
 	{
@@ -168,21 +157,10 @@ declared_state(Datum objects, const Oid *oids, int count, Snapshot snapshot)
 	if (text == NULL)
 		elog(ERROR, "dp.fingerprint_text gave no answer");
 	text = MemoryContextStrdup(context, text);
-	keep_token(snapshot, oids, count, text);
+	if (version)
+		keep_token(version, oids, count, text);
 	SPI_finish();
 	return text;
-}
-
-/* The whole token: with what may be read as of now. */
-Datum
-declared_token(const char *text, const Oid *oids, int count)
-{
-	StringInfoData token;
-
-	initStringInfo(&token);
-	appendStringInfoString(&token, text);
-	append_privileges(&token, oids, count);
-	return PointerGetDatum(cstring_to_text_with_len(token.data, token.len));
 }
 
 static Datum
@@ -190,8 +168,12 @@ fingerprint(Datum objects, Snapshot snapshot)
 {
 	int			count;
 	Oid		   *oids = objects_of(objects, &count);
+	StringInfoData token;
 
-	return declared_token(declared_state(objects, oids, count, snapshot), oids, count);
+	initStringInfo(&token);
+	appendStringInfoString(&token, declared_state(objects, oids, count, snapshot));
+	append_privileges(&token, oids, count);
+	return PointerGetDatum(cstring_to_text_with_len(token.data, token.len));
 }
 
 /* dp.fingerprint(objects oid[]): as of the caller's snapshot */

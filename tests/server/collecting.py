@@ -48,6 +48,7 @@ def _analysis(connection: Any, text: str) -> Any:
 
 
 def _Catalog(connection: Any) -> Any:
+    from dpsql.engine.facts import Facts
     from dpsql.server.catalog import SpiCatalog
 
-    return SpiCatalog(Direct(connection))  # type: ignore[arg-type]
+    return SpiCatalog(Direct(connection), Facts())  # type: ignore[arg-type]

@@ -55,13 +55,14 @@ ROLES = "grant dp_owner to owner1; grant create on schema public to owner1; gran
 
 def services_of(connection: Any) -> Any:
     """What the engine reads a catalogue with, over a session."""
+    from dpsql.engine.facts import Facts
     from dpsql.engine.services import Services
     from dpsql.server.catalog import SpiCatalog
 
     database = Direct(connection)
     return Services(
         database=database,  # type: ignore[arg-type]
-        catalog=SpiCatalog(database),  # type: ignore[arg-type]
+        catalog=SpiCatalog(database, Facts()),  # type: ignore[arg-type]
         ledger=None,  # type: ignore[arg-type]
         noise=None,  # type: ignore[arg-type]
         warn=lambda *_: None,

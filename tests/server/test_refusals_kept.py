@@ -33,14 +33,14 @@ def refusal(connection: Any, question: str) -> tuple[Any, ...]:
 COUNT = """
 from dpsql.server.spi import SpiDatabase
 def counting(self, sql, parameters=()):
-    GD["looks"] = GD.get("looks", 0) + ("dp.standing(" in sql)
+    GD["looks"] = GD.get("looks", 0) + ("dp.analyze(" in sql)
     return execute(self, sql, parameters)
 execute, SpiDatabase.execute = SpiDatabase.execute, counting
 """
 
 
 class Watched:
-    """Alice's session, and how often its service looked at what is declared."""
+    """Alice's session, and how often its service analysed a statement."""
 
     def __init__(self, database: Any) -> None:
         self.connection = database.connect()

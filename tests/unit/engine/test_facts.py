@@ -1,4 +1,4 @@
-"""Facts before a charge are kept at one count of changes only."""
+"""Facts are kept for one version of the catalogue only."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dpsql.engine.facts import MAX_FACTS, Facts
 from dpsql.query.catalog import Circumstances
 
 
-def here(state: int | None, new: bool = True) -> Circumstances:
-    return Circumstances("UTC", 1, state, new)
+def here(version: int | None) -> Circumstances:
+    return Circumstances("UTC", 1, version)
 
 
 def looked_up(*calls: Circumstances | None, key: str = "k") -> list[int]:
@@ -20,22 +20,24 @@ def looked_up(*calls: Circumstances | None, key: str = "k") -> list[int]:
 
 
 def test_a_fact_is_kept_while_nothing_changes() -> None:
-    assert looked_up(here(7), here(7), here(7, new=False), here(7)) == [0, 0, 0, 0]
+    assert looked_up(here(7), here(7), here(7)) == [0, 0, 0]
 
 
 def test_a_change_ends_it_for_ever() -> None:
     assert looked_up(here(7), here(8), here(7), here(7)) == [0, 1, 2, 2]
 
 
-@pytest.mark.parametrize("unknown", [None, here(None), here(None, new=False)])
-def test_where_changes_are_not_counted_nothing_is_kept_or_used(
+@pytest.mark.parametrize("unknown", [None, here(None)])
+def test_where_the_version_is_unknown_nothing_is_kept_or_used(
     unknown: Circumstances | None,
 ) -> None:
     assert looked_up(unknown, unknown, here(7), unknown) == [0, 1, 2, 3]
 
 
-def test_an_old_snapshot_leaves_nothing_behind() -> None:
-    assert looked_up(here(7, new=False), here(7), here(7)) == [0, 1, 1]
+def test_a_result_is_kept_if_its_finder_says_so() -> None:
+    facts, found = Facts({}, here(7)), iter(range(9))
+    kept = [facts.once("k", lambda: next(found), keeps=lambda n: n == 1) for _ in range(4)]
+    assert kept == [0, 1, 1, 1]
 
 
 def test_errors_are_not_kept() -> None:

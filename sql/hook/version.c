@@ -1,0 +1,260 @@
+/*
+ * version.c
+ *		The version of the catalogue and of declarations that a snapshot shows.
+ *
+ * Sessions keep what they found about relations until it changes.  PostgreSQL
+ * tells them of a change an instant after new snapshots show it, which is too
+ * late for what reads protected rows.  So each transaction that changed the
+ * catalogue, or a table with the trigger dp.tell_sessions, increments "begun"
+ * before its changes are visible, and "ended" afterwards:
+ *
+ * - While both are equal, all changes so far are visible.  A snapshot that is
+ *	 taken then shows version "begun".
+ * - A later snapshot shows the same version if "begun" is still the same.
+ *
+ * A transaction that is rolled back after the first increment makes a version
+ * that is like the one before.  There is no version, and nothing is kept,
+ * without the library in shared_preload_libraries, on a standby, and in a
+ * transaction that writes.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "tcop/utility.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+
+#include "compat.h"
+#include "dpsql.h"
+
+PG_FUNCTION_INFO_V1(dpsql_catalogue_version);
+PG_FUNCTION_INFO_V1(dpsql_tell_sessions);
+
+/* In shared memory.  Both begin at 1, so that 0 is no version. */
+typedef struct
+{
+	pg_atomic_uint64 begun;
+	pg_atomic_uint64 ended;
+} Versions;
+
+static Versions *versions = NULL;
+static bool changed = false;	/* this transaction changed what is told */
+static bool counted = false;	/* it is in "begun" and not yet in "ended" */
+
+/* A version and the xmax of a snapshot that showed it. */
+static struct
+{
+	uint64		version;
+	TransactionId xmax;
+} shown;
+
+static shmem_request_hook_type next_request = NULL;
+static shmem_startup_hook_type next_startup = NULL;
+static ProcessUtility_hook_type next_utility = NULL;
+
+/*
+ * What has no relation behind it that would be told.  Columns, indexes,
+ * triggers, foreign keys, inheritance, statistics and rules are told as
+ * changes of their relations.
+ */
+static const int told[] = {
+	AMOPOPID, AMPROCNUM, AUTHMEMROLEMEM, AUTHOID, CASTSOURCETARGET, CLAOID, COLLOID, CONSTROID,
+	ENUMOID, FOREIGNDATAWRAPPEROID, FOREIGNSERVEROID, FOREIGNTABLEREL, NAMESPACEOID, OPEROID,
+	OPFAMILYOID, PROCOID, TYPEOID, USERMAPPINGOID,
+};
+
+/*
+ * A backend handles the messages of its own changes after each command, when
+ * its transaction has a number.  Autovacuum writes statistics, and sees to
+ * tables of the ledger every minute; nothing that is kept depends on that.
+ */
+static void
+note_change(void)
+{
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && !compat_is_autovacuum())
+		changed = true;
+}
+
+static void
+relation_changed(Datum unused, Oid relation)
+{
+	note_change();
+}
+
+static void
+object_changed(Datum unused, int cache, uint32 hash)
+{
+	note_change();
+}
+
+static void
+begin_change(void)
+{
+	if (counted)
+		return;
+	pg_atomic_fetch_add_u64(&versions->begun, 1);
+	counted = true;
+}
+
+static void
+at_transaction(XactEvent event, void *unused)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			if (versions == NULL || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
+				break;
+			/* the messages of the last command are handled only now */
+			if (!IsInParallelMode())
+				CommandCounterIncrement();
+			if (changed)
+				begin_change();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+			if (counted)
+				pg_atomic_fetch_add_u64(&versions->ended, 1);
+			changed = counted = false;
+			break;
+		case XACT_EVENT_PREPARE:	/* its changes are counted by COMMIT PREPARED */
+			changed = false;
+			break;
+		default:
+			break;
+	}
+}
+
+/* Count each COMMIT PREPARED: another transaction made the changes. */
+static void
+count_prepared(PlannedStmt *statement, const char *text, bool read_only,
+			   ProcessUtilityContext context, ParamListInfo parameters,
+			   QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
+{
+	Node	   *command = statement->utilityStmt;
+
+	if (versions != NULL && IsA(command, TransactionStmt) &&
+		((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED)
+		begin_change();
+	(next_utility ? next_utility : standard_ProcessUtility)
+		(statement, text, read_only, context, parameters, environment, receiver, completion);
+}
+
+static void
+request(void)
+{
+	if (next_request)
+		next_request();
+	RequestAddinShmemSpace(sizeof(Versions));
+}
+
+static void
+startup(void)
+{
+	bool		found;
+
+	if (next_startup)
+		next_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	versions = ShmemInitStruct("dpsql versions", sizeof(Versions), &found);
+	if (!found)
+	{
+		pg_atomic_init_u64(&versions->begun, 1);
+		pg_atomic_init_u64(&versions->ended, 1);
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* At server start: all processes inherit the callbacks. */
+void
+version_init(void)
+{
+	next_request = shmem_request_hook;
+	shmem_request_hook = request;
+	next_startup = shmem_startup_hook;
+	shmem_startup_hook = startup;
+	next_utility = ProcessUtility_hook;
+	ProcessUtility_hook = count_prepared;
+	RegisterXactCallback(at_transaction, NULL);
+	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	for (int i = 0; i < lengthof(told); i++)
+		CacheRegisterSyscacheCallback(told[i], object_changed, (Datum) 0);
+}
+
+static bool
+same_numbers(const TransactionId *first, int64 n, const TransactionId *second, int64 m)
+{
+	return n == m && memcmp(first, second, n * sizeof(TransactionId)) == 0;
+}
+
+/* Whether two snapshots show the same. */
+static bool
+show_the_same(Snapshot one, Snapshot other)
+{
+	return !one->suboverflowed && !other->suboverflowed &&
+		one->xmin == other->xmin && one->xmax == other->xmax &&
+		same_numbers(one->xip, one->xcnt, other->xip, other->xcnt) &&
+		same_numbers(one->subxip, one->subxcnt, other->subxip, other->subxcnt);
+}
+
+/* The version that a snapshot shows, or 0 where that is not known. */
+uint64
+catalogue_version(Snapshot snapshot)
+{
+	uint64		ended,
+				begun;
+	Snapshot	latest;
+
+	if (versions == NULL || snapshot->snapshot_type != SNAPSHOT_MVCC ||
+		snapshot->takenDuringRecovery || RecoveryInProgress() ||
+		TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return 0;
+	pg_memory_barrier();		/* the snapshot was taken before this */
+	ended = pg_atomic_read_u64(&versions->ended);
+	pg_memory_barrier();		/* an equal "begun" that is read later has not moved in between */
+	begun = pg_atomic_read_u64(&versions->begun);
+	/* xmax only grows: this snapshot is later than the one that showed the version */
+	if (shown.version == begun && TransactionIdFollows(snapshot->xmax, shown.xmax))
+		return begun;
+	if (ended != begun)
+		return 0;
+	latest = GetLatestSnapshot();
+	pg_memory_barrier();
+	if (pg_atomic_read_u64(&versions->begun) != begun)
+		return 0;
+	shown.version = begun;
+	shown.xmax = latest->xmax;
+	return show_the_same(snapshot, latest) ? begun : 0;
+}
+
+/* dp.catalogue_version() */
+Datum
+dpsql_catalogue_version(PG_FUNCTION_ARGS)
+{
+	uint64		version = catalogue_version(GetActiveSnapshot());
+
+	if (version == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64((int64) version);
+}
+
+/* The trigger of tables whose rows say something about relations. */
+Datum
+dpsql_tell_sessions(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		elog(ERROR, "dp.tell_sessions is a trigger");
+	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	PG_RETURN_POINTER(NULL);
+}
