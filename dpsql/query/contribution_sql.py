@@ -190,6 +190,8 @@ class _Statement:
         values = [f"a{a}" for a in dict.fromkeys((*self.query.groups, *self.query.distinct))]
         present = " AND ".join(f"a{a} IS NOT NULL" for a in self.query.distinct)
         columns = ", ".join(dict.fromkeys((*values, unit)))
+        if self.single:
+            return self._single_values(values, columns, present)
         order = [
             f"pg_catalog.hashtextextended(coalesce({v}::text, ''), {i})"
             for i, v in enumerate(values)
@@ -217,6 +219,28 @@ class _Statement:
             f"{self.keys} FROM {source} AS c GROUP BY 2{keys}"
         )
         return f"{self.writer.head(ranked)}{sizes} UNION ALL {counts}"
+
+    def _single_values(self, values: Sequence[str], columns: str, present: str) -> str:
+        """Write the statement for distinct values of units that have one each."""
+        bucket = bisect_left(self.bounds[0], 1)
+        rows = f"SELECT {columns} FROM ({self.answer}) AS c WHERE {present}"
+        own = f"a{self.query.unit}" in values  # no other unit has the value
+        listed = ", ".join(values)
+        source = f"({rows})" if own else f"(SELECT {listed} FROM r GROUP BY {listed})"
+        by = ", ".join(f"c.{column}" for column in self.columns)
+        grouped = f"GROUP BY {by}" if by else "HAVING count(*) > 0"
+        units = "count(*)" if own else "NULL"
+        counts = (
+            f"SELECT 1 AS label, '{bucket}' AS bucket, {units}::text AS units, "
+            f"count(*)::text AS amount, '0' AS share{self.keys} FROM {source} AS c {grouped}"
+        )
+        if own:
+            return self.writer.head() + counts
+        return (
+            f"{self.writer.head(f'r AS MATERIALIZED ({rows})')}{counts} UNION ALL "
+            f"SELECT 0, '{bucket}', count(*)::text, NULL, NULL{self.nothing} FROM r "
+            "HAVING count(*) > 0"
+        )
 
 
 def integer_sql(value: str, query: JoinQuery) -> str:
