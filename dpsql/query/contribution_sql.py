@@ -25,6 +25,10 @@ from dpsql.query.elimination import Plan
 from dpsql.query.flat_sql import answering
 from dpsql.query.reach_sql import within_reach
 
+#: No size of eight bytes exceeds larger bounds; sizes that may come near are numeric.
+_LARGEST = 2**63
+_SHORT = 2**62
+
 
 def unit_of(query: JoinQuery) -> int:
     """Return the attribute that names the privacy unit."""
@@ -97,17 +101,26 @@ class _Statement:
         self.writer = answering(plan, numeric=number == "numeric")
         self.answer = self.writer.answer(plan.query.groups)
         self.bounds = bounds
-        self.buckets = [
-            f"'{{{','.join(map(str, listed))}}}'::{self._type(query)}[]"
-            for query, listed in zip(queries, bounds, strict=True)
-        ]
+        self.buckets = [self._listed(*each) for each in zip(queries, bounds, strict=True)]
         groups = self.query.groups
         self.keys = "".join(f", c.a{a}::text AS k{i + 1}" for i, a in enumerate(groups))
         self.nothing = "".join(f", NULL::text AS k{i + 1}" for i in range(len(groups)))
         self.columns = [f"a{a}" for a in dict.fromkeys(groups)]
 
+    def _listed(self, query: JoinQuery, bounds: Sequence[int]) -> str:
+        """Write the bounds that a size can exceed."""
+        type_ = self._type(query)
+        listed = [str(b) for b in bounds if type_ == "numeric" or b < _LARGEST]
+        return f"'{{{','.join(listed)}}}'::{type_}[]"
+
     def _type(self, query: JoinQuery) -> str:
-        return "numeric" if query.weights else self.number
+        """Return the type of a unit's size."""
+        return self.number if not query.weights or self._is_short(query) else "numeric"
+
+    def _is_short(self, query: JoinQuery) -> bool:
+        """Whether each unit adds one integer of eight bytes."""
+        (weight,) = query.weights
+        return self.single and weight.integer and weight.factor == 1 and weight.bound < _SHORT
 
     def text(self) -> str:
         if self.query.distinct:
@@ -137,7 +150,8 @@ class _Statement:
         """Write what a unit adds to a group, an integer."""
         if not query.weights:
             return "c.n"
-        return integer_sql(f"c.w{self.query.weights.index(query.weights[0])}", query)
+        added = f"c.w{self.query.weights.index(query.weights[0])}"
+        return f"({added})::bigint" if self._is_short(query) else integer_sql(added, query)
 
     def _bucket(self, j: int, size: str, type_: str) -> str:
         """Write the number of bounds that a size exceeds."""

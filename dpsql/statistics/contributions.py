@@ -13,7 +13,13 @@ from dpsql.counted import Contributions
 from dpsql.expression import Expr
 from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
-from dpsql.query.contribution_sql import contribution_sql, per_unit, read_contributions, together
+from dpsql.query.contribution_sql import (
+    contribution_sql,
+    per_unit,
+    read_contributions,
+    together,
+    unit_of,
+)
 from dpsql.query.elimination import Base, Plan, make_plan
 from dpsql.query.flat_sql import is_flat
 from dpsql.query.places import any_cut
@@ -71,8 +77,12 @@ def contributions(
     parts: dict[tuple[tuple[Expr, ...], ...], list[int]] = {}
     for j, query in enumerate(queries):
         parts.setdefault(tuple(o.filters for o in query.occurrences), []).append(j)
-    # of relations and columns, in which the queries are alike
-    facts = read_facts(queries[0], database)
+    if kernel == "auto" and _is_one_pass(queries[0]):
+        kernel = "sql"
+        facts = Facts({}, {}, {})
+    else:
+        # of relations and columns, in which the queries are alike
+        facts = read_facts(queries[0], database)
     if kernel != "sql" and not reach:
         found = _by_keys(queries, bounds, len(parts), facts, database, kernel, memory_limit)
         if found is not None:
@@ -83,6 +93,12 @@ def contributions(
         made = _by_plan(some, listed, facts, database, reach, kernel, memory_limit)
         known |= zip(numbers, made, strict=True)
     return [known[j] for j in range(len(queries))]
+
+
+def _is_one_pass(query: JoinQuery) -> bool:
+    """Whether each unit has one row of one relation, so that there is one plan."""
+    unit = frozenset((unit_of(query),))
+    return len(query.occurrences) == 1 and per_unit(query).determined_by(unit)
 
 
 def alike(query: JoinQuery) -> JoinQuery:
