@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -121,9 +122,8 @@ def test_a_commit_that_fails_late_leaves_a_version(raced: Any) -> None:
 
 
 def test_a_backend_that_ends_in_a_transaction_leaves_a_version(raced: Any) -> None:
-    with raced.connect(autocommit=True) as session:
+    with raced.connect(autocommit=True) as session, closing(raced.connect()) as ended:
         before = version(session)
-        ended = raced.connect()
         ended.execute("alter table raced set (fillfactor = 51)")
         session.execute("select pg_terminate_backend(%s, 10000)", (ended.info.backend_pid,))
         assert version(session) >= before
