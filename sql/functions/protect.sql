@@ -25,6 +25,7 @@ declare
     known dp.root;
     members oid[];
     several oid[];
+    earlier text;
 begin
     if relation is null then
         raise exception using errcode = 'PD040', message = 'parameter "relation" of dp.protect must not be null';
@@ -60,11 +61,15 @@ begin
     if found_root is null then
         select r.id into found_root
           from dp.root as r
-         where r.schema_name = found_schema
-           and r.relation_name = found_name
+         where (r.schema_name = found_schema and r.relation_name = found_name
+                or format('%I.%I', found_schema, found_name) = any (r.earlier_names))
            and not exists (select from dp.policy as p where p.root = r.id)
-         order by r.id desc
+         order by r.schema_name = found_schema and r.relation_name = found_name desc, r.id desc
          limit 1;
+        if found_root is null then
+            perform dp.require_no_other_account(relation);
+        end if;
+        select format('%I.%I', r.schema_name, r.relation_name) into earlier from dp.root as r where r.id = found_root;
         perform dp.require_notion(relation, found_root, privacy_unit);
     end if;
     select r.* into known from dp.root as r where r.id = found_root and found_kind = 'protected';
@@ -88,6 +93,10 @@ begin
     on conflict on constraint policy_pkey do update
        set kind = excluded.kind, root = excluded.root,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
+    if earlier <> format('%I.%I', found_schema, found_name) then
+        raise notice using
+            message = format('the account of %s goes on with relation %s, which has its earlier name', earlier, relation);
+    end if;
     perform dp.require_covered(array[relation::oid]);
     perform dp.warn_without_caps(found_root);
     perform dp.warn_of_spent_cap(found_root);

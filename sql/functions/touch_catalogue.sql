@@ -19,13 +19,7 @@ begin
        and dp.ledger_in_place();
     delete from dp.shards as s
      where not exists (select from pg_catalog.pg_class as c where c.oid = s.relation);
-    update dp.root as r
-       set schema_name = n.nspname, relation_name = c.relname
-      from dp.policy as p
-      join pg_catalog.pg_class as c on c.oid = p.relation
-      join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-     where p.root = r.id
-       and (r.schema_name, r.relation_name) is distinct from (n.nspname, c.relname);
+    perform dp.remember_names();
     if dp.ledger_in_place() then
         update dp.principal as p
            set role_name = r.rolname

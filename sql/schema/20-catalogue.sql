@@ -55,6 +55,8 @@ create table dp.root (
     -- limits on failures after the charge, of one role and of all roles together (null: no limit)
     failure_limit integer not null default 3 check (failure_limit between 1 and 1000),
     failure_limit_in_all integer check (failure_limit_in_all between 1 and 1000),
+    -- as format('%I.%I') writes them
+    earlier_names text[] not null default '{}',
     check ((neighbours = 'unit') = (unit_column is not null)),
     check ((unit_column is null) = (unit_attnum is null))
 );

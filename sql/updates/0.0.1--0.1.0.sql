@@ -89,7 +89,8 @@ select pg_catalog.pg_extension_config_dump(
 
 alter table dp.root
     add column failure_limit integer not null default 3 check (failure_limit between 1 and 1000),
-    add column failure_limit_in_all integer check (failure_limit_in_all between 1 and 1000);
+    add column failure_limit_in_all integer check (failure_limit_in_all between 1 and 1000),
+    add column earlier_names text[] not null default '{}';
 
 create table dp.resumption (
     spend bigint not null,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -23,6 +24,7 @@ create table raced (a int primary key, b text not null);
 create table beside (a int primary key, b int);
 insert into beside values (1, 1), (2, 2);
 select dp.protect('raced'), dp.grant_budget('alice', epsilon => 1000000);
+select dp.set_failure_limit('raced', 1000);
 grant select on raced to bob;
 """
 #: Changes of a token whose parts are read through the snapshot alone.
@@ -104,6 +106,50 @@ def test_a_token_is_that_of_its_snapshot(
         reader.join()
     assert not wrong, wrong[0]
     assert len(seen) > 20
+
+
+#: Rows and their domain change in one transaction.
+STATE = """
+begin; delete from raced; insert into raced select i, '{0}' from generate_series(1, 100) as i;
+select dp.set_domain('raced', 'b', array['{0}']); commit
+"""
+
+
+def test_rows_are_read_as_they_are_declared(raced: Any) -> None:
+    """A question whose declarations change is refused, or answered wholly before or after."""
+    question = "select b, dp_count(*) from raced group by b"
+    stopped = threading.Event()
+    answers: Counter[tuple[str, int]] = Counter()
+    refused: set[str] = set()
+
+    def ask() -> None:
+        with raced.connect("alice", autocommit=True) as alice:
+            alice.execute("set dp.epsilon = 100; set dp.fresh = on")
+            while not stopped.is_set():
+                try:
+                    rows = alice.execute(question).fetchall()
+                except psycopg.Error as error:
+                    refused.add(str(error.sqlstate))
+                else:
+                    answers.update((value, round(count)) for value, count in rows)
+
+    with raced.connect(autocommit=True) as owner:
+        owner.execute(STATE.format("x"))
+        askers = [threading.Thread(target=ask) for _ in range(2)]
+        for asker in askers:
+            asker.start()
+        start, states = time.monotonic(), itertools.cycle("yx")
+        # at least so long, and until both were seen; the limit is for a busy machine
+        while (passed := time.monotonic() - start) < SECONDS or (len(answers) < 2 and passed < 120):
+            owner.execute(STATE.format(next(states)))
+            time.sleep(random.uniform(0, 0.02))
+        stopped.set()
+        for asker in askers:
+            asker.join()
+    # of a domain without its rows the count is about 0; noise of scale 1/100 rounds to 0
+    assert set(answers) == {("x", 100), ("y", 100)}, answers
+    # what changed before the charge, and after it
+    assert refused <= {"PD015", "PD900"}, refused
 
 
 def test_a_commit_that_fails_late_leaves_a_version(raced: Any) -> None:

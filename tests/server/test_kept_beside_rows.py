@@ -41,6 +41,7 @@ MADE = {
     "sql/functions/let_new_members_be_read.sql": {"event trigger"},
     "sql/functions/limit_account.sql": {"trigger"},
     "sql/functions/remember_dropped.sql": {"event trigger"},
+    "sql/functions/remember_names.sql": {"event trigger"},
     "sql/functions/set_degree_bound.sql": {"table", "column", "check", "unique", "trigger", "function"},
     "sql/functions/show_refusing.sql": {"view"},
     "sql/functions/show_synthetic.sql": {"view"},

@@ -344,3 +344,31 @@ def test_a_check_that_a_made_up_constant_breaks_is_refused_before_it_is_paid(dat
     with pytest.raises(psycopg.Error, match='can satisfy the constraint "t_a_check"'):
         synthesized(database, odd)
     assert database.sql("select count(*) from dp.synthesis") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        "create function next_no() returns int language sql as 'select 7';"
+        " alter function next_no() owner to owner1;"
+        " create table t (id int primary key, a int not null default next_no())",
+        "create sequence numbers;"
+        " create table t (id int primary key, a numeric not null default nextval('numbers'))",
+    ],
+    ids=["a function of others", "a sequence of another type"],
+)
+def test_a_default_that_the_copy_does_not_have_is_none(database: Any, default: str) -> None:
+    """A column of the copy that must not be NULL would be refused when it is written, and paid for."""
+    for statement in (*default.split(";"), "select dp.protect('t', epsilon => 100, delta => 0.1)"):
+        database.sql(statement)
+    database.sql("select dp.grant_budget('alice', epsilon => 100, delta => 0.01)")
+    database.sql(f"grant create on database {database.name} to alice")
+    call = "call dp.synthesize('syn', array['t']::regclass[], epsilon => 8, delta => 1e-6{})"
+    with database.connect("alice", autocommit=True) as alice:
+        with pytest.raises(psycopg.Error) as refused:
+            alice.execute(call.format(""))
+        assert refused.value.sqlstate == "PD020"
+        assert database.sql("select count(*) from dp.synthesis") == [(0,)]
+        alice.execute(call.format(", row_counts => '{\"t\": 50}', placeholders => true"))
+        made = alice.execute("select count(*), count(a) from syn.t").fetchone()
+    assert made == (50, 50)

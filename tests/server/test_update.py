@@ -66,7 +66,9 @@ COPY = """call dp.synthesize('copy', array['guest', 'visit']::regclass[], epsilo
   d_max => '{"visit": 4}', placeholders => true)"""
 
 # What no update may change, and nothing may be missing from, but for columns that say nothing yet or any more.
-NEW_COLUMNS = "array['failure_limit', 'failure_limit_in_all', 'failure', 'request']"
+NEW_COLUMNS = (
+    "array['failure_limit', 'failure_limit_in_all', 'failure', 'request', 'earlier_names']"
+)
 KEPT = {
     source: f"select to_jsonb(t) - {NEW_COLUMNS} from {source} as t order by 1"
     for source in (

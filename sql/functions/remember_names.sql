@@ -1,0 +1,91 @@
+-- Internal: keeps the names of declared relations current, and the earlier ones: once a relation is dropped, its account goes
+-- on with the next one of any of these names that is protected (docs/ledger.md, "Identity of a relation").
+create or replace function dp.remember_names()
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update dp.root as r
+       set schema_name = n.nspname, relation_name = c.relname,
+           earlier_names = dp.with_name(r.earlier_names, r.schema_name, r.relation_name)
+      from dp.policy as p
+      join pg_catalog.pg_class as c on c.oid = p.relation
+      join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+     where p.root = r.id
+       and (r.schema_name, r.relation_name) is distinct from (n.nspname, c.relname);
+end
+$$;
+comment on function dp.remember_names() is 'internal: keeps names of declared relations current';
+
+-- Internal: names of relations, with one more.
+create or replace function dp.with_name(names text[], schema_name name, relation_name name)
+returns text[]
+language sql immutable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select array_append(array_remove(names, format('%I.%I', schema_name, relation_name)),
+                        format('%I.%I', schema_name, relation_name))
+$$;
+comment on function dp.with_name(text[], name, name) is 'internal: names of relations, with one more';
+
+-- Internal, event trigger: the same when a relation or a schema was renamed.
+-- Security definer on purpose: whoever renames a table cannot write the catalogue.
+create or replace function dp.remember_relations_renamed()
+returns event_trigger
+language plpgsql volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- most statements rename nothing that is declared, and should not lock rows of ours
+    if exists (select from dp.policy as p
+                 join dp.root as r on r.id = p.root
+                 join pg_class as c on c.oid = p.relation
+                 join pg_namespace as n on n.oid = c.relnamespace
+                where (r.schema_name, r.relation_name) is distinct from (n.nspname, c.relname)) then
+        perform dp.remember_names();
+    end if;
+end
+$$;
+comment on function dp.remember_relations_renamed() is 'internal: keeps names of declared relations when they change';
+
+do $$
+begin
+    if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_remember_relations_renamed') then
+        create event trigger dpsql_remember_relations_renamed on ddl_command_end
+            when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'ALTER SCHEMA')
+            execute function dp.remember_relations_renamed();
+    end if;
+end
+$$;
+comment on event trigger dpsql_remember_relations_renamed is 'dpsql: keeps names of declared relations when they change';
+
+-- Internal: refuses a new account for a relation whose name another one had, when that is still there and lost something.
+-- A reload that swaps names would leave the losses of the same rows behind.
+create or replace function dp.require_no_other_account(relation regclass)
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    name constant text := (select format('%I.%I', c.relnamespace::regnamespace::name, c.relname)
+                             from pg_class as c where c.oid = require_no_other_account.relation);
+    other regclass;
+begin
+    select p.relation into other
+      from dp.root as r join dp.policy as p on p.root = r.id
+     where name = any (r.earlier_names)
+       and (exists (select from dp.spend as s where r.id = any (s.roots)) or exists (select from dp.loss as l where l.root = r.id))
+     order by r.id desc limit 1;
+    if not found then
+        return;
+    end if;
+    raise exception using
+        errcode = 'PD040',
+        message = format('relation %s has the name that %s had, whose account would stay behind', relation, other),
+        detail = 'If both hold the same rows, no account would show all that these lose.',
+        hint = format('If they do: DROP TABLE %s; SELECT dp.protect(%L); and the account goes on. If they do not,'
+                      ' call dp.protect while %s has another name.', other, relation::text, relation);
+end
+$$;
+comment on function dp.require_no_other_account(regclass) is 'internal: refuses a new account for an old name';
