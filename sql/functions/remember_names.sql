@@ -70,9 +70,10 @@ as $$
 declare
     name constant text := (select format('%I.%I', c.relnamespace::regnamespace::name, c.relname)
                              from pg_class as c where c.oid = require_no_other_account.relation);
-    other regclass;
+    other record;
 begin
-    select p.relation into other
+    select p.relation, case when r.unit_column is not null then format(', privacy_unit => %L', r.unit_column) end as unit
+      into other
       from dp.root as r join dp.policy as p on p.root = r.id
      where name = any (r.earlier_names)
        and (exists (select from dp.spend as s where r.id = any (s.roots)) or exists (select from dp.loss as l where l.root = r.id))
@@ -82,10 +83,10 @@ begin
     end if;
     raise exception using
         errcode = 'PD040',
-        message = format('relation %s has the name that %s had, whose account would stay behind', relation, other),
+        message = format('relation %s has the name that %s had, whose account would stay behind', relation, other.relation),
         detail = 'If both hold the same rows, no account would show all that these lose.',
-        hint = format('If they do: DROP TABLE %s; SELECT dp.protect(%L); and the account goes on. If they do not,'
-                      ' call dp.protect while %s has another name.', other, relation::text, relation);
+        hint = format('If they do: DROP TABLE %s; SELECT dp.protect(%L%s); and the account goes on. If they do not,'
+                      ' call dp.protect while %s has another name.', other.relation, relation::text, other.unit, relation);
 end
 $$;
 comment on function dp.require_no_other_account(regclass) is 'internal: refuses a new account for an old name';

@@ -94,7 +94,7 @@ def test_while_the_old_one_is_there_a_new_account_is_refused(spent: Any, protect
             owner.execute(protect)
         assert refused.value.sqlstate == "PD040"
         hint = str(refused.value.diag.message_hint)
-        assert "DROP TABLE public.visit_old; SELECT dp.protect('public.visit');" in hint
+        assert "DROP TABLE public.visit_old; SELECT dp.protect('public.visit'" in hint
         owner.execute("alter table visit rename to other")
         owner.execute(protect.replace("'visit'", "'other'"))
         owner.execute("alter table other rename to visit")
@@ -104,8 +104,10 @@ def test_while_the_old_one_is_there_a_new_account_is_refused(spent: Any, protect
 def test_the_first_hint_goes_on_with_the_account(spent: Any, protect: str) -> None:
     with spent.connect(autocommit=True) as owner:
         owner.execute(SWAP)
-        owner.execute("drop table visit_old")
-        owner.execute(protect)
+        with pytest.raises(psycopg.Error) as refused:
+            owner.execute(protect)
+        hint = str(refused.value.diag.message_hint)
+        owner.execute(hint.removeprefix("If they do: ").partition(" and the account")[0])
     assert ask(spent) == "PD001"
 
 
