@@ -23,7 +23,6 @@
 #include "nodes/primnodes.h"
 #include "optimizer/optimizer.h"
 #include "parser/parse_relation.h"
-#include "postmaster/autovacuum.h"
 #if PG_VERSION_NUM >= 170000
 #include "storage/procnumber.h"
 #else
@@ -38,17 +37,6 @@
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
 #error "dpsql supports PostgreSQL 15 to 18"
 #endif
-
-/* Whether this process is a worker of autovacuum. */
-static inline bool
-compat_is_autovacuum(void)
-{
-#if PG_VERSION_NUM >= 170000
-	return AmAutoVacuumWorkerProcess();
-#else
-	return IsAutoVacuumWorkerProcess();
-#endif
-}
 
 /*
  * Enter a relation that is only remembered, never read, in a range table: it

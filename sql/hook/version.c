@@ -22,6 +22,9 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/index.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -31,12 +34,11 @@
 #include "storage/shmem.h"
 #include "tcop/utility.h"
 #include "utils/inval.h"
-#include "utils/memutils.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#include "compat.h"
 #include "dpsql.h"
 
 PG_FUNCTION_INFO_V1(dpsql_catalogue_version);
@@ -51,6 +53,10 @@ typedef struct
 
 static Versions *versions = NULL;
 static bool changed = false;	/* this transaction changed what is told */
+/* Relations that it changed, which may be tables of the ledger. */
+#define MOST_RELATIONS 32
+static Oid	relations[MOST_RELATIONS];
+static int	relation_count = 0;
 static bool counted = false;	/* it is in "begun" and not yet in "ended" */
 
 /* A version and the xmax of a snapshot that showed it. */
@@ -76,27 +82,84 @@ static const int told[] = {
 };
 
 /*
- * A backend handles the messages of its own changes after each command, when
- * its transaction has a number.  Autovacuum writes statistics, and sees to
- * tables of the ledger every minute; nothing that is kept depends on that.
+ * What the ledger writes for each question, and autovacuum therefore sees to
+ * every minute: nothing that is kept depends on these tables, which nobody but
+ * an administrator can change, and all sessions would start afresh at once.
+ * Of other tables autovacuum counts: it runs functions of owners, in indexes
+ * and statistics, and these can change anything of theirs.
  */
-static void
-note_change(void)
+static const char *const busy_tables[] = {
+	"answer", "answer_text", "covered", "failure", "role_total", "root_total", "spend",
+};
+
+/* Whether a relation is one of these tables, or an index or a TOAST table of one. */
+static bool
+is_busy(Oid relation)
 {
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && !compat_is_autovacuum())
-		changed = true;
+	Oid			schema = get_namespace_oid(DPSQL_SCHEMA, true);
+	char	   *name = get_rel_name(relation);
+
+	if (!OidIsValid(schema) || name == NULL)
+		return false;
+	if (get_rel_relkind(relation) == RELKIND_INDEX)
+	{
+		relation = IndexGetRelation(relation, true);
+		name = get_rel_name(relation);
+	}
+	/* an index of a TOAST table is named after the table too */
+	if (name != NULL && get_rel_relkind(relation) == RELKIND_TOASTVALUE)
+	{
+		unsigned int owner;
+
+		if (sscanf(name, "pg_toast_%u", &owner) != 1)
+			return false;
+		relation = (Oid) owner;
+		name = get_rel_name(relation);
+	}
+	if (name == NULL || get_rel_namespace(relation) != schema)
+		return false;
+	for (int i = 0; i < lengthof(busy_tables); i++)
+	{
+		if (strcmp(name, busy_tables[i]) == 0)
+			return true;
+	}
+	return false;
 }
 
+/*
+ * A backend handles the messages of its own changes after each command, when
+ * its transaction has a number.  No cache may be read here.
+ */
 static void
 relation_changed(Datum unused, Oid relation)
 {
-	note_change();
+	if (changed || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return;
+	for (int i = 0; i < relation_count; i++)
+	{
+		if (relations[i] == relation)
+			return;
+	}
+	if (!OidIsValid(relation) || relation_count == MOST_RELATIONS)	/* InvalidOid: any */
+		changed = true;
+	else
+		relations[relation_count++] = relation;
 }
 
 static void
 object_changed(Datum unused, int cache, uint32 hash)
 {
-	note_change();
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		changed = true;
+}
+
+/* Whether the transaction changed anything that sessions keep. */
+static bool
+has_changed(void)
+{
+	for (int i = 0; !changed && i < relation_count; i++)
+		changed = !is_busy(relations[i]);
+	return changed;
 }
 
 static void
@@ -119,24 +182,26 @@ at_transaction(XactEvent event, void *unused)
 			/* the messages of the last command are handled only now */
 			if (!IsInParallelMode())
 				CommandCounterIncrement();
-			if (changed)
+			if (has_changed())
 				begin_change();
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:	/* its changes are counted by COMMIT PREPARED */
 			if (counted)
 				pg_atomic_fetch_add_u64(&versions->ended, 1);
 			changed = counted = false;
-			break;
-		case XACT_EVENT_PREPARE:	/* its changes are counted by COMMIT PREPARED */
-			changed = false;
+			relation_count = 0;
 			break;
 		default:
 			break;
 	}
 }
 
-/* Count each COMMIT PREPARED: another transaction made the changes. */
+/*
+ * Count each COMMIT PREPARED: another transaction made the changes.  In a
+ * transaction block, where "ended" would wait for its end, it is an error.
+ */
 static void
 count_prepared(PlannedStmt *statement, const char *text, bool read_only,
 			   ProcessUtilityContext context, ParamListInfo parameters,
@@ -145,6 +210,7 @@ count_prepared(PlannedStmt *statement, const char *text, bool read_only,
 	Node	   *command = statement->utilityStmt;
 
 	if (versions != NULL && IsA(command, TransactionStmt) &&
+		context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock() && !IsSubTransaction() &&
 		((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED)
 		begin_change();
 	(next_utility ? next_utility : standard_ProcessUtility)

@@ -232,23 +232,51 @@ def version(connection: Any) -> int:
     return int(found[0] or 0)
 
 
-def test_autovacuum_changes_nothing(make_server: Any) -> None:
-    """It sees to tables of the ledger every minute; all sessions would start afresh."""
-    server = make_server(
-        autovacuum_naptime="1s",
-        autovacuum_analyze_threshold="0",
-        autovacuum_analyze_scale_factor="0",
-    )
-    database = server.create_database()
-    analysed = "select last_autoanalyze is not null from pg_stat_user_tables where relname = 'busy'"
-    with database.connect(autocommit=True) as session:
-        session.execute("create table busy (a int)")
+@pytest.mark.usefixtures("unvacuumed")
+def test_care_for_the_tables_of_the_ledger_is_no_change(shop: Any) -> None:
+    """Autovacuum sees to them every minute where many ask; all sessions would start afresh."""
+    with shop.connect(user="alice") as alice:
+        alice.execute("select dp_count(*) from client")
+    with shop.connect(autocommit=True) as session:
         before = version(session)
-        session.execute("insert into busy select generate_series(1, 100)")
-        wait_until(lambda: session.execute(analysed).fetchone() == (True,))
+        for table in ("answer", "answer_text", "covered", "role_total", "root_total", "spend"):
+            shop.sql(f"vacuum (analyze, index_cleanup on) dp.{table}")
+        shop.sql("reindex table dp.spend")
+        shop.sql("reindex table dp.answer_text")
         assert version(session) == before
-        session.execute("alter table busy add b int")
+        shop.sql("reindex table dp.policy")
         assert version(session) > before
+
+
+#: ANALYZE computes the expression of an index with the rights of its owner, who may do anything there.
+OWNERS_CODE = """
+create table looked (k int primary key);
+create function change() returns void language plpgsql as
+  'begin alter table public.looked drop constraint if exists looked_pkey; end';
+create function f(a int) returns int language plpgsql immutable as
+  'begin if session_user <> ''owner1'' then perform public.change(); end if; return a; end';
+create table analysed (a int);
+create index on analysed (f(a));
+insert into analysed select generate_series(1, 500);
+"""
+
+
+def test_what_an_owners_function_changes_in_autovacuum_counts(make_server: Any) -> None:
+    database = make_server(autovacuum="off", autovacuum_naptime="1s").create_database()
+    keys = "select count(*) from pg_constraint where conrelid = 'looked'::regclass"
+    database.sql("grant create on schema public to owner1")
+    with database.connect("owner1", autocommit=True) as owner:
+        owner.execute(OWNERS_CODE)
+    with database.connect(autocommit=True) as session:
+        numbers = session.execute("select array['looked'::regclass::oid]").fetchone()[0]
+        before = both_tokens(session, numbers)
+        assert before == both_tokens(session, numbers)
+        assert before[0] == before[1]
+        session.execute("alter system set autovacuum = on")
+        session.execute("select pg_reload_conf()")
+        wait_until(lambda: session.execute(keys).fetchone() == (0,))
+        token, exact = both_tokens(session, numbers)
+        assert token == exact != before[1]
 
 
 @pytest.mark.usefixtures("unvacuumed")
@@ -266,6 +294,18 @@ def test_what_has_no_version(database: Any) -> None:
         assert session.execute("select dp.catalogue_version()").fetchone() == (None,)
         session.execute("rollback")
         assert version(session) > before
+
+
+def test_a_commit_prepared_that_is_refused_hides_no_version(database: Any) -> None:
+    """In a transaction block it is an error of a subtransaction, and the block may stay open."""
+    with database.connect() as idle, database.connect() as session:
+        idle.execute("begin; savepoint s")
+        with pytest.raises(psycopg.errors.ActiveSqlTransaction):
+            idle.execute("commit prepared 'nothing'")
+        version(session)
+        idle.execute("rollback to s")
+        version(session)
+        idle.execute("rollback")
 
 
 def test_more_sets_of_objects_than_are_kept(database: Any, objects: Any) -> None:

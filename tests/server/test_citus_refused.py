@@ -22,6 +22,9 @@ reset role;
 set allow_system_table_mods = on;
 create table pg_catalog.pg_dist_partition (logicalrelid regclass not null, partmethod "char" not null);
 grant select on pg_catalog.pg_dist_partition to public;
+-- Citus invalidates the relation by a trigger of its own
+create trigger dist_partition_cache_invalidate after insert or update or delete
+  on pg_catalog.pg_dist_partition for each statement execute function dp.tell_sessions();
 """
 #: What create_distributed_table writes.
 DISTRIBUTE = "insert into pg_catalog.pg_dist_partition values ('{}', 'h')"

@@ -324,6 +324,8 @@ def test_a_release_that_is_cancelled_while_it_reads_is_paid_and_lost(
             found = state(alice, f"select dp.release('{name}', $${CUBE}$$, epsilon => 1)")
             # the limit is on its own end, too
             wait_until(lambda: state(alice, "reset statement_timeout") is None)
+            if found == "PD050":  # on a busy machine what was cancelled last has not ended yet
+                continue
             alice.execute("reset dp.fresh")
             if found is None:
                 alice.execute(f"select dp.drop_release('{name}')")
