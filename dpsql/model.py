@@ -232,6 +232,11 @@ class JoinQuery:
             left = [o for o in left if o not in found]
         return True
 
+    @property
+    def one_per_unit(self) -> bool:
+        """Whether a privacy unit has at most one result, by trusted keys."""
+        return self.unit is not None and self.determined_by(frozenset({self.unit}))
+
     def identifying_keys(self, occurrence: Occurrence) -> tuple[frozenset[int], ...]:
         """Trusted keys of an occurrence whose attributes really identify a row.
 

@@ -114,7 +114,7 @@ def admit(
 
 def cuts_off(query: JoinQuery) -> bool:
     """Tell whether a privacy unit can have more results than one, of which some count."""
-    return query.unit is not None and not query.determined_by(frozenset({query.unit}))
+    return query.unit is not None and not query.one_per_unit
 
 
 def _require_own_collation(question: WorkloadQuestion) -> None:

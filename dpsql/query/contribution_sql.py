@@ -30,16 +30,11 @@ _LARGEST = 2**63
 _SHORT = 2**62
 
 
-def unit_of(query: JoinQuery) -> int:
-    """Return the attribute that names the privacy unit."""
-    if query.unit is None:
-        raise InternalError("the count has no privacy unit")
-    return query.unit
-
-
 def per_unit(query: JoinQuery) -> JoinQuery:
     """Return the count per group, distinct value and unit."""
-    keys = (*query.groups, *query.distinct, unit_of(query))
+    if query.unit is None:
+        raise InternalError("the count has no privacy unit")
+    keys = (*query.groups, *query.distinct, query.unit)
     return replace(query, groups=tuple(dict.fromkeys(keys)))
 
 
@@ -96,8 +91,7 @@ class _Statement:
         self.query = together(queries)
         self.queries = queries
         self.number = number
-        #: Whether each unit has one result.
-        self.single = plan.query.determined_by(frozenset((unit_of(self.query),)))
+        self.single = self.query.one_per_unit
         self.writer = answering(plan, numeric=number == "numeric")
         self.answer = self.writer.answer(plan.query.groups)
         self.bounds = bounds
@@ -118,7 +112,7 @@ class _Statement:
         return self.number if not query.weights or self._is_short(query) else "numeric"
 
     def _is_short(self, query: JoinQuery) -> bool:
-        """Whether each unit adds one integer of eight bytes."""
+        """Whether the size of a unit is one weight, which eight bytes hold."""
         (weight,) = query.weights
         return self.single and weight.integer and weight.factor == 1 and weight.bound < _SHORT
 
@@ -158,25 +152,27 @@ class _Statement:
         return f"pg_catalog.width_bucket(({size})::{type_} - 1, {self.buckets[j]})"
 
     def _totals(self, j: int, query: JoinQuery) -> str:
-        """Tell all about values that are their units' sizes."""
-        value, share = f"v{j}", "count(*)"
-        bucket = self._bucket(j, value, self._type(query))
+        """Write sizes and shares of units whose one value is their size."""
         by = [f"c.{column}" for column in self.columns]
-        if query.weights:
+        if self.single and not query.weights:
+            bucket, amount, share = self._bucket_of_one(j), "count(*)", "count(*)"
+        else:
+            value, amount, share = f"v{j}", f"sum(v{j})", "count(*)"
             bucket = self._bucket(j, f"abs({value})", self._type(query))
-            share = f"count(*) FILTER (WHERE {value} > 0) - count(*) FILTER (WHERE {value} < 0)"
-            if not self.query.groups:
-                bucket = f"CASE WHEN {value} < 0 THEN -1 - {bucket} ELSE {bucket} END"
-        elif self.single:
-            value, bucket = "1", str(bisect_left(self.bounds[j], 1))
-        if not bucket.isdecimal():
+            if query.weights:
+                share = f"count(*) FILTER (WHERE {value} > 0) - count(*) FILTER (WHERE {value} < 0)"
+                if not self.query.groups:
+                    bucket = f"CASE WHEN {value} < 0 THEN -1 - {bucket} ELSE {bucket} END"
             by.insert(0, bucket)
-        grouped = f" GROUP BY {', '.join(by)}" if by else " HAVING count(*) > 0"
         return (
             f"SELECT {2 * j + 1} AS label, ({bucket})::text AS bucket, count(*)::text AS units, "
-            f"sum({value})::text AS amount, (({share}) * {query.grid})::text AS share{self.keys} "
-            f"FROM c{grouped}"
+            f"({amount})::text AS amount, (({share}) * {query.grid})::text AS share{self.keys} "
+            f"FROM c {_grouped(by)}"
         )
+
+    def _bucket_of_one(self, j: int) -> str:
+        """Write the number of bounds that the size 1 exceeds."""
+        return str(bisect_left(self.bounds[j], 1))
 
     def _sizes(self, j: int, query: JoinQuery) -> str:
         bucket = self._bucket(j, f"t{j}", self._type(query))
@@ -236,13 +232,12 @@ class _Statement:
 
     def _single_values(self, values: Sequence[str], columns: str, present: str) -> str:
         """Write the statement for distinct values of units that have one each."""
-        bucket = bisect_left(self.bounds[0], 1)
+        bucket = self._bucket_of_one(0)
         rows = f"SELECT {columns} FROM ({self.answer}) AS c WHERE {present}"
         own = f"a{self.query.unit}" in values  # no other unit has the value
         listed = ", ".join(values)
         source = f"({rows})" if own else f"(SELECT {listed} FROM r GROUP BY {listed})"
-        by = ", ".join(f"c.{column}" for column in self.columns)
-        grouped = f"GROUP BY {by}" if by else "HAVING count(*) > 0"
+        grouped = _grouped([f"c.{column}" for column in self.columns])
         units = "count(*)" if own else "NULL"
         counts = (
             f"SELECT 1 AS label, '{bucket}' AS bucket, {units}::text AS units, "
@@ -255,6 +250,11 @@ class _Statement:
             f"SELECT 0, '{bucket}', count(*)::text, NULL, NULL{self.nothing} FROM r "
             "HAVING count(*) > 0"
         )
+
+
+def _grouped(keys: Sequence[str]) -> str:
+    """Write the grouping of an aggregate, which without keys has no row of nothing."""
+    return f"GROUP BY {', '.join(keys)}" if keys else "HAVING count(*) > 0"
 
 
 def integer_sql(value: str, query: JoinQuery) -> str:

@@ -13,13 +13,7 @@ from dpsql.counted import Contributions
 from dpsql.expression import Expr
 from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
-from dpsql.query.contribution_sql import (
-    contribution_sql,
-    per_unit,
-    read_contributions,
-    together,
-    unit_of,
-)
+from dpsql.query.contribution_sql import contribution_sql, per_unit, read_contributions, together
 from dpsql.query.elimination import Base, Plan, make_plan
 from dpsql.query.flat_sql import is_flat
 from dpsql.query.places import any_cut
@@ -77,7 +71,8 @@ def contributions(
     parts: dict[tuple[tuple[Expr, ...], ...], list[int]] = {}
     for j, query in enumerate(queries):
         parts.setdefault(tuple(o.filters for o in query.occurrences), []).append(j)
-    if kernel == "auto" and _is_one_pass(queries[0]):
+    if kernel == "auto" and len(queries[0].occurrences) == 1 and queries[0].one_per_unit:
+        # one pass over one relation: there is nothing to choose
         kernel = "sql"
         facts = Facts({}, {}, {})
     else:
@@ -93,12 +88,6 @@ def contributions(
         made = _by_plan(some, listed, facts, database, reach, kernel, memory_limit)
         known |= zip(numbers, made, strict=True)
     return [known[j] for j in range(len(queries))]
-
-
-def _is_one_pass(query: JoinQuery) -> bool:
-    """Whether each unit has one row of one relation, so that there is one plan."""
-    unit = frozenset((unit_of(query),))
-    return len(query.occurrences) == 1 and per_unit(query).determined_by(unit)
 
 
 def alike(query: JoinQuery) -> JoinQuery:

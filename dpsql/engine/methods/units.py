@@ -203,7 +203,7 @@ def is_whole(query: JoinQuery) -> bool:
         return not query.groups
     if any(weight.loose for weight in query.weights):
         return False
-    return query.determined_by(frozenset({query.unit}))
+    return query.one_per_unit
 
 
 def require_units(settings: Settings) -> None:
@@ -237,7 +237,7 @@ def limits_of(query: JoinQuery, settings: Settings, groups: int | None) -> trunc
             most = min(most, groups)
         return truncation.Limits(min(chosen or most, most), fixed=bool(chosen))
     rows = chosen or int(settings.max_contribution)
-    once = query.unit is not None and query.determined_by(frozenset({query.unit}))
+    once = query.one_per_unit
     if once:  # keys give the bound, so no epsilon is spent on it
         rows = 1
     if query.weights:
