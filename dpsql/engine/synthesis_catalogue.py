@@ -11,7 +11,14 @@ from dpsql.synthesis.schema import Plan, Planned
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
-COLUMNS = """
+#: Whether the default d takes numbers from a sequence.
+SERIAL = """exists (
+          select from pg_depend as p join pg_class as s on s.oid = p.refobjid and s.relkind = 'S'
+           where p.classid = 'pg_attrdef'::regclass and p.objid = d.oid
+             and p.refclassid = 'pg_class'::regclass)"""
+#: Types whose copied columns get sequences of their own.
+_COUNTED = ("int2", "int4", "int8")
+COLUMNS = f"""
 with recursive base(attnum, oid, modifier) as (
     select a.attnum, a.atttypid, a.atttypmod
       from pg_attribute as a where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped
@@ -29,9 +36,7 @@ select a.attname::text as name, format_type(a.atttypid, a.atttypmod) as type_nam
     case a.attstorage when 'p' then 'PLAIN' when 'e' then 'EXTERNAL' when 'm' then 'MAIN'
       else 'EXTENDED' end end as storage,
   col_description(a.attrelid, a.attnum) as comment,
-  exists (select from pg_depend as p join pg_class as s on s.oid = p.refobjid and s.relkind = 'S'
-           where p.classid = 'pg_attrdef'::regclass and p.objid = d.oid
-             and p.refclassid = 'pg_class'::regclass) as serial
+  {SERIAL} as serial
   from pg_attribute as a
   join base as b on b.attnum = a.attnum
   join pg_type as t on t.oid = b.oid and t.typtype <> 'd'
@@ -203,3 +208,13 @@ def foreign_code(catalog: str, oid: int, services: Services) -> str | None:
     """Name a function that an object needs and that belongs to neither caller nor superuser."""
     found = services.database.execute(_FOREIGN, [("text", catalog), ("int8", oid)])
     return str(found[0][0]) if found else None
+
+
+def counts_itself(base: str, *, serial: bool) -> bool:
+    """Whether the copy of a column takes numbers from a sequence of its own."""
+    return serial and base in _COUNTED
+
+
+def default_needs(default_oid: int, services: Services, *, serial: bool) -> str | None:
+    """Name what keeps the copy of a column from having its default; ``None``: nothing does."""
+    return "another sequence" if serial else foreign_code("pg_attrdef", default_oid, services)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_bins import DEFAULT_BINS, attribute, of_public
-from dpsql.engine.synthesis_catalogue import foreign_code
+from dpsql.engine.synthesis_catalogue import SERIAL, counts_itself, default_needs
 from dpsql.errors import InvalidParameter, NotAnswerable, UndeclaredRelation, UnreadableRelation
 from dpsql.query.check import allowed
 from dpsql.relation import Relation, show_name
@@ -56,7 +56,7 @@ _TABLES = f"""
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.own_problem(c.oid) as problem,
   (select json_agg(json_build_array(a.attname, a.attnum, format_type(a.atttypid, a.atttypmod),
             a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '',
-            a.attidentity <> '', {_BASE}, d.oid::int8) order by a.attnum)
+            a.attidentity <> '', {_BASE}, d.oid::int8, {SERIAL}) order by a.attnum)
      from pg_attribute as a
      left join pg_attrdef as d on d.adrelid = a.attrelid and d.adnum = a.attnum
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
@@ -254,19 +254,14 @@ def _table(row: dict[str, Any], services: Services, bins: int) -> Table:
 
 
 def _column(values: Sequence[Any], checks: Sequence[Sequence[Any]], services: Services) -> Column:
-    name, number, type_, not_null, default, generated, identity, (base, filled), oid = values
-    if default is not None and not generated and not _is_taken_over(default, base, oid, services):
-        default = None
+    name, number, type_, not_null, default, generated, identity, (base, filled), *more = values
+    oid, serial = more
+    if default is not None and not generated and not counts_itself(base, serial=serial):
+        # what the copy cannot have is none
+        default = None if default_needs(oid, services, serial=serial) else default
     spans = [_span(name, *check[1:]) for check in checks] if base in _INTEGERS else []
     span = next((s for s in spans if s is not None), None)
     return Column(name, number, type_, not_null or filled, default, generated, identity, base, span)
-
-
-def _is_taken_over(default: str, base: str, oid: int, services: Services) -> bool:
-    """Whether the copy of a column has its default (`dpsql.engine.synthesis_tables`)."""
-    if default.startswith("nextval("):
-        return base in _INTEGERS
-    return foreign_code("pg_attrdef", oid, services) is None
 
 
 def _span(column: str, expression: str | None, valid: bool) -> tuple[int, int] | None:

@@ -19,6 +19,8 @@ from dpsql.engine.synthesis_catalogue import (
     DOMAINS,
     FOREIGN_KEYS,
     INDEXES,
+    counts_itself,
+    default_needs,
     foreign_code,
 )
 from dpsql.errors import NotAnswerable
@@ -193,14 +195,10 @@ class _Reader:
             line += f" GENERATED {'ALWAYS' if identity == 'a' else 'BY DEFAULT'} AS IDENTITY"
             self.taken.add(_short(f"{self.table.name}_{name}", "_seq"))
             self._continue_counting(name)
-        elif serial and base in ("int2", "int4", "int8"):
+        elif counts_itself(base, serial=serial):
             self._sequence(name, base_type)
         elif expression is not None and default_oid is not None:
-            code = (
-                "another sequence"
-                if serial
-                else foreign_code("pg_attrdef", default_oid, self.services)
-            )
+            code = default_needs(default_oid, self.services, serial=serial)
             column = show_name(self.table.name, name)
             if code is None:
                 details.expressions[name] = expression

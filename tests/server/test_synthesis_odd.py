@@ -354,8 +354,10 @@ def test_a_check_that_a_made_up_constant_breaks_is_refused_before_it_is_paid(dat
         " create table t (id int primary key, a int not null default next_no())",
         "create sequence numbers;"
         " create table t (id int primary key, a numeric not null default nextval('numbers'))",
+        "create sequence numbers;"
+        " create table t (id int primary key, a numeric not null default 1 + nextval('numbers'))",
     ],
-    ids=["a function of others", "a sequence of another type"],
+    ids=["a function of others", "a sequence of another type", "an expression of a sequence"],
 )
 def test_a_default_that_the_copy_does_not_have_is_none(database: Any, default: str) -> None:
     """A column of the copy that must not be NULL would be refused when it is written, and paid for."""
