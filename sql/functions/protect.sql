@@ -25,7 +25,8 @@ declare
     known dp.root;
     members oid[];
     several oid[];
-    earlier text;
+    full_name text;
+    last_name text;  -- of the relation that had the account
 begin
     if relation is null then
         raise exception using errcode = 'PD040', message = 'parameter "relation" of dp.protect must not be null';
@@ -43,6 +44,7 @@ begin
       from pg_catalog.pg_class as c
       join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
      where c.oid = protect.relation;
+    full_name := format('%I.%I', found_schema, found_name);
 
     select p.root, p.kind into found_root, found_kind from dp.policy as p where p.relation = protect.relation;
     perform dp.require_notion(relation, found_root, privacy_unit);
@@ -59,17 +61,15 @@ begin
     end if;
     perform dp.touch_catalogue();
     if found_root is null then
-        select r.id into found_root
-          from dp.root as r
-         where (r.schema_name = found_schema and r.relation_name = found_name
-                or format('%I.%I', found_schema, found_name) = any (r.earlier_names))
+        select r.id, n.name into found_root, last_name
+          from dp.root as r cross join format('%I.%I', r.schema_name, r.relation_name) as n(name)
+         where (n.name = full_name or full_name = any (r.earlier_names))
            and not exists (select from dp.policy as p where p.root = r.id)
-         order by r.schema_name = found_schema and r.relation_name = found_name desc, r.id desc
+         order by n.name = full_name desc, r.id desc
          limit 1;
-        if found_root is null then
-            perform dp.require_no_other_account(relation);
+        if not found then
+            perform dp.require_no_other_account(relation, full_name);
         end if;
-        select format('%I.%I', r.schema_name, r.relation_name) into earlier from dp.root as r where r.id = found_root;
         perform dp.require_notion(relation, found_root, privacy_unit);
     end if;
     select r.* into known from dp.root as r where r.id = found_root and found_kind = 'protected';
@@ -93,9 +93,9 @@ begin
     on conflict on constraint policy_pkey do update
        set kind = excluded.kind, root = excluded.root,
            declared_by = excluded.declared_by, declared_at = pg_catalog.clock_timestamp();
-    if earlier <> format('%I.%I', found_schema, found_name) then
+    if last_name <> full_name then
         raise notice using
-            message = format('the account of %s goes on with relation %s, which has its earlier name', earlier, relation);
+            message = format('the account of %s goes on with relation %s, which has its earlier name', last_name, relation);
     end if;
     perform dp.require_covered(array[relation::oid]);
     perform dp.warn_without_caps(found_root);

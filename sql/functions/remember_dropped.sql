@@ -9,7 +9,7 @@ as $$
 begin
     update dp.root as r
        set schema_name = d.schema_name, relation_name = d.relation_name,
-           earlier_names = dp.with_name(r.earlier_names, r.schema_name, r.relation_name)
+           earlier_names = r.earlier_names || format('%I.%I', r.schema_name, r.relation_name)
       from dp.dropped_relations() as d
       join dp.policy as p on p.relation = d.relation
      where p.root = r.id

@@ -5,29 +5,26 @@ returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    renamed record;
 begin
-    update dp.root as r
-       set schema_name = n.nspname, relation_name = c.relname,
-           earlier_names = dp.with_name(r.earlier_names, r.schema_name, r.relation_name)
-      from dp.policy as p
-      join pg_catalog.pg_class as c on c.oid = p.relation
-      join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
-     where p.root = r.id
-       and (r.schema_name, r.relation_name) is distinct from (n.nspname, c.relname);
+    -- most calls find nothing, and should not lock rows or tell sessions
+    for renamed in
+        select r.id, n.nspname, c.relname, format('%I.%I', r.schema_name, r.relation_name) as earlier
+          from dp.root as r
+          join dp.policy as p on p.root = r.id
+          join pg_catalog.pg_class as c on c.oid = p.relation
+          join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+         where (r.schema_name, r.relation_name) is distinct from (n.nspname, c.relname)
+    loop
+        update dp.root as r
+           set schema_name = renamed.nspname, relation_name = renamed.relname,
+               earlier_names = array_append(array_remove(r.earlier_names, renamed.earlier), renamed.earlier)
+         where r.id = renamed.id;
+    end loop;
 end
 $$;
 comment on function dp.remember_names() is 'internal: keeps names of declared relations current';
-
--- Internal: names of relations, with one more.
-create or replace function dp.with_name(names text[], schema_name name, relation_name name)
-returns text[]
-language sql immutable parallel safe security invoker
-set search_path = pg_catalog, pg_temp
-as $$
-    select array_append(array_remove(names, format('%I.%I', schema_name, relation_name)),
-                        format('%I.%I', schema_name, relation_name))
-$$;
-comment on function dp.with_name(text[], name, name) is 'internal: names of relations, with one more';
 
 -- Internal, event trigger: the same when a relation or a schema was renamed.
 -- Security definer on purpose: whoever renames a table cannot write the catalogue.
@@ -37,14 +34,7 @@ language plpgsql volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- most statements rename nothing that is declared, and should not lock rows of ours
-    if exists (select from dp.policy as p
-                 join dp.root as r on r.id = p.root
-                 join pg_class as c on c.oid = p.relation
-                 join pg_namespace as n on n.oid = c.relnamespace
-                where (r.schema_name, r.relation_name) is distinct from (n.nspname, c.relname)) then
-        perform dp.remember_names();
-    end if;
+    perform dp.remember_names();
 end
 $$;
 comment on function dp.remember_relations_renamed() is 'internal: keeps names of declared relations when they change';
@@ -62,20 +52,18 @@ comment on event trigger dpsql_remember_relations_renamed is 'dpsql: keeps names
 
 -- Internal: refuses a new account for a relation whose name another one had, when that is still there and lost something.
 -- A reload that swaps names would leave the losses of the same rows behind.
-create or replace function dp.require_no_other_account(relation regclass)
+create or replace function dp.require_no_other_account(relation regclass, name text)
 returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    name constant text := (select format('%I.%I', c.relnamespace::regnamespace::name, c.relname)
-                             from pg_class as c where c.oid = require_no_other_account.relation);
     other record;
 begin
     select p.relation, case when r.unit_column is not null then format(', privacy_unit => %L', r.unit_column) end as unit
       into other
       from dp.root as r join dp.policy as p on p.root = r.id
-     where name = any (r.earlier_names)
+     where require_no_other_account.name = any (r.earlier_names)
        and (exists (select from dp.spend as s where r.id = any (s.roots)) or exists (select from dp.loss as l where l.root = r.id))
      order by r.id desc limit 1;
     if not found then
@@ -89,4 +77,4 @@ begin
                       ' call dp.protect while %s has another name.', other.relation, relation::text, other.unit, relation);
 end
 $$;
-comment on function dp.require_no_other_account(regclass) is 'internal: refuses a new account for an old name';
+comment on function dp.require_no_other_account(regclass, text) is 'internal: refuses a new account for an old name';
