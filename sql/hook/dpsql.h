@@ -56,6 +56,15 @@ extern bool executor_runs(void);
 /* reads.c: the objects of an array */
 extern Oid *objects_of(Datum objects, int *count);
 
+/* shared.c: areas in shared memory, asked for at server start; start prepares one that is new */
+typedef struct
+{
+	const char *name;
+	Size		(*size) (void);
+	void		(*start) (void *memory, bool found);
+} SharedArea;
+extern void share(SharedArea area);
+
 /* version.c: which state of the catalogue and of declarations a snapshot shows */
 extern void version_init(void);
 extern uint64 catalogue_version(Snapshot snapshot);

@@ -21,8 +21,6 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "storage/ipc.h"
-#include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/array.h"
@@ -79,44 +77,29 @@ static Slot *slots = NULL;
 static int	slot_number = 0;
 static SubTransactionId began_in = InvalidSubTransactionId;
 
-static shmem_request_hook_type next_request = NULL;
-static shmem_startup_hook_type next_startup = NULL;
-
-static void
-request(void)
+static Size
+area_size(void)
 {
-	if (next_request)
-		next_request();
-	RequestAddinShmemSpace(mul_size(MaxBackends, sizeof(Slot)));
+	return mul_size(MaxBackends, sizeof(Slot));
 }
 
 static void
-startup(void)
+start(void *memory, bool found)
 {
-	bool		found;
-
-	if (next_startup)
-		next_startup();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	slot_number = MaxBackends;
-	slots = ShmemInitStruct("dpsql progress", mul_size(slot_number, sizeof(Slot)), &found);
-	if (!found)
-	{
-		memset(slots, 0, mul_size(slot_number, sizeof(Slot)));
-		for (int i = 0; i < slot_number; i++)
-			SpinLockInit(&slots[i].mutex);
-	}
-	LWLockRelease(AddinShmemInitLock);
+	slots = memory;
+	if (found)
+		return;
+	memset(slots, 0, area_size());
+	for (int i = 0; i < slot_number; i++)
+		SpinLockInit(&slots[i].mutex);
 }
 
 /* At server start. */
 void
 progress_init(void)
 {
-	next_request = shmem_request_hook;
-	shmem_request_hook = request;
-	next_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	share((SharedArea) {"dpsql progress", area_size, start});
 }
 
 /* This backend's slot, or NULL. */

@@ -29,8 +29,6 @@
 #include "pgstat.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -77,16 +75,12 @@ static uint32 hint_hashes[lengthof(hints)];
 /* SQLSTATEs by their order in hints.h */
 static int	state_codes[lengthof(states)];
 
-static shmem_request_hook_type next_request = NULL;
-static shmem_startup_hook_type next_startup = NULL;
 static emit_log_hook_type next_emit = NULL;
 
-static void
-request(void)
+static Size
+area_size(void)
 {
-	if (next_request)
-		next_request();
-	RequestAddinShmemSpace(sizeof(Refusals));
+	return sizeof(Refusals);
 }
 
 /* Take over what the last shutdown wrote; what cannot be read counts from now on. */
@@ -143,25 +137,17 @@ write_file(int code, Datum unused)
 }
 
 static void
-startup(void)
+start(void *memory, bool found)
 {
-	bool		found;
-
-	if (next_startup)
-		next_startup();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	refusals = ShmemInitStruct("dpsql refusals", sizeof(Refusals), &found);
-	if (!found)
-	{
-		memset(refusals, 0, sizeof(Refusals));
-		SpinLockInit(&refusals->mutex);
-		refusals->since = GetCurrentTimestamp();
-	}
-	LWLockRelease(AddinShmemInitLock);
+	refusals = memory;
 	if (!IsUnderPostmaster)
 		on_shmem_exit(write_file, (Datum) 0);
-	if (!found)
-		read_file();
+	if (found)
+		return;
+	memset(refusals, 0, sizeof(Refusals));
+	SpinLockInit(&refusals->mutex);
+	refusals->since = GetCurrentTimestamp();
+	read_file();
 }
 
 /* The row of this key, or the one that makes room for it.  Under the lock. */
@@ -289,10 +275,7 @@ void
 refusals_init(void)
 {
 	read_states();
-	next_request = shmem_request_hook;
-	shmem_request_hook = request;
-	next_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	share((SharedArea) {"dpsql refusals", area_size, start});
 	next_emit = emit_log_hook;
 	emit_log_hook = watch;
 }

@@ -29,9 +29,6 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "storage/ipc.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "tcop/utility.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -52,12 +49,16 @@ typedef struct
 } Versions;
 
 static Versions *versions = NULL;
-static bool changed = false;	/* this transaction changed what is told */
-/* Relations that it changed, which may be tables of the ledger. */
+/*
+ * This transaction: whether it certainly changed the catalogue or declarations,
+ * relations that it changed, which may be busy tables, and whether it is
+ * counted in "begun" and not yet in "ended".
+ */
+static bool changed = false;
 #define MOST_RELATIONS 32
 static Oid	relations[MOST_RELATIONS];
 static int	relation_count = 0;
-static bool counted = false;	/* it is in "begun" and not yet in "ended" */
+static bool counted = false;
 
 /* A version and the xmax of a snapshot that showed it. */
 static struct
@@ -66,14 +67,11 @@ static struct
 	TransactionId xmax;
 } shown;
 
-static shmem_request_hook_type next_request = NULL;
-static shmem_startup_hook_type next_startup = NULL;
 static ProcessUtility_hook_type next_utility = NULL;
 
 /*
- * What has no relation behind it that would be told.  Columns, indexes,
- * triggers, foreign keys, inheritance, statistics and rules are told as
- * changes of their relations.
+ * Caches of objects that count.  Columns, indexes, triggers, foreign keys,
+ * inheritance, statistics and rules count as changes of their relations.
  */
 static const int told[] = {
 	AMOPOPID, AMPROCNUM, AUTHMEMROLEMEM, AUTHOID, CASTSOURCETARGET, CLAOID, COLLOID, CONSTROID,
@@ -217,39 +215,27 @@ count_prepared(PlannedStmt *statement, const char *text, bool read_only,
 		(statement, text, read_only, context, parameters, environment, receiver, completion);
 }
 
-static void
-request(void)
+static Size
+area_size(void)
 {
-	if (next_request)
-		next_request();
-	RequestAddinShmemSpace(sizeof(Versions));
+	return sizeof(Versions);
 }
 
 static void
-startup(void)
+start(void *memory, bool found)
 {
-	bool		found;
-
-	if (next_startup)
-		next_startup();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	versions = ShmemInitStruct("dpsql versions", sizeof(Versions), &found);
-	if (!found)
-	{
-		pg_atomic_init_u64(&versions->begun, 1);
-		pg_atomic_init_u64(&versions->ended, 1);
-	}
-	LWLockRelease(AddinShmemInitLock);
+	versions = memory;
+	if (found)
+		return;
+	pg_atomic_init_u64(&versions->begun, 1);
+	pg_atomic_init_u64(&versions->ended, 1);
 }
 
 /* At server start: all processes inherit the callbacks. */
 void
 version_init(void)
 {
-	next_request = shmem_request_hook;
-	shmem_request_hook = request;
-	next_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	share((SharedArea) {"dpsql versions", area_size, start});
 	next_utility = ProcessUtility_hook;
 	ProcessUtility_hook = count_prepared;
 	RegisterXactCallback(at_transaction, NULL);
