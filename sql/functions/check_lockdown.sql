@@ -16,6 +16,7 @@ begin
     select h.hole, h.object, h.who, h.severity, h.why, h.statement || ';'
       from (select * from dp.holes_of_relations(guarded, watched)
              union all select * from dp.holes_of_keys(guarded, watched)
+             union all select * from dp.holes_of_triggers(guarded, watched)
              union all select * from dp.holes_of_functions(guarded, watched)
              union all select * from dp.holes_of_copies(guarded, watched)
              union all select * from dp.holes_of_shards(guarded, watched)

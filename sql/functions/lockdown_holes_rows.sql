@@ -100,6 +100,50 @@ as $$
 $$;
 comment on function dp.holes_of_keys(oid[], oid[]) is 'internal: a part of dp.check_lockdown';
 
+-- Internal: ways to have code run in the statements of an owner who may read protected relations, with that owner's
+-- rights.  TRIGGER is one.  REFERENCES is another before PostgreSQL 18: ON DELETE CASCADE changes the referencing table,
+-- and its AFTER triggers run as the role that deleted.
+create or replace function dp.holes_of_triggers(guarded oid[], watched oid[])
+returns table (hole text, object text, who text, severity text, why text, statement text)
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    with reader as (
+        select distinct c.relowner as oid from pg_class as c
+         where c.relkind in ('r', 'p', 'v', 'm', 'f')
+           and exists (select from unnest(guarded) as g(oid) where has_any_column_privilege(c.relowner, g.oid, 'SELECT'))),
+    changed as (
+        select c.oid, c.relacl from pg_class as c join reader as r on r.oid = c.relowner
+         where c.relkind in ('r', 'p', 'v', 'f') and c.oid >= 16384 and c.oid <> all (guarded)
+           and not exists (select from pg_depend as d
+                            where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')),
+    granted as (
+        select c.oid, a.grantee, a.privilege_type as privilege, a.privilege_type as written
+          from changed as c, aclexplode(c.relacl) as a
+         where a.privilege_type = 'TRIGGER'
+            or a.privilege_type = 'REFERENCES' and current_setting('server_version_num')::integer < 180000
+         union all
+        select c.oid, a.grantee, a.privilege_type, format('%s (%I)', a.privilege_type, f.attname)
+          from changed as c join pg_attribute as f on f.attrelid = c.oid, aclexplode(f.attacl) as a
+         where a.privilege_type = 'REFERENCES' and current_setting('server_version_num')::integer < 180000)
+    select 'trigger privilege', g.oid::regclass::text, dp.watched_through(g.grantee, watched), 'medium',
+           format('triggers of who has %s run in its owner''s statements, with the owner''s rights',
+                  string_agg(distinct g.privilege, ', ' order by g.privilege)),
+           format('REVOKE %s ON %s FROM %s', string_agg(distinct g.written, ', '), g.oid::regclass, dp.grantee_name(g.grantee))
+      from granted as g
+     where dp.watched_through(g.grantee, watched) is not null
+     group by g.oid, g.grantee
+     union all
+    select 'trigger privilege', c.oid::regclass::text, dp.watched_through(child.relowner, watched), 'medium',
+           format('a DELETE or an UPDATE of its owner fires triggers of %s, with the owner''s rights', k.conrelid::regclass),
+           format('ALTER TABLE %s DROP CONSTRAINT %I', k.conrelid::regclass, k.conname)
+      from changed as c join pg_constraint as k on k.confrelid = c.oid join pg_class as child on child.oid = k.conrelid
+     where k.contype = 'f' and k.conparentid = 0 and (k.confdeltype in ('c', 'n', 'd') or k.confupdtype in ('c', 'n', 'd'))
+       and current_setting('server_version_num')::integer < 180000
+       and dp.watched_through(child.relowner, watched) is not null
+$$;
+comment on function dp.holes_of_triggers(oid[], oid[]) is 'internal: a part of dp.check_lockdown';
+
 -- Internal: code that runs with the rights of somebody who may read protected relations, and code without a sandbox.
 create or replace function dp.holes_of_functions(guarded oid[], watched oid[])
 returns table (hole text, object text, who text, severity text, why text, statement text)

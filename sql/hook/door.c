@@ -90,7 +90,10 @@ in_maintenance(void)
 static Oid
 role_at_door(void)
 {
-	return in_maintenance() ? GetUserId() : GetOuterUserId();
+	if (in_maintenance())
+		return GetUserId();
+	require_no_foreign_key_action();
+	return GetOuterUserId();
 }
 
 /*
@@ -108,6 +111,7 @@ asking_role(void)
 				 errmsg("functions of dpsql cannot be used inside maintenance of a relation"),
 				 errdetail("ANALYZE, VACUUM, REFRESH and index builds run expressions as the relation's owner."),
 				 errhint("Call them in a statement of their own.")));
+	require_no_foreign_key_action();
 	return GetOuterUserId();
 }
 

@@ -29,6 +29,7 @@ _PG_init(void)
 {
 	settings_init();
 	executed_init();
+	triggers_init();
 	shards_init();
 	sent_init();
 	claims_init();

@@ -51,6 +51,7 @@ extern Oid	member_function(const char *name, int nargs, const Oid *types);
 extern void intercept_init(void);
 extern void stored_init(void);
 extern void executed_init(void);
+extern void triggers_init(void);
 extern bool executor_runs(void);
 
 /* reads.c: the objects of an array */
@@ -148,6 +149,9 @@ extern void check_hidden_operators(ParseState *pstate, Query *query, int locatio
 extern void release_kept_locks(void);
 extern Datum call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo);
 extern Datum invoke_function(FunctionCallInfo fcinfo);
+
+/* triggers.c: who does not ask */
+extern void require_no_foreign_key_action(void);
 
 /* door.c: on whose behalf something runs */
 typedef struct Caller Caller;

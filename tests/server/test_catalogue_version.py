@@ -263,7 +263,9 @@ insert into analysed select generate_series(1, 500);
 
 def test_what_an_owners_function_changes_in_autovacuum_counts(make_server: Any) -> None:
     database = make_server(autovacuum="off", autovacuum_naptime="1s").create_database()
-    keys = "select count(*) from pg_constraint where conrelid = 'looked'::regclass and contype = 'p'"
+    keys = (
+        "select count(*) from pg_constraint where conrelid = 'looked'::regclass and contype = 'p'"
+    )
     database.sql("grant create on schema public to owner1")
     with database.connect("owner1", autocommit=True) as owner:
         owner.execute(OWNERS_CODE)

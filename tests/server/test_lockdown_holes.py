@@ -107,6 +107,7 @@ CASES = [
         "drop table reply",
     ),
     ("grant delete on region to mallory", "foreign key", "public.region", "mallory", ""),
+    ("grant trigger on region to mallory", "trigger privilege", "public.region", "mallory", ""),
     (
         "grant select on sequence ticket_t_id_seq to mallory",
         "sequence",
@@ -366,6 +367,26 @@ def test_an_open_hole_is_listed_and_its_statement_closes_it(
             here.execute(cleaning)
     left = holes(here).keys() - before.keys()
     assert not left
+
+
+def test_triggers_of_a_referencing_table_run_as_who_deletes_before_18(here: Any) -> None:
+    found = ("trigger privilege", "public.region", "mallory")
+    for opening in (
+        "grant references on region to mallory",
+        "grant references (r_id) on region to mallory",
+        "create table hole (r int references region on delete set null); alter table hole owner to mallory",
+    ):
+        here.execute(opening)
+        opened = holes(here)
+        assert (found in opened) == (here.info.server_version < 180000), opening
+        if found in opened:
+            here.execute(opened[found])
+        assert found not in holes(here)
+    here.execute("drop table hole; revoke references (r_id) on region from mallory")
+    here.execute("revoke references on region from mallory")
+    here.execute("create table hole (r int references region); alter table hole owner to mallory")
+    assert found not in holes(here)
+    here.execute("drop table hole")
 
 
 def test_settings_of_the_database_and_of_a_role_in_it(here: Any) -> None:
