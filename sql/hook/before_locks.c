@@ -1,6 +1,6 @@
 /*
  * before_locks.c
- *		Refuse commands without permission before PostgreSQL locks the relation.
+ *		Refuse commands without permission before PostgreSQL locks what they name.
  *
  * Some commands of PostgreSQL lock a relation, some of them exclusively, before
  * they check who owns it.  An open transaction that has read the relation makes
@@ -12,8 +12,13 @@
  * The name is therefore qualified with its schema, so that it cannot come to mean
  * a relation of another schema meanwhile.
  *
- * Only in databases with the extension.  What is locked no more strongly than
- * by a reader or a writer of rows is left to PostgreSQL.
+ * Schemas are locked like relations: whoever makes a table in one waits.  A
+ * database is locked by each login, so that a command that waits for a database
+ * keeps everybody out of it; such a command can be typed in any other database.
+ *
+ * Relations and schemas are looked at only in databases with the extension.  What
+ * is locked no more strongly than by a reader or a writer of rows is left to
+ * PostgreSQL.
  */
 #include "postgres.h"
 
@@ -24,6 +29,7 @@
 #include "catalog/objectaddress.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
+#include "commands/dbcommands.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -255,6 +261,57 @@ check_published(List *objects)
 	}
 }
 
+/* DROP, RENAME or SET TABLESPACE of a database */
+static void
+check_database(const char *name)
+{
+	Oid			database = get_database_oid(name, true);
+
+	if (OidIsValid(database) && !compat_owns_database(database, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_DATABASE, name);
+}
+
+static void
+check_databases(Node *statement)
+{
+	ListCell   *cell;
+
+	switch (nodeTag(statement))
+	{
+		case T_DropdbStmt:
+			check_database(((DropdbStmt *) statement)->dbname);
+			break;
+		case T_RenameStmt:
+			if (((RenameStmt *) statement)->renameType == OBJECT_DATABASE)
+				check_database(((RenameStmt *) statement)->subname);
+			break;
+		case T_AlterDatabaseStmt:
+			foreach(cell, ((AlterDatabaseStmt *) statement)->options)
+			{
+				if (strcmp(lfirst_node(DefElem, cell)->defname, "tablespace") == 0)
+					check_database(((AlterDatabaseStmt *) statement)->dbname);
+			}
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+check_schemas(List *names)
+{
+	ListCell   *cell;
+
+	foreach(cell, names)
+	{
+		const char *name = strVal(lfirst(cell));
+		Oid			schema = get_namespace_oid(name, true);
+
+		if (OidIsValid(schema) && !compat_owns_schema(schema, GetUserId()))
+			aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_SCHEMA, name);
+	}
+}
+
 static void
 check_all(Node *statement)
 {
@@ -281,6 +338,10 @@ check_all(Node *statement)
 				if (IsA(lfirst(cell), RangeVar))
 					check(lfirst(cell), AS_OWNER);
 			}
+			break;
+		case T_DropStmt:
+			if (((DropStmt *) statement)->removeType == OBJECT_SCHEMA)
+				check_schemas(((DropStmt *) statement)->objects);
 			break;
 		case T_CommentStmt:
 			check_object(((CommentStmt *) statement)->objtype, ((CommentStmt *) statement)->object);
@@ -320,6 +381,7 @@ is_checked(Node *statement)
 		case T_CreateForeignTableStmt:
 		case T_AlterTableStmt:
 		case T_CreateStatsStmt:
+		case T_DropStmt:
 		case T_CommentStmt:
 		case T_SecLabelStmt:
 		case T_AlterExtensionContentsStmt:
@@ -338,6 +400,7 @@ check_before_locks(PlannedStmt *statement, const char *text, bool read_only,
 				   QueryEnvironment *environment, DestReceiver *receiver,
 				   QueryCompletion *completion)
 {
+	check_databases(statement->utilityStmt);
 	if (is_checked(statement->utilityStmt))
 	{
 		if (read_only)

@@ -12,6 +12,7 @@
 
 #include "access/sysattr.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "executor/executor.h"
@@ -201,6 +202,28 @@ compat_owns(Oid relation, Oid role)
 	return object_ownercheck(RelationRelationId, relation, role);
 #else
 	return pg_class_ownercheck(relation, role);
+#endif
+}
+
+/* The same of a database. */
+static inline bool
+compat_owns_database(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, database, role);
+#else
+	return pg_database_ownercheck(database, role);
+#endif
+}
+
+/* The same of a schema. */
+static inline bool
+compat_owns_schema(Oid schema, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(NamespaceRelationId, schema, role);
+#else
+	return pg_namespace_ownercheck(schema, role);
 #endif
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,6 +94,40 @@ def test_what_is_another_roles_is_refused_without_a_lock(
         error = refused(alice, statement.format(relation))
     assert said in error.diag.message_primary
     assert error.sqlstate in ("42501", "42809", "42P01", "42P17")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "drop database {}",
+        "drop database {} with (force)",
+        "alter database {} rename to another",
+        "alter database {} set tablespace pg_default",
+    ],
+)
+def test_a_database_of_another_role(parted: Any, statement: str) -> None:
+    """Alice's own setting locks the database; who waits for it would keep all logins out."""
+    elsewhere = replace(parted, name="postgres")
+    with parted.connect(user="alice", autocommit=False) as holder:
+        holder.execute(f"alter role alice in database {parted.name} set work_mem = '4MB'")
+        with elsewhere.connect(user="alice") as other:
+            other.execute("set lock_timeout = '200ms'")
+            error = refused(other, statement.format(parted.name))
+            assert error.diag.message_primary == f"must be owner of database {parted.name}"
+            assert error.sqlstate == "42501"
+            assert refused(other, statement.format("nowhere")).sqlstate == "3D000"
+
+
+def test_a_schema_of_another_role(parted: Any, alice: Any) -> None:
+    """Who makes a table in a schema locks it; a release would wait behind who drops it."""
+    with parted.connect(autocommit=False) as holder:
+        holder.execute("create table public.made ()")
+        for statement in ("drop schema public cascade", "drop schema mine, public"):
+            error = refused(alice, statement)
+            assert error.diag.message_primary == "must be owner of schema public"
+        assert refused(alice, "drop schema nowhere").sqlstate == "3F000"
+    alice.execute("create schema more")
+    alice.execute("drop schema more, mine cascade")
 
 
 def test_a_name_stays_what_it_was_while_the_command_waits(parted: Any, alice: Any) -> None:
