@@ -27,6 +27,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from dpsql.counted import Counts
+from dpsql.errors import InternalError
 from dpsql.model import Weight
 from dpsql.query.elimination import Base, Factor, Placed, Plan, Product
 from dpsql.query.part_sql import grouped_sql, largest_sql
@@ -173,6 +174,8 @@ class Writer:
         columns = [f"{origin[a]} AS a{a}" for a in attributes]
         columns.append(f"{_times(*counts) or '1'}::{self.number} AS n")
         for i, weight in enumerate(self.plan.query.weights):
+            if not any(weight.occurrences <= factor.occurrences for factor in factors):
+                raise InternalError("a value spans parts of a join that are counted apart")
             parts = [
                 f"f{j}.w{i}" if weight.occurrences <= factor.occurrences else counts[j]
                 for j, factor in enumerate(factors)
