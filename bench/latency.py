@@ -1,11 +1,11 @@
 """What a small question costs beside the plain one: TPC-H with customers as units.
 
-``python -m bench.latency [--sf 0.1] [--rounds 20]``, on the cluster that ``make up`` started.  Each
-round asks every question once, and its plain form in the session of a superuser, with another
-constant each time.  *ms* is time on the clock, *cpu* processor time of the backends: for a private
-question that of the asking backend and its service session (``/proc/<pid>/schedstat``, Linux).
-*over_cpu* is the difference of the medians.  *repeated* is a stored answer, *commit* one durable
-insert, which a charged answer cannot do without.  Prints a table and, last, one JSON line.
+``python -m bench.latency [--sf 0.1] [--rounds 20]``, on the cluster that ``make up`` started.  One
+question after the other is asked in rounds: once, and its plain form in the session of a superuser,
+with another constant each time.  *ms* is time on the clock, *cpu* processor time of the backends:
+for a private question that of the asking backend and its service session (``/proc/<pid>/schedstat``,
+Linux).  *over_cpu* is the difference of the medians.  *repeated* is a stored answer, *commit* one
+durable insert, which a charged answer cannot do without.  Prints a table and, last, one JSON line.
 """
 
 from __future__ import annotations
@@ -82,16 +82,19 @@ def main() -> None:
         for text in (REPEATED, *FRESH.values()):
             _ask(alice, text.format(k=0))
         own, others = [owner.info.backend_pid], _others(owner)
-        for k in range(1, arguments.rounds + 1):
-            alice.execute("set dp.fresh = on")
-            for name, text in FRESH.items():
+        rounds = range(1, arguments.rounds + 1)
+        alice.execute("set dp.fresh = on")
+        for name, text in FRESH.items():
+            for k in rounds:
                 sql = text.format(k=k)
                 plain = sql.replace("dp_", "")
                 clock.run(f"plain {name}", own, partial(_ask, owner, plain))
                 clock.run(name, others, partial(_ask, alice, sql))
-            alice.execute("set dp.fresh = off")
-            clock.run("repeated", others, partial(_ask, alice, REPEATED))
-            clock.run("refused", others, partial(_ask, alice, REFUSED))
+        alice.execute("set dp.fresh = off")
+        for name, sql in (("repeated", REPEATED), ("refused", REFUSED)):
+            for _ in rounds:
+                clock.run(name, others, partial(_ask, alice, sql))
+        for _ in rounds:
             insert = "insert into bench_commit values (1)"
             clock.run("commit", own, partial(owner.execute, insert))
             clock.run("new session", [], partial(_first, where, "alice", REPEATED))

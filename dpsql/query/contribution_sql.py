@@ -21,9 +21,11 @@ from dataclasses import replace
 from dpsql.counted import Contributions
 from dpsql.errors import InternalError
 from dpsql.model import GRID, JoinQuery, Key
-from dpsql.query.elimination import Plan
+from dpsql.query.elimination import Base, Plan
 from dpsql.query.flat_sql import answering
+from dpsql.query.places import any_cut
 from dpsql.query.reach_sql import within_reach
+from dpsql.query.types import ONE_TEXT
 
 #: No size of eight bytes exceeds larger bounds; sizes that may come near are numeric.
 _LARGEST = 2**63
@@ -92,6 +94,8 @@ class _Statement:
         self.queries = queries
         self.number = number
         self.single = self.query.one_per_unit
+        self.bag = not self.single and _may_repeat(self.query, plan)
+        plan = _ungrouped(plan) if self.bag else plan
         self.writer = answering(plan, numeric=number == "numeric")
         self.answer = self.writer.answer(plan.query.groups)
         self.bounds = bounds
@@ -209,26 +213,42 @@ class _Statement:
         ]
         order += [f"{v}::text" for v in values if v != unit]
         ordered = f" ORDER BY {', '.join(order)}" if order else ""
+        rank = "dense_rank" if self.bag else "row_number"
         ranked = (
-            f"r AS MATERIALIZED (SELECT {columns}, row_number() OVER (PARTITION BY {unit}{ordered})"
-            f"::{self.number} AS rank FROM ({self.answer}) AS c WHERE {present})"
+            f"SELECT {columns}, {rank}() OVER (PARTITION BY {unit}{ordered})"
+            f"::{self.number} AS rank FROM ({self.answer}) AS c WHERE {present}"
         )
+        if unit in values:  # no other unit has the value: its rank is its least one
+            return self._ranked_values(ranked, unit)
+        listed = ", ".join(values)
+        sorted_once = (
+            f"SELECT grouping({unit}) AS label, {listed}, "
+            f"CASE grouping({unit}) WHEN 0 THEN max(rank) ELSE min(rank) END AS rank "
+            f"FROM ({ranked}) AS r GROUP BY GROUPING SETS (({unit}), ({listed}))"
+        )
+        keys = "".join(f", {i + 6}" for i in range(len(self.query.groups)))
+        return (
+            f"{self.writer.head()}SELECT c.label, {self._bucket(0, 'c.rank', self.number)}::text "
+            "AS bucket, CASE c.label WHEN 0 THEN count(*) END::text AS units, "
+            "CASE c.label WHEN 1 THEN count(*) END::text AS amount, "
+            f"CASE c.label WHEN 1 THEN '0' END AS share{self.keys} "
+            f"FROM ({sorted_once}) AS c GROUP BY 1, 2{keys}"
+        )
+
+    def _ranked_values(self, ranked: str, unit: str) -> str:
+        """Write the statement for ranked values of which the unit is a part."""
         sizes = (
             f"SELECT 0 AS label, {self._bucket(0, 't.size', self.number)}::text AS bucket, "
             "count(*)::text AS units, NULL::text AS amount, NULL::text AS share"
             f"{self.nothing} FROM (SELECT max(rank) AS size FROM r GROUP BY {unit}) AS t GROUP BY 2"
         )
-        source = "r"
-        if unit not in values:
-            listed = ", ".join(values)
-            source = f"(SELECT {listed}, min(rank) AS rank FROM r GROUP BY {listed})"
         keys = "".join(f", {i + 6}" for i in range(len(self.query.groups)))
         counts = (
             f"SELECT 1 AS label, {self._bucket(0, 'c.rank', self.number)}::text AS bucket, "
             "NULL::text AS units, count(*)::text AS amount, '0' AS share"
-            f"{self.keys} FROM {source} AS c GROUP BY 2{keys}"
+            f"{self.keys} FROM r AS c GROUP BY 2{keys}"
         )
-        return f"{self.writer.head(ranked)}{sizes} UNION ALL {counts}"
+        return f"{self.writer.head(f'r AS MATERIALIZED ({ranked})')}{sizes} UNION ALL {counts}"
 
     def _single_values(self, values: Sequence[str], columns: str, present: str) -> str:
         """Write the statement for distinct values of units that have one each."""
@@ -250,6 +270,31 @@ class _Statement:
             f"SELECT 0, '{bucket}', count(*)::text, NULL, NULL{self.nothing} FROM r "
             "HAVING count(*) > 0"
         )
+
+
+def _may_repeat(query: JoinQuery, plan: Plan) -> bool:
+    """Whether ranks within units find repeated values, so that nothing need be grouped before.
+
+    So it is for rows of one relation, which are sorted once then, as plain PostgreSQL sorts them;
+    rows of a join may be many more than its groups.  Values are ranked by their text, and the
+    unit must not be one of them.
+    """
+    values = (*query.groups, *query.distinct)
+    return (
+        bool(query.distinct)
+        and query.unit not in values
+        and query.computed is None
+        and not any_cut(query)
+        and len(plan.factors) == 1
+        and isinstance(plan.factors[0], Base)
+        and all(query.attributes[a].type_name in ONE_TEXT for a in values)
+    )
+
+
+def _ungrouped(plan: Plan) -> Plan:
+    """Return the plan of a lone relation's rows as they are, whose counts nobody reads."""
+    (rows,) = plan.factors
+    return replace(plan, factors=(replace(rows, grouped=False, unit=True),))
 
 
 def _grouped(keys: Sequence[str]) -> str:

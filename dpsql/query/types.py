@@ -28,6 +28,9 @@ SIMPLE = frozenset(
     )
 )
 
+#: Types whose equal values have one text: 1.0 = 1.00, 0 = -0 and 1 mon = 30 days have two.
+ONE_TEXT = SIMPLE - {"numeric", *FLOATS, "interval"}
+
 
 def modifier(full: str) -> tuple[int, ...]:
     """Return the numbers of the type modifier; empty if there is none."""
