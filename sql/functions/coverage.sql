@@ -10,14 +10,13 @@ begin
     return query
     with whole(oid) as (
         select c.oid from pg_class as c where c.oid = any (objects)),
-    paying(oid, root, ways, shown) as (
-        select w.oid, p.root, 'row', 'row'
+    paying(oid, root, ways) as (
+        select w.oid, p.root, 'row'
           from whole as w
           join dp.policy as p on p.relation = w.oid and p.kind = 'protected'
           join dp.root as r on r.id = p.root and r.neighbours = 'row'
          union all
-        select w.oid, u.root, string_agg(distinct t.ways, '; ' order by t.ways),
-               string_agg(distinct t.shown, '; ' order by t.shown)
+        select w.oid, u.root, string_agg(distinct t.ways, '; ' order by t.ways)
           from whole as w
          cross join lateral dp.unit_paths(w.oid) as u
          cross join lateral (
@@ -39,16 +38,12 @@ begin
             select coalesce(string_agg(concat_ws('>', dp.numbers_of(h.child, h.columns), h.parent,
                                                  dp.numbers_of(h.parent, h.parent_columns)), '>' order by h.n)
                                     filter (where h.n is not null) || '>', '')
-                   || dp.numbers_of(n.relation, array[n.unit_column]),
-                   coalesce(string_agg(format('%s -> %I.%I (%s)', dp.shown_list(h.columns), h.schema, h.name,
-                                              dp.shown_list(h.parent_columns)), ' -> ' order by h.n)
-                                    filter (where h.n is not null) || ' -> ', '')
-                   || quote_ident(n.unit_column)
+                   || dp.numbers_of(n.relation, array[n.unit_column])
               from near as n left join hop as h on h.n <= n.hops
-             group by n.relation, n.unit_column) as t(ways, shown)
+             group by n.relation, n.unit_column) as t(ways)
          where u.root is not null
          group by w.oid, u.root)
-    select c.oid, n.nspname, c.relname, p.root, p.ways, p.shown
+    select c.oid, n.nspname, c.relname, p.root, p.ways, dp.names_of_ways(p.oid, p.ways)
       from paying as p
      cross join lateral unnest(dp.statistics_members(p.oid)) as m(oid)
       join pg_class as c on c.oid = m.oid
@@ -69,15 +64,49 @@ as $$
 $$;
 comment on function dp.numbers_of(oid, text[]) is 'internal: numbers of columns';
 
--- Internal: names of columns, so that no two lists of them look the same.
-create or replace function dp.shown_list(columns text[])
+-- Internal: names of columns, given by numbers, so that no two lists of them look the same; NULL if one was dropped.
+create or replace function dp.names_of(relation oid, numbers text)
 returns text
-language sql immutable parallel safe security invoker
+language sql stable parallel safe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
-    select string_agg(quote_ident(u.name), ', ' order by u.n) from unnest(columns) with ordinality as u(name, n)
+    select case when bool_and(a.attnum is not null) then string_agg(quote_ident(a.attname), ', ' order by u.n) end
+      from unnest(string_to_array(numbers, ',')) with ordinality as u(attnum, n)
+      left join pg_attribute as a on a.attrelid = relation and a.attnum::text = u.attnum and not a.attisdropped
 $$;
-comment on function dp.shown_list(text[]) is 'internal: names of columns';
+comment on function dp.names_of(oid, text) is 'internal: names of columns';
+
+-- Internal: paths of keys from a relation to privacy units, with names instead of numbers; NULL if a relation or a column
+-- on them was dropped.  A path lists triples, columns of the child, the parent and its columns, and then the unit's column.
+create or replace function dp.names_of_ways(relation oid, ways text)
+returns text
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    with step as (
+        select w.way, i.n, i.n = (cardinality(w.path) + 2) / 3 as last,
+               case i.n when 1 then names_of_ways.relation else w.path[3 * i.n - 4]::oid end as child,
+               w.path[3 * i.n - 2] as columns, w.path[3 * i.n - 1]::oid as parent, w.path[3 * i.n] as parent_columns
+          from (select s.way, string_to_array(s.text, '>') as path
+                  from unnest(string_to_array(ways, '; ')) with ordinality as s(text, way)) as w
+         cross join lateral generate_series(1, (cardinality(w.path) + 2) / 3) as i(n)
+         where ways <> 'row'),
+    shown as (
+        select s.way, bool_and(t.text is not null) as whole, string_agg(t.text, ' -> ' order by s.n) as text
+          from step as s
+         cross join lateral (
+            select dp.names_of(s.child, s.columns)
+                   || case when s.last then ''
+                           else (select format(' -> %I.%I (%s)', n.nspname, c.relname, k.names)
+                                   from pg_class as c join pg_namespace as n on n.oid = c.relnamespace,
+                                        dp.names_of(s.parent, s.parent_columns) as k(names)
+                                  where c.oid = s.parent and k.names is not null) end as text) as t
+         group by s.way)
+    select case when ways = 'row' then 'row'
+                when bool_and(s.whole) then string_agg(distinct s.text, '; ' order by s.text) end
+      from shown as s
+$$;
+comment on function dp.names_of_ways(oid, text) is 'internal: ways to privacy units, by names';
 
 -- Internal: whether recorded paths to units are to be compared by names instead of numbers.  That is so if a relation or
 -- column on them was dropped, and all their parents that still exist are on the present paths, too.  Otherwise numbers
@@ -118,7 +147,7 @@ comment on function dp.ways_lapsed(oid, text, text) is 'internal: whether record
 
 -- Internal: an account that records losses of a relation's rows, and that the current declarations would not charge, or
 -- would charge for other units of these rows; NULL if there is none.  "told" is the detail of the error, "mend" its hint.
--- Losses of a dropped relation count for the relation that has its name now.
+-- Losses of a dropped relation count for the relation that has its name now, whose columns have numbers of their own.
 create or replace function dp.uncovered(
     covers jsonb, out relation oid, out root integer, out told text, out mend text)
 language plpgsql stable parallel unsafe security invoker
@@ -137,7 +166,7 @@ begin
         or c.relation is null and c.schema_name = n.schema_name and c.relation_name = n.relation_name
      where not exists (select from jsonb_to_recordset(covers) as o(relation oid, root integer, ways text, shown text)
                         where o.relation = n.relation and o.root = c.root
-                          and (o.ways = c.ways
+                          and (o.ways = c.ways and c.relation is not null
                                or o.shown = c.shown and (c.ways is null or dp.ways_lapsed(c.relation, c.ways, o.ways))))
      order by n.relation, c.root
      limit 1;
@@ -222,3 +251,20 @@ end
 $$;
 comment on function dp.require_covered(oid[]) is
     'internal: raises PD040 where an account would not show all that rows lose';
+
+-- Internal: losses of a dropped relation become those of the relation that its owner protects in its place, whose columns
+-- go on to be known by number.
+create or replace function dp.take_over_losses(relation regclass)
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update dp.covered as c
+       set relation = n.relation, ways = n.ways
+      from dp.coverage(array[take_over_losses.relation::oid]) as n
+     where c.relation is null and n.relation = take_over_losses.relation
+       and (c.schema_name, c.relation_name, c.root, c.shown) = (n.schema_name, n.relation_name, n.root, n.shown);
+end
+$$;
+comment on function dp.take_over_losses(regclass) is 'internal: losses of a dropped relation become those of its successor';

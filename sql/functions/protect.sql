@@ -98,6 +98,7 @@ begin
             message = format('the account of %s goes on with relation %s, which has its earlier name', last_name, relation);
     end if;
     perform dp.require_covered(array[relation::oid]);
+    perform dp.take_over_losses(relation);
     perform dp.warn_without_caps(found_root);
     perform dp.warn_of_spent_cap(found_root);
     perform dp.let_executor_read(relation);

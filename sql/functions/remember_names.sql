@@ -26,6 +26,22 @@ end
 $$;
 comment on function dp.remember_names() is 'internal: keeps names of declared relations current';
 
+-- Internal: keeps the names on the ways by which rows of relations belong to units, for the time when one of them is dropped.
+create or replace function dp.remember_ways(renamed oid[])
+returns void
+language plpgsql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update dp.covered as c
+       set shown = dp.names_of_ways(c.relation, c.ways)
+     where (c.relation = any (renamed::regclass[])
+            or exists (select from unnest(renamed) as r(oid) where c.ways like format('%%>%s>%%', r.oid)))
+       and dp.names_of_ways(c.relation, c.ways) <> c.shown;
+end
+$$;
+comment on function dp.remember_ways(oid[]) is 'internal: keeps names on ways to units current';
+
 -- Internal, event trigger: the same when a relation or a schema was renamed.
 -- Security definer on purpose: whoever renames a table cannot write the catalogue.
 create or replace function dp.remember_relations_renamed()
@@ -35,6 +51,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform dp.remember_names();
+    if dp.ledger_in_place() then
+        perform dp.remember_ways(array(
+            select d.objid from pg_event_trigger_ddl_commands() as d where d.classid = 'pg_class'::regclass
+             union
+            select c.oid from pg_event_trigger_ddl_commands() as d join pg_class as c on c.relnamespace = d.objid
+             where d.classid = 'pg_namespace'::regclass));
+    end if;
 end
 $$;
 comment on function dp.remember_relations_renamed() is 'internal: keeps names of declared relations when they change';

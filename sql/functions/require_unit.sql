@@ -100,17 +100,22 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     known dp.root;
+    same boolean;  -- the relation that the number of the unit's column is of
 begin
     select r.* into known from dp.root as r where r.id = root_id;
+    if not found then
+        return;
+    end if;
+    same := exists (select from dp.policy as p where p.root = root_id and p.relation = require_notion.relation)
+            or exists (select from dp.covered as c where c.root = root_id and c.relation = require_notion.relation);
     -- a column stays the same one by whatever name; of a relation or column that was dropped only names are left
-    if not found
-       or known.unit_column is null and privacy_unit is null
-       or known.unit_attnum = (select a.attnum from pg_attribute as a
-                                where a.attrelid = relation and a.attname = privacy_unit)
+    if known.unit_column is null and privacy_unit is null
+       or same and known.unit_attnum = (select a.attnum from pg_attribute as a
+                                         where a.attrelid = relation and a.attname = privacy_unit)
        or known.unit_column = privacy_unit
-          and not exists (select from dp.policy as p
-                            join pg_attribute as a on a.attrelid = p.relation and a.attnum = known.unit_attnum
-                           where p.root = root_id and p.relation = require_notion.relation and not a.attisdropped) then
+          and not (same and exists (select from pg_attribute as a
+                                     where a.attrelid = relation and a.attnum = known.unit_attnum
+                                       and not a.attisdropped)) then
         return;
     end if;
     if exists (select from dp.spend as s where root_id = any (s.roots))

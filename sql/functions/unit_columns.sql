@@ -67,9 +67,15 @@ begin
     if not exists (select from dp.root as r where r.neighbours = 'unit') or not dp.ledger_in_place() then
         return;
     end if;
+    -- also those of a relation that is not protected at the moment: once it is dropped, names alone tell of its units
     update dp.root as r
        set unit_column = a.attname
-      from dp.policy as p join pg_attribute as a on a.attrelid = p.relation
+      from (select p.root, p.relation from dp.policy as p
+             union
+            select c.root, c.relation::oid from dp.covered as c
+             where (c.schema_name, c.relation_name)
+                   = (select o.schema_name, o.relation_name from dp.root as o where o.id = c.root)) as p
+      join pg_attribute as a on a.attrelid = p.relation
      where p.root = r.id and a.attnum = r.unit_attnum and a.attname <> r.unit_column and not a.attisdropped;
     update dp.unit_link as l
        set columns = array(select a.attname from unnest(l.attnums) with ordinality as u(attnum, n)
