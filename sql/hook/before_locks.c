@@ -16,6 +16,10 @@
  * database is locked by each login, so that a command that waits for a database
  * keeps everybody out of it; such a command can be typed in any other database.
  *
+ * This extension is locked by functions of owners that make or drop views.
+ * PostgreSQL locks any extension for whoever makes an object of his own depend on
+ * it; here only its owner may.
+ *
  * Relations and schemas are looked at only in databases with the extension.  What
  * is locked no more strongly than by a reader or a writer of rows is left to
  * PostgreSQL.
@@ -313,6 +317,25 @@ check_schemas(List *names)
 }
 
 static void
+check_extension(const char *name)
+{
+	Oid			extension = get_extension_oid(name, true);
+
+	if (OidIsValid(extension) && strcmp(name, DPSQL_EXTENSION) == 0 &&
+		!compat_owns_extension(extension, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_EXTENSION, name);
+}
+
+static void
+check_extensions(List *names)
+{
+	ListCell   *cell;
+
+	foreach(cell, names)
+		check_extension(strVal(lfirst(cell)));
+}
+
+static void
 check_all(Node *statement)
 {
 	ListCell   *cell;
@@ -342,6 +365,8 @@ check_all(Node *statement)
 		case T_DropStmt:
 			if (((DropStmt *) statement)->removeType == OBJECT_SCHEMA)
 				check_schemas(((DropStmt *) statement)->objects);
+			if (((DropStmt *) statement)->removeType == OBJECT_EXTENSION)
+				check_extensions(((DropStmt *) statement)->objects);
 			break;
 		case T_CommentStmt:
 			check_object(((CommentStmt *) statement)->objtype, ((CommentStmt *) statement)->object);
@@ -357,6 +382,7 @@ check_all(Node *statement)
 			if (((AlterObjectDependsStmt *) statement)->objectType == OBJECT_INDEX ||
 				((AlterObjectDependsStmt *) statement)->objectType == OBJECT_MATVIEW)
 				check(((AlterObjectDependsStmt *) statement)->relation, AS_OWNER);
+			check_extension(strVal(((AlterObjectDependsStmt *) statement)->extname));
 			break;
 		case T_CreatePublicationStmt:
 			check_published(((CreatePublicationStmt *) statement)->pubobjects);

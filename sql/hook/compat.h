@@ -13,6 +13,7 @@
 #include "access/sysattr.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "executor/executor.h"
@@ -224,6 +225,17 @@ compat_owns_schema(Oid schema, Oid role)
 	return object_ownercheck(NamespaceRelationId, schema, role);
 #else
 	return pg_namespace_ownercheck(schema, role);
+#endif
+}
+
+/* The same of an extension. */
+static inline bool
+compat_owns_extension(Oid extension, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(ExtensionRelationId, extension, role);
+#else
+	return pg_extension_ownercheck(extension, role);
 #endif
 }
 

@@ -40,6 +40,7 @@ _PG_init(void)
 		stored_init();
 		denied_init();
 		before_locks_init();
+		explain_init();
 		mask_init();
 		progress_init();
 		version_init();

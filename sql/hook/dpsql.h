@@ -112,6 +112,7 @@ extern void locks_init(void);
 
 /* before_locks.c: refuse before a relation is locked */
 extern void before_locks_init(void);
+extern void explain_init(void);
 
 /* mask.c: what a role may not know reads as unknown */
 extern void mask_init(void);
@@ -133,6 +134,7 @@ extern void frames_init(void);
 
 /* preload.c: Python in the postmaster */
 extern bool preload_python;		/* setting */
+extern bool explain_buffers;	/* setting */
 extern void preload_init(void);
 
 /* in_time.c: how long a question waits for its servers */

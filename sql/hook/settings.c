@@ -94,6 +94,7 @@ int			refused_rows;
 static bool sampling_filter;
 static bool fresh;
 bool		preload_python;
+bool		explain_buffers;
 int			shards_timeout;
 
 /*
@@ -222,5 +223,10 @@ settings_init(void)
 								 "A new session's first answer is some tenths of a second earlier.",
 								 &preload_python, true,
 								 PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("dp.explain_buffers",
+							 "EXPLAIN (BUFFERS, WAL) is allowed.",
+							 "It tells which pages are in memory, and so what private questions of others have read.",
+							 &explain_buffers, false,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
 	MarkGUCPrefixReserved(DPSQL_SCHEMA);
 }

@@ -160,7 +160,8 @@ def test_counting_goes_on_for_everybody_else(mine: Any) -> None:
 
 def test_explain_shows_no_buffers_of_ours(mine: Any) -> None:
     """EXPLAIN (ANALYZE, BUFFERS) would tell rows apart by the pages that they need."""
-    with mine.connect(user="alice") as alice:
+    with mine.connect() as alice:
+        alice.execute("set dp.explain_buffers = on; set session authorization alice")
         shown: dict[str, list[dict[str, int]]] = {SEVEN: [], NOBODY: []}
         # the first pair fills the session's caches; what others change in the catalogue empties them
         for question in (SEVEN, NOBODY) * 12:

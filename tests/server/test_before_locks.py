@@ -118,6 +118,24 @@ def test_a_database_of_another_role(parted: Any, statement: str) -> None:
             assert refused(other, statement.format("nowhere")).sqlstate == "3D000"
 
 
+def test_the_extension(parted: Any, alice: Any) -> None:
+    """An owner who exposes a relation would wait behind who makes a function depend on it."""
+    alice.execute("create function own_function() returns int language sql as 'select 1'")
+    with parted.connect(autocommit=False) as holder:
+        holder.execute("create view public.added as select 1 as a")
+        holder.execute("alter extension dpsql add view public.added")
+        for statement in (
+            "alter function own_function() depends on extension dpsql",
+            "alter function own_function() no depends on extension dpsql",
+            "drop extension dpsql cascade",
+        ):
+            error = refused(alice, statement)
+            assert error.diag.message_primary == "must be owner of extension dpsql", statement
+        holder.rollback()
+    alice.execute("alter function own_function() depends on extension plpgsql")
+    assert refused(alice, "drop extension nowhere").sqlstate == "42704"
+
+
 def test_a_schema_of_another_role(parted: Any, alice: Any) -> None:
     """Who makes a table in a schema locks it; a release would wait behind who drops it."""
     with parted.connect(autocommit=False) as holder:

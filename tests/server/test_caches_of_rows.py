@@ -53,7 +53,8 @@ def world(server: Any) -> Iterator[Any]:
 
 def buffers(world: Any, statement: str, row: int) -> list[list[int]]:
     """Return what each lookup reads in a session that has asked about a row."""
-    with world.connect(user="alice") as alice:
+    with world.connect() as alice:
+        alice.execute("set dp.explain_buffers = on; set session authorization alice")
         alice.execute("set dp.epsilon = 0.01; set dp.delta = 1e-9; set client_min_messages = error")
         alice.execute(statement.format(id=row, n=next(NUMBERS)))
         found = []

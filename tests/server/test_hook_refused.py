@@ -228,6 +228,7 @@ def test_defaults(alice: Asking) -> None:
         "dp.fresh": "off",
         "dp.confidence": "0.95",
         "dp.preload_python": "on",
+        "dp.explain_buffers": "off",
         "dp.refused_rows": "error",
         "dp.sampling_filter": "off",
         "dp.shards_timeout": "5000",
