@@ -3,9 +3,10 @@
 ``python -m bench.latency [--sf 0.1] [--rounds 20]``, on the cluster that ``make up`` started.  One
 question after the other is asked in rounds: once, and its plain form in the session of a superuser,
 with another constant each time.  *ms* is time on the clock, *cpu* processor time of the backends:
-for a private question that of the asking backend and its service session (``/proc/<pid>/schedstat``,
-Linux).  *over_cpu* is the difference of the medians.  *repeated* is a stored answer, *commit* one
-durable insert, which a charged answer cannot do without.  Prints a table and, last, one JSON line.
+for a private question that of the asking backend and its service session
+(``/proc/<pid>/schedstat``, Linux).  *over_cpu* is the difference of the medians.  *repeated* is a
+stored answer, *commit* one durable insert, which a charged answer cannot do without.  Prints a
+table and, last, one JSON line.
 """
 
 from __future__ import annotations

@@ -79,6 +79,10 @@ class Catalog(catalog.Catalog, Protocol):
         """Lock relations as analysis does, and take all other locks that reading them can need."""
         ...
 
+    def written(self, oids: Sequence[int]) -> list[str]:
+        """Return the public relations among these, and their parts, that the asker may write."""
+        ...
+
     def may_name(self, oids: Sequence[int]) -> bool:
         """Whether the role in effect may use the schemas of these relations."""
         ...

@@ -28,6 +28,7 @@ from dpsql.engine.release_price import Priced, choose, told
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.whose import address
+from dpsql.engine.written import require_unwritten
 from dpsql.errors import (
     ChangedWhileRead,
     DeclarationsChanged,
@@ -239,6 +240,7 @@ def release(
     meet(*met)
     charge = _charge(admitted, priced, role, settings)
     require_same(key, charge)
+    require_unwritten(admitted.relations, services)
     opened = services.ledger.open(charge)
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)

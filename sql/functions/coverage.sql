@@ -43,9 +43,10 @@ begin
              group by n.relation, n.unit_column) as t(ways)
          where u.root is not null
          group by w.oid, u.root)
-    select c.oid, n.nspname, c.relname, p.root, p.ways, dp.names_of_ways(p.oid, p.ways)
+    select c.oid, n.nspname, c.relname, p.root, w.ways, dp.names_of_ways(m.oid, w.ways)
       from paying as p
      cross join lateral unnest(dp.statistics_members(p.oid)) as m(oid)
+     cross join lateral dp.ways_of_member(p.oid, m.oid, p.ways) as w(ways)
       join pg_class as c on c.oid = m.oid
       join pg_namespace as n on n.oid = c.relnamespace;
 end
@@ -63,6 +64,24 @@ as $$
       left join pg_attribute as a on a.attrelid = relation and a.attname = u.name and not a.attisdropped
 $$;
 comment on function dp.numbers_of(oid, text[]) is 'internal: numbers of columns';
+
+-- Internal: ways to units of a partition or an inheriting table: those of the whole, by the numbers of its own columns.
+create or replace function dp.ways_of_member(whole oid, member oid, ways text)
+returns text
+language sql stable parallel safe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select case when ways = 'row' or member = whole then ways
+                else (select string_agg(w.own, '; ' order by w.own)
+                        from (select dp.numbers_of(ways_of_member.member, array(
+                                        select a.attname::text
+                                          from unnest(string_to_array(split_part(s.text, '>', 1), ',')) with ordinality as k(attnum, n)
+                                          join pg_attribute as a on a.attrelid = whole and a.attnum::text = k.attnum
+                                         order by k.n))
+                                     || substr(s.text, length(split_part(s.text, '>', 1)) + 1) as own
+                                from unnest(string_to_array(ways, '; ')) as s(text)) as w) end
+$$;
+comment on function dp.ways_of_member(oid, oid, text) is 'internal: ways to units by numbers of a partition''s columns';
 
 -- Internal: names of columns, given by numbers, so that no two lists of them look the same; NULL if one was dropped.
 create or replace function dp.names_of(relation oid, numbers text)

@@ -26,7 +26,8 @@ end
 $$;
 comment on function dp.remember_names() is 'internal: keeps names of declared relations current';
 
--- Internal: keeps the names on the ways by which rows of relations belong to units, for the time when one of them is dropped.
+-- Internal: keeps the names on the ways by which rows of relations belong to units, for the time when one of them is dropped:
+-- those of some relations that were renamed, or of all.
 create or replace function dp.remember_ways(renamed oid[])
 returns void
 language plpgsql volatile parallel unsafe security invoker
@@ -35,7 +36,7 @@ as $$
 begin
     update dp.covered as c
        set shown = dp.names_of_ways(c.relation, c.ways)
-     where (c.relation = any (renamed::regclass[])
+     where (renamed is null or c.relation = any (renamed::regclass[])
             or exists (select from unnest(renamed) as r(oid) where c.ways like format('%%>%s>%%', r.oid)))
        and dp.names_of_ways(c.relation, c.ways) <> c.shown;
 end
@@ -62,11 +63,17 @@ end
 $$;
 comment on function dp.remember_relations_renamed() is 'internal: keeps names of declared relations when they change';
 
+-- ALTER INDEX and its like rename tables, too.
 do $$
 begin
+    if exists (select from pg_catalog.pg_event_trigger as t
+                where t.evtname = 'dpsql_remember_relations_renamed' and cardinality(t.evttags) = 3) then
+        drop event trigger dpsql_remember_relations_renamed;
+    end if;
     if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_remember_relations_renamed') then
         create event trigger dpsql_remember_relations_renamed on ddl_command_end
-            when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'ALTER SCHEMA')
+            when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'ALTER SCHEMA', 'ALTER VIEW', 'ALTER MATERIALIZED VIEW',
+                         'ALTER INDEX', 'ALTER SEQUENCE')
             execute function dp.remember_relations_renamed();
     end if;
 end

@@ -6,9 +6,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     update dp.root as r
-       set unit_attnum = a.attnum
-      from dp.policy as p join pg_attribute as a on a.attrelid = p.relation
-     where p.root = r.id and a.attname = r.unit_column;
+       -- no column has the number 0: where the name is not found, questions are refused
+       set unit_attnum = coalesce((select a.attnum from pg_attribute as a
+                                    where a.attrelid = p.relation and a.attname = r.unit_column), 0)
+      from dp.policy as p
+     where p.root = r.id and r.unit_column is not null;
     update dp.numbered_column as n
        set attnum = a.attnum
       from pg_attribute as a
@@ -37,8 +39,9 @@ as $$
 declare
     lost record;
 begin
-    -- most changes rename no column, and should not even lock anything of ours
-    if not exists (select from pg_event_trigger_ddl_commands() as d
+    -- most changes rename no column, and should not even lock anything of ours; other commands than ALTER TABLE name
+    -- what they rename in other ways, and an attribute of a type is a column of tables
+    if tg_tag = 'ALTER TABLE' and not exists (select from pg_event_trigger_ddl_commands() as d
                     where d.classid = 'pg_class'::regclass and d.objsubid <> 0) then
         return;
     end if;
@@ -55,15 +58,22 @@ begin
             message = format('the domain of column %I of %s is of no column any more', lost.column_name, lost.relation),
             hint = format('Declare it of the new name: SELECT dp.set_domain(%L, %L, ...);', lost.relation, lost.attname);
     end loop;
-    -- until a restore is acknowledged the names alone tell which columns were meant
-    update dp.numbered_column as n
-       set column_name = a.attname
-      from pg_event_trigger_ddl_commands() as d
-      join pg_attribute as a on a.attrelid = d.objid and a.attnum = d.objsubid
-     where d.classid = 'pg_class'::regclass and n.relation = d.objid and n.column_name <> a.attname
-       and case when dp.ledger_in_place() then n.attnum = a.attnum
-                else not exists (select from pg_attribute as same
-                                  where same.attrelid = d.objid and same.attname = n.column_name) end;
+    -- also in partitions, which the command does not name; until a restore is acknowledged names alone tell which columns
+    -- were meant
+    if dp.ledger_in_place() then
+        update dp.numbered_column as n
+           set column_name = a.attname
+          from pg_attribute as a
+         where a.attrelid = n.relation and a.attnum = n.attnum and a.attname <> n.column_name and not a.attisdropped;
+    else
+        update dp.numbered_column as n
+           set column_name = a.attname
+          from pg_event_trigger_ddl_commands() as d
+          join pg_attribute as a on a.attrelid = d.objid and a.attnum = d.objsubid
+         where d.classid = 'pg_class'::regclass and n.relation = d.objid and n.column_name <> a.attname
+           and not exists (select from pg_attribute as same
+                            where same.attrelid = d.objid and same.attname = n.column_name);
+    end if;
     if not exists (select from dp.root as r where r.neighbours = 'unit') or not dp.ledger_in_place() then
         return;
     end if;
@@ -77,6 +87,7 @@ begin
                    = (select o.schema_name, o.relation_name from dp.root as o where o.id = c.root)) as p
       join pg_attribute as a on a.attrelid = p.relation
      where p.root = r.id and a.attnum = r.unit_attnum and a.attname <> r.unit_column and not a.attisdropped;
+    perform dp.remember_ways(null);
     update dp.unit_link as l
        set columns = array(select a.attname from unnest(l.attnums) with ordinality as u(attnum, n)
                              join pg_attribute as a on a.attrelid = l.child and a.attnum = u.attnum order by u.n),
@@ -92,10 +103,16 @@ end
 $$;
 comment on function dp.remember_renamed() is 'internal: keeps the names of columns that lead to privacy units';
 
+-- PostgreSQL renames columns of a table also by commands for views, indexes and types.
 do $$
 begin
+    if exists (select from pg_catalog.pg_event_trigger as t
+                where t.evtname = 'dpsql_remember_renamed' and t.evttags = array['ALTER TABLE']) then
+        drop event trigger dpsql_remember_renamed;
+    end if;
     if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_remember_renamed') then
-        create event trigger dpsql_remember_renamed on ddl_command_end when tag in ('ALTER TABLE')
+        create event trigger dpsql_remember_renamed on ddl_command_end
+            when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'ALTER VIEW', 'ALTER MATERIALIZED VIEW', 'ALTER INDEX', 'ALTER TYPE')
             execute function dp.remember_renamed();
     end if;
 end

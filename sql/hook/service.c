@@ -62,6 +62,8 @@ static const char *const session_settings[] = {
 	"constraint_exclusion=off", "temp_tablespaces=", "default_tablespace=",
 	"default_table_access_method=heap", "jit=off",
 	"max_parallel_workers_per_gather=0", "geqo_pool_size=0", "geqo_generations=0",
+	/* where a large table was read last is kept for all sessions, and shows in theirs */
+	"synchronize_seqscans=off",
 	/* what the ledger is written with */
 	"synchronous_commit=on", "lock_timeout=5s", "statement_timeout=0",
 	"idle_in_transaction_session_timeout=15s", "idle_session_timeout=60s",
