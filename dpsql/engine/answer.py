@@ -35,12 +35,7 @@ from dpsql.engine.undeclared import (
     without_effect,
 )
 from dpsql.engine.written import require_unwritten
-from dpsql.errors import (
-    ChangedWhileRead,
-    LedgerUnavailable,
-    NotAnswerable,
-    UnsupportedConstruct,
-)
+from dpsql.errors import LedgerUnavailable, UnsupportedConstruct
 from dpsql.ledger.model import Charge, Hit
 from dpsql.model import Key, OutputColumn
 
@@ -246,25 +241,13 @@ def _debit_and_run(
 
 
 def _meet_again(quote: Quote, prepared: Prepared, services: Services) -> None:
-    """Refuse what was charged if it is declared otherwise than when it was priced."""
+    """Refuse what was charged if it is declared otherwise than when it was priced.
+
+    Groups of public relations stay those that were priced, whatever these list by now: else whoever
+    writes to them would have others charged for no answer (PRIVACY.md section 10).
+    """
     if quote.groups != []:
         meet_again(*_met(quote, prepared), services, by_steps=_by_steps(quote))
-        _require_same_groups(quote, prepared, services)
-
-
-def _require_same_groups(quote: Quote, prepared: Prepared, services: Services) -> None:
-    """Refuse rows of a snapshot in which public relations list other groups than were priced."""
-    if not services.moved or not any(d.query for d in prepared.question.group_domains or ()):
-        return
-    try:
-        same = confirmed_groups(prepared, services) == quote.groups
-    except NotAnswerable:
-        same = False
-    if not same:
-        raise ChangedWhileRead(
-            "rows of a public relation, which list the groups, changed while it was read",
-            hint="Ask again.",
-        )
 
 
 def _met(quote: Quote, prepared: Prepared) -> tuple[list[int], tuple[int, ...], str]:

@@ -30,7 +30,6 @@ from dpsql.engine.request import Role, Settings
 from dpsql.engine.whose import address
 from dpsql.engine.written import require_unwritten
 from dpsql.errors import (
-    ChangedWhileRead,
     DeclarationsChanged,
     DpsqlError,
     InvalidParameter,
@@ -249,8 +248,6 @@ def release(
     read = False
     try:
         meet_again(*met)
-        if services.moved:
-            _require_same_levels(admitted, admit(text, terms, settings, services))
         read = True
         progress.phase(Phase.MEASURING)
         measured = in_snapshot(lambda: measure(admitted, priced, services, progress))
@@ -269,16 +266,6 @@ def release(
             "Keep the table: releasing the same again is charged again.",
         )
     return Outcome(admitted, priced, measured, opened.spend, settled, progress, when)
-
-
-def _require_same_levels(planned: Admitted, now: Admitted) -> None:
-    """Refuse rows of a snapshot in which public relations have other levels than were planned."""
-    levels, found = ([a.lookups for a in one.released.attributes] for one in (planned, now))
-    if levels != found:
-        raise ChangedWhileRead(
-            "rows of a public relation, which are levels, changed while it was read",
-            hint="Release again.",
-        )
 
 
 def require_same(key: str | None, charge: Charge) -> None:
