@@ -72,7 +72,7 @@ def run(
     noise: Any = None
     services = Services(
         database=database,
-        catalog=SimpleNamespace(confirm=confirm),
+        catalog=SimpleNamespace(confirm=confirm, written=lambda _: []),
         ledger=ledger,  # type: ignore[arg-type]
         noise=noise,
         warn=lambda message, _detail, _hint: said.append(message),
