@@ -1,5 +1,6 @@
--- What dp.lockdown took and gave, for dp.unlock to put back.  Roles and functions are kept by name, and relations so that
--- a dump has their names: it has the privileges of the catalogue too, and a restored database must unlock itself.
+-- What dp.lockdown took and gave, for dp.unlock to put back.  Functions are kept by name, and relations so that a dump has
+-- their names: it has the privileges of the catalogue too, and a restored database must unlock itself.  Columns, schemas
+-- and roles are kept by number, as others may have their names by now, and by name for a restored database.
 
 create table dp.lockdown_change (
     id bigint generated always as identity primary key,
@@ -19,6 +20,11 @@ create table dp.lockdown_change (
     taken boolean not null,
     changed_by name not null,
     changed_at timestamptz not null default pg_catalog.clock_timestamp(),
+    -- what the names stood for, in the database with this token; NULL in all of them: names are all that is known
+    attnum int2,
+    schema_oid oid,
+    grantee_oid oid,
+    incarnation uuid,
     check ((object is null) <> (relation is null))
 );
 comment on table dp.lockdown_change is 'privileges that dp.lockdown took and gave';

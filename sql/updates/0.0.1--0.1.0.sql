@@ -56,6 +56,11 @@ create table dp.lockdown_change (
     taken boolean not null,
     changed_by name not null,
     changed_at timestamptz not null default pg_catalog.clock_timestamp(),
+    -- what the names stood for, in the database with this token; NULL in all of them: names are all that is known
+    attnum int2,
+    schema_oid oid,
+    grantee_oid oid,
+    incarnation uuid,
     check ((object is null) <> (relation is null))
 );
 comment on table dp.lockdown_change is 'privileges that dp.lockdown took and gave';
