@@ -98,6 +98,18 @@ as $$
 $$;
 comment on function dp.changed_schema(dp.lockdown_change) is 'internal: the schema whose privilege was changed';
 
+-- Internal: whether a role that was dumped was renamed since, so that its name is nobody's or another one's.  In another
+-- cluster its number says nothing; there, too, it gets nothing where another role has it.
+create or replace function dp.grantee_was_renamed(change dp.lockdown_change)
+returns boolean
+language sql stable parallel restricted security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    select change.taken
+       and exists (select from pg_roles as r where r.oid = change.grantee_oid and r.rolname <> change.grantee)
+$$;
+comment on function dp.grantee_was_renamed(dp.lockdown_change) is 'internal: whether a role has another name than in a dump';
+
 -- Internal: a change with the names that what was changed has now.  Raises undefined_object where a column, a schema or a
 -- role is not there any more: whoever has its name by now was never meant.
 create or replace function dp.change_named_now(change dp.lockdown_change)
@@ -113,9 +125,7 @@ begin
           from pg_namespace as n where n.oid = dp.changed_schema(change);
     end if;
     if not dp.numbers_hold(change) then
-        -- in the cluster of the dump this role was renamed, and the name is nobody's or another one's
-        if change.taken and exists (select from pg_roles as r
-                                     where r.oid = change.grantee_oid and r.rolname <> change.grantee) then
+        if dp.grantee_was_renamed(change) then
             raise undefined_object;
         end if;
         return named;
@@ -154,6 +164,25 @@ as $$
        and n.oid = c.schema_oid and quote_ident(n.nspname) <> c.object;
 $$;
 comment on function dp.remember_names_of_changes() is 'internal: keeps names current in what dp.lockdown changed';
+
+-- Internal: numbers in a restored database what names tell of there, since these may change from now on; 0, which is
+-- nothing's number, for what is not there.
+create or replace function dp.number_changes()
+returns void
+language sql volatile parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+    update dp.lockdown_change as c
+       set attnum = case when c.column_name is not null then coalesce(
+               (select a.attnum from pg_attribute as a where a.attrelid = c.relation and a.attname = c.column_name), 0) end,
+           schema_oid = case when c.kind = 'SCHEMA' then coalesce(to_regnamespace(c.object)::oid, 0) end,
+           grantee_oid = case when c.grantee is not null then coalesce(
+               (select r.oid from pg_roles as r where r.rolname = c.grantee and not dp.grantee_was_renamed(c)), 0) end,
+           incarnation = i.token
+      from dp.ledger_incarnation as i
+     where c.incarnation <> i.token
+$$;
+comment on function dp.number_changes() is 'internal: numbers of what dp.lockdown changed, after a restore';
 
 -- Puts back what dp.lockdown changed, the last first.  Callers: members of dp_owner, each for what dp.lockdown would do
 -- for him; a notice names what is left.

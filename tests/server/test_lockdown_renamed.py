@@ -152,16 +152,58 @@ def test_a_restored_database_goes_by_the_names_of_the_dump(clinic: Any, server: 
         server.drop_database(copy)
 
 
-def test_in_a_restored_database_a_new_role_of_the_name_gets_nothing(
-    clinic: Any, server: Any
-) -> None:
-    clinic.sql("select * from dp.lockdown()")
+def test_a_dump_leaves_out_what_another_one_has_the_name_of(clinic: Any, server: Any) -> None:
+    clinic.sql("grant select (diagnosis) on public.patient to alice; select * from dp.lockdown()")
     clinic.sql("alter role zoe rename to zoe_old; create role zoe login")
+    clinic.sql("drop schema app; create schema app; drop view public.seen")
+    clinic.sql(
+        "alter table public.patient drop diagnosis; alter table public.patient add diagnosis text"
+    )
     copy = dump_and_restore(server, clinic, "c")
     try:
+        # as in another cluster, where zoe's number is unknown
+        copy.sql("update dp.lockdown_change set grantee_oid = 1 where grantee_oid is not null")
+        copy.sql("create view public.seen as select 1")
+        assert unlock(copy) == []
+        assert copy.sql(READS) == copy.sql(MAKES) == []
+        assert told(copy, "select count(*) > 0 from pg_locks") == "[(True,)]"
+        assert copy.sql(
+            "select has_column_privilege('alice', 'public.patient', 'diagnosis', 'select')"
+        ) == [(False,)]
+    finally:
+        server.drop_database(copy)
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_in_a_restored_database_a_new_role_of_the_name_gets_nothing(
+    clinic: Any, server: Any, acknowledged: bool
+) -> None:
+    clinic.sql("select * from dp.lockdown()")
+    copy = dump_and_restore(server, clinic, "c")
+    try:
+        clinic.sql("alter role zoe rename to zoe_old; create role zoe login")
+        if acknowledged:
+            copy.sql("select dp.acknowledge_restore('a copy')")
         assert unlock(copy) == lost("table public.seen", "table public.patient")
         assert copy.sql(READS) == []
         assert copy.sql(MAKES) == [("app",)]
+    finally:
+        server.drop_database(copy)
+
+
+def test_once_a_restore_is_acknowledged_numbers_decide_again(clinic: Any, server: Any) -> None:
+    clinic.sql("alter table public.patient drop id; select * from dp.lockdown()")
+    copy = dump_and_restore(server, clinic, "c")
+    try:
+        copy.sql("select dp.acknowledge_restore('a copy')")
+        copy.sql(SWAP + "alter schema app rename to app_old; create schema app")
+        clinic.sql("alter role zoe rename to zoe_old; create role zoe login")
+        assert unlock(copy) == []
+        assert copy.sql(READS) == [
+            ("zoe_old", "public.patient", "town"),
+            ("zoe_old", "public.seen", "town"),
+        ]
+        assert copy.sql(MAKES) == [("app_old",)]
     finally:
         server.drop_database(copy)
 
