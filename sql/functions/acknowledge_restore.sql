@@ -42,6 +42,7 @@ begin
     if (select l.incarnation from dp.ledger_identity as l order by l.id desc limit 1)
        is distinct from (select i.incarnation from dp.ledger_place() as i) then
         perform dp.find_unit_columns();
+        perform dp.number_changes();
         -- nor of relations; of ways that are not there any more only names are left
         update dp.covered as c
            set ways = (select o.ways

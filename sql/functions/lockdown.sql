@@ -24,7 +24,8 @@ begin
             message = format('relation %s is not protected', unknown),
             hint = 'Protect it first: SELECT dp.protect(relation).';
     end if;
-    lock table dp.lockdown_change in share row exclusive mode;
+    -- one call at a time; whoever has renamed a column, and keeps the transaction open, hinders none
+    lock table dp.lockdown_change in share update exclusive mode;
     select coalesce(max(c.id), 0) into first_change from dp.lockdown_change as c;
     if is_superuser then
         perform dp.lock_catalogue();

@@ -100,9 +100,7 @@ as $$
         select a.grantee, a.is_grantable from acl as a where a.grantor = from_role
         union
         select a.grantee, a.is_grantable from acl as a join passed_on as p on a.grantor = p.grantee)
-    insert into dp.lockdown_change (measure, kind, relation, column_name, grantee, privilege, grantable, taken, changed_by)
-    select measure, kind, relation, column_name, case when p.grantee <> 0 then pg_get_userbyid(p.grantee) end,
-           privilege, p.is_grantable, true, pg_get_userbyid(dp.caller())
+    select dp.remember_change(true, measure, kind, relation::text, column_name, p.grantee, privilege, p.is_grantable)
       from passed_on as p
 $$;
 comment on function dp.remember_passed_on(text, text, regclass, name, oid, text) is

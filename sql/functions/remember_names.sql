@@ -43,7 +43,7 @@ end
 $$;
 comment on function dp.remember_ways(oid[]) is 'internal: keeps names on ways to units current';
 
--- Internal, event trigger: the same when a relation or a schema was renamed.
+-- Internal, event trigger: the same when a relation, a schema or a column was renamed.
 -- Security definer on purpose: whoever renames a table cannot write the catalogue.
 create or replace function dp.remember_relations_renamed()
 returns event_trigger
@@ -52,6 +52,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform dp.remember_names();
+    if exists (select from pg_event_trigger_ddl_commands() as d
+                where d.classid = 'pg_class'::regclass and d.objsubid <> 0 or d.classid = 'pg_namespace'::regclass) then
+        perform dp.remember_names_of_changes();
+    end if;
     if dp.ledger_in_place() then
         perform dp.remember_ways(array(
             select d.objid from pg_event_trigger_ddl_commands() as d where d.classid = 'pg_class'::regclass
@@ -66,14 +70,10 @@ comment on function dp.remember_relations_renamed() is 'internal: keeps names of
 -- ALTER INDEX and its like rename tables, too.
 do $$
 begin
-    if exists (select from pg_catalog.pg_event_trigger as t
-                where t.evtname = 'dpsql_remember_relations_renamed' and cardinality(t.evttags) = 3) then
-        drop event trigger dpsql_remember_relations_renamed;
-    end if;
     if not exists (select from pg_catalog.pg_event_trigger as t where t.evtname = 'dpsql_remember_relations_renamed') then
         create event trigger dpsql_remember_relations_renamed on ddl_command_end
             when tag in ('ALTER TABLE', 'ALTER FOREIGN TABLE', 'ALTER SCHEMA', 'ALTER VIEW', 'ALTER MATERIALIZED VIEW',
-                         'ALTER INDEX', 'ALTER SEQUENCE')
+                         'ALTER INDEX', 'ALTER SEQUENCE', 'ALTER TYPE')
             execute function dp.remember_relations_renamed();
     end if;
 end
