@@ -52,8 +52,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform dp.remember_names();
-    if exists (select from pg_event_trigger_ddl_commands() as d
-                where d.classid = 'pg_class'::regclass and d.objsubid <> 0 or d.classid = 'pg_namespace'::regclass) then
+    if tg_tag = 'ALTER TYPE'
+       or exists (select from pg_event_trigger_ddl_commands() as d
+                   where d.classid = 'pg_class'::regclass and d.objsubid <> 0 or d.classid = 'pg_namespace'::regclass) then
         perform dp.remember_names_of_changes();
     end if;
     if dp.ledger_in_place() then
