@@ -79,8 +79,8 @@ class Catalog(catalog.Catalog, Protocol):
         """Lock relations as analysis does, and take all other locks that reading them can need."""
         ...
 
-    def written(self, oids: Sequence[int]) -> list[str]:
-        """Return the public relations among these, and their parts, that the asker may write."""
+    def written(self, oids: Sequence[int]) -> list[tuple[str, str]]:
+        """Return the public relations, or their parts, that the asker may write, and its name."""
         ...
 
     def may_name(self, oids: Sequence[int]) -> bool:

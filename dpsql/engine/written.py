@@ -21,10 +21,11 @@ def require_unwritten(relations: Sequence[int], services: Services) -> None:
     written = services.catalog.written(relations)
     if not written:
         return
-    names = ", ".join(written)
+    names, role = ", ".join(name for name, _ in written), written[0][1]
     raise PermissionDenied(
-        f"you may write the public relation {written[0]}, which the question reads",
+        f"role {role} may write the public relation {written[0][0]}, which the question reads",
         detail="Where new rows are placed tells who writes them which pages a question has read.",
-        hint=f"Let its owner REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON {names} FROM your role and"
-        " PUBLIC, or ask as a role that writes nothing there.",
+        hint=f"Its owner can take that: REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON {names} FROM"
+        f" {role}, PUBLIC; dp.check_lockdown() lists groups that pass it on. Or ask as a role that"
+        " writes nothing there.",
     )

@@ -151,7 +151,7 @@ from pg_class c where c.oid = any ($1)
 
 #: Those whom dpsql trusts with protected rows may write.
 _WRITTEN = """
-select distinct c.oid::regclass::text as name
+select distinct c.oid::regclass::text as name, dp.caller()::regrole::text as role
 from dp.policy p
   cross join lateral unnest(dp.statistics_members(p.relation)) as m(oid)
   join pg_class c on c.oid = m.oid
@@ -423,10 +423,10 @@ class SpiCatalog:
         """Tell whether the role in effect may use the schemas of these relations."""
         return bool(self._database.execute(_MAY_NAME, (("oid[]", sorted(set(oids))),))[0][0])
 
-    def written(self, oids: Sequence[int]) -> list[str]:
-        """Return the public relations among these, and their parts, that the asker may write."""
+    def written(self, oids: Sequence[int]) -> list[tuple[str, str]]:
+        """Return the public relations, or their parts, that the asker may write, and its name."""
         rows = self._database.execute(_WRITTEN, (("oid[]", sorted(set(oids))),))
-        return [str(row[0]) for row in rows]
+        return [(str(relation), str(role)) for relation, role in rows]
 
     def owns(self, role: int, oids: Sequence[int]) -> bool:
         """Whether the role has the rights of the owner of each relation (superusers have)."""

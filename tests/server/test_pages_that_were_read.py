@@ -76,7 +76,9 @@ def test_who_writes_a_public_relation_asks_nothing_of_it(database: Any, privileg
         with database.connect("alice") as alice:
             for question in QUESTIONS:
                 said = say(alice, question)
-                assert said.startswith("PD070 you may write the public relation public.place"), said
+                assert said.startswith(
+                    "PD070 role alice may write the public relation public.place"
+                ), said
             alice.execute("set dp.max_rows_contributed = 1")
             release = say(
                 alice,
@@ -105,4 +107,4 @@ def test_a_part_of_a_public_relation(database: Any) -> None:
     )
     with database.connect("alice") as alice:
         said = say(alice, "select dp_count(*) from person join whole on amount = k")
-        assert said.startswith("PD070 you may write the public relation public.part"), said
+        assert said.startswith("PD070 role alice may write the public relation public.part"), said
