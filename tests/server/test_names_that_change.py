@@ -326,7 +326,8 @@ def test_the_log_volume_of_a_read_is_not_told(shop: Any) -> None:
     )
     shop.sql("vacuum analyze hs.w")
     shop.sql("delete from hs.w where a % 100 = 0")
-    with shop.connect(user="mallory") as mallory:
+    with shop.connect() as mallory:
+        mallory.execute("set dp.explain_buffers = on; set session authorization mallory")
         mallory.execute("set dp.fresh = on")
         say(mallory, "select dp_count(*) from hs.priv")  # whatever the catalogue's pages need
         plan = say(
