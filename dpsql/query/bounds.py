@@ -214,6 +214,8 @@ class _Reader:
             return moments.days(TIMESTAMP, found)
         if not _is_number(source.type) and source.type != "boolean":
             return replace(_of_type(e.type), null=found.null)
+        if e.type == "boolean" and source.type != "boolean":
+            return ranges.is_other_than_zero(found)
         if e.type in FLOATS:
             return _as_float(found, e.type)
         if e.type == "numeric":
@@ -362,8 +364,7 @@ def _function(name: str, e: Expr, args: list[Range]) -> Range:
         case "abs":
             return ranges.absolute(a)
         case "sign":
-            sign = ranges.monotone(a, lambda x: Fraction((x > 0) - (x < 0)), 0)
-            return ranges.within(sign, Fraction(-1), Fraction(1))
+            return ranges.sign(a, of_float=e.type in FLOATS)
         case "ceil" | "ceiling":
             return ranges.monotone(a, lambda x: Fraction(ceil(x)), 0)
         case "floor":

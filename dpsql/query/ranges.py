@@ -46,7 +46,7 @@ class Range:
 
 
 NOTHING = Range(empty=True)
-_ZERO = Fraction(0)
+_ZERO, _ONE = Fraction(0), Fraction(1)
 
 
 def settled(r: Range) -> Range:
@@ -203,6 +203,33 @@ def absolute(a: Range) -> Range:
     else:
         low, high = _ZERO, _size(a)
     return replace(a, low=low, high=high, minus=False, plus=a.special)
+
+
+def sign(a: Range, *, of_float: bool) -> Range:
+    """Enclose ``sign(a)``: of infinite values -1 and 1, of NaN 0 as a float and NaN as numeric."""
+    ends = [] if a.empty else [(a.low, a.high)]
+    if a.minus:
+        ends.append((-_ONE, -_ONE))
+    if a.plus:
+        ends.append((_ZERO if of_float else _ONE, _ONE))
+    everything = replace(
+        a,
+        low=least(low for low, _ in ends),
+        high=greatest(high for _, high in ends),
+        minus=False,
+        plus=a.plus and not of_float,
+        empty=not ends,
+    )
+    found = monotone(everything, lambda x: Fraction((x > 0) - (x < 0)), 0)
+    return within(found, -_ONE, _ONE)
+
+
+def is_other_than_zero(a: Range) -> Range:
+    """Enclose what a cast of integers to boolean gives: 0 where ``a`` is 0, 1 elsewhere."""
+    may_be_zero = (a.low is None or a.low <= 0) and (a.high is None or a.high >= 0)
+    low = _ZERO if may_be_zero else _ONE
+    high = _ZERO if a.low == a.high == 0 else _ONE
+    return replace(a, low=low, high=high, scale=0)
 
 
 def _size(a: Range) -> End:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from dpsql.errors import NotAnswerable
+from dpsql.query import moments
 from dpsql.query.bounds import Bounds, bounds_of
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Flattener
@@ -20,6 +21,7 @@ from dpsql.query.ir import Expr, render
 from dpsql.query.parse import parse
 from tests.server.analyser_catalog import LiveCatalog
 from tests.server.test_functions_total import (
+    BASE,
     EXTREMES,
     NAMES,
     cast_expressions,
@@ -70,6 +72,46 @@ VALUES: dict[str, tuple[str | None, ...]] = {
         None,
     ),
 }
+
+
+#: Ranges on one side of 0 for the columns of ``EXTREMES``: what is not finite leaves them.
+SIDES = {
+    "above": (("5", "7", "9"), ("2004-02-29", "2008-01-01", "2010-12-31"), "t"),
+    "below": (("-9", "-8", "-5"), ("1950-12-31", "1960-02-29", "1961-01-01"), "f"),
+    "one": (("1",), ("1970-01-02",), "t"),
+}
+NOT_FINITE = {
+    **dict.fromkeys(("numeric", "real", "double precision"), ("NaN", "Infinity", "-Infinity")),
+    "numeric(10,2)": ("NaN",),
+    **dict.fromkeys(("date", "timestamp", "timestamptz"), ("infinity", "-infinity")),
+}
+
+
+def values_on(side: str, type_: str) -> tuple[str | None, ...]:
+    """Return what a column of a type holds in the table of a side."""
+    numbers, dates, truth = SIDES[side]
+    if type_ == "boolean":
+        return (truth,)
+    if BASE.get(type_, type_) in moments.SCALES:
+        return (*dates, *NOT_FINITE[type_])
+    if type_ in ("smallint", "integer", "bigint") or type_ in NOT_FINITE:
+        return (*numbers, *NOT_FINITE.get(type_, ()))
+    return EXTREMES[type_]
+
+
+def bounds_on(side: str, type_: str) -> Bounds | None:
+    """Bound the finite values of a column in the table of a side."""
+    numbers, dates, truth = SIDES[side]
+    special = type_ in NOT_FINITE
+    if type_ == "boolean":
+        return Bounds(Fraction(truth == "t"), Fraction(truth == "t"), 0)
+    full = BASE.get(type_, type_)
+    if full in moments.SCALES:
+        low, high = (moments.number(full, text) for text in (dates[0], dates[-1]))
+        return Bounds(low, high, moments.SCALES[full], special=special)
+    if type_ in ("smallint", "integer", "bigint") or special:
+        return Bounds(Fraction(numbers[0]), Fraction(numbers[-1]), 0, special=special)
+    return None
 
 
 def expression_of(catalog: LiveCatalog, sql: str, table: str) -> Expr:
@@ -143,14 +185,16 @@ def check(
 def catalog(server: Any) -> Iterator[LiveCatalog]:
     database = server.create_database()
     connection = database.connect()
-    connection.execute(f"create table public.x ({', '.join(f'{NAMES[t]} {t}' for t in EXTREMES)})")
-    longest = max(len(values) for values in EXTREMES.values())
-    for shift in range(4):
-        for i in range(longest):
-            row = [v[(i * (1 + shift * k)) % len(v)] for k, v in enumerate(EXTREMES.values())]
-            marks = ", ".join(["%s"] * len(row))
-            connection.execute(f"insert into public.x values ({marks})", row)
-    connection.execute("insert into public.x default values")
+    columns = ", ".join(f"{NAMES[t]} {t}" for t in EXTREMES)
+    held = {side: [values_on(side, t) for t in EXTREMES] for side in SIDES}
+    for table, values in {"x": list(EXTREMES.values()), **held}.items():
+        connection.execute(f"create table public.{table} ({columns})")
+        marks = ", ".join(["%s"] * len(values))
+        for shift in range(4):
+            for i in range(max(map(len, values))):
+                row = [v[(i * (1 + shift * k)) % len(v)] for k, v in enumerate(values)]
+                connection.execute(f"insert into public.{table} values ({marks})", row)
+        connection.execute(f"insert into public.{table} default values")
     connection.execute(
         f"create table public.y ({', '.join(f'{c} {t}' for c, (t, _) in COLUMNS.items())})"
     )
@@ -175,6 +219,22 @@ def test_every_value_of_an_allowed_operation_is_inside(
     assert done >= least
 
 
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    "make", [operator_expressions, function_expressions, cast_expressions, nested_expressions]
+)
+def test_what_becomes_of_infinite_values_is_inside(
+    catalog: LiveCatalog, make: Callable[[], list[str]], side: str
+) -> None:
+    """An operation makes finite values of infinite ones: -1 of sign(-Infinity), 0 of 1 / Infinity."""
+    types = {name: t for t, name in NAMES.items()}
+    done, wrong = check(
+        catalog, make(), f"public.{side}", "x", lambda o, name: bounds_on(side, types[name])
+    )
+    assert not wrong, "\n".join(wrong[:20])
+    assert done >= 30
+
+
 @pytest.mark.parametrize("value", ["n::integer * 2", "-(n::integer)", "f::bigint * n::integer"])
 def test_what_a_cast_rounded_stays_rounded(catalog: LiveCatalog, value: str) -> None:
     """Arithmetic of integers is done in numeric, which must not undo it."""
@@ -188,12 +248,16 @@ GROWING = ("year", "isoyear", "decade", "century", "millennium", "epoch", "month
 CONSTANTS = ("0", "1", "-2", "7", "0.5", "-0.25", "100", "3.333", "1e6", "0.001")
 
 
+#: Finite values on one side of 0, and NaN and infinite ones.
+ONE_SIDED = ("greatest(g, 5)", "least(g, -5)", "greatest(w, 2)", "least(w, -2)", "(m + 200)")
+
+
 def random_expression(draw: random.Random, depth: int) -> str:
     """Write an expression of numbers; many are refused for the types that meet in them."""
     if depth == 0 or draw.random() < 0.1:
         if draw.random() < 0.25:
             return f"({draw.choice(CONSTANTS)})"
-        return draw.choice([c for c in COLUMNS if c not in "btdez"])
+        return draw.choice([*(c for c in COLUMNS if c not in "btdez"), *ONE_SIDED])
     a, b, c = (random_expression(draw, depth - 1) for _ in range(3))
     compared = f"{a} {draw.choice(('<', '<=', '>', '>=', '=', '<>'))} {draw.choice((b, draw.choice(CONSTANTS)))}"
     forms = [
