@@ -34,7 +34,6 @@ from dpsql.engine.undeclared import (
     warning,
     without_effect,
 )
-from dpsql.engine.written import require_unwritten
 from dpsql.errors import LedgerUnavailable, UnsupportedConstruct
 from dpsql.ledger.model import Charge, Hit
 from dpsql.model import Key, OutputColumn
@@ -216,7 +215,6 @@ def _debit_and_run(
     _say_heuristic(quote.label, quote.method, services)
     if quote.groups != []:
         meet(*_met(quote, prepared), services, by_steps=_by_steps(quote))
-    require_unwritten(prepared.relations, services)
     opened = services.ledger.open(charge(quote, prepared, text_key, role, settings))
     if isinstance(opened, Hit):
         return Payload.load(opened.payload)

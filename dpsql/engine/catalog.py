@@ -79,10 +79,6 @@ class Catalog(catalog.Catalog, Protocol):
         """Lock relations as analysis does, and take all other locks that reading them can need."""
         ...
 
-    def written(self, oids: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the public relations, or their parts, that the asker may write, and its name."""
-        ...
-
     def may_name(self, oids: Sequence[int]) -> bool:
         """Whether the role in effect may use the schemas of these relations."""
         ...

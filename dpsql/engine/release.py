@@ -28,7 +28,6 @@ from dpsql.engine.release_price import Priced, choose, told
 from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.whose import address
-from dpsql.engine.written import require_unwritten
 from dpsql.errors import (
     DeclarationsChanged,
     DpsqlError,
@@ -239,7 +238,6 @@ def release(
     meet(*met)
     charge = _charge(admitted, priced, role, settings)
     require_same(key, charge)
-    require_unwritten(admitted.relations, services)
     opened = services.ledger.open(charge)
     if isinstance(opened, Hit):
         measured = load(opened.payload, priced.mechanism)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.progress import Command, Phase, Progress
 from dpsql.engine.request import Role, Settings
-from dpsql.engine.written import require_unwritten
 from dpsql.errors import ChangedWhileRead, LedgerUnavailable
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Hit
@@ -156,7 +155,6 @@ def measured(
     services.database.meet(sorted(call.read()[0]), call.confirm_met)
     charge = call.charge(role)
     require_same(key, charge)
-    require_unwritten(call.read()[0], services)
     opened = services.ledger.open(charge)
     if isinstance(opened, Hit):
         return _found(call, opened.payload, opened.spend, services)

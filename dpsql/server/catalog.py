@@ -150,17 +150,6 @@ from pg_class c where c.oid = any ($1)
 """
 
 #: Those whom dpsql trusts with protected rows may write.
-_WRITTEN = """
-select distinct c.oid::regclass::text as name, dp.caller()::regrole::text as role
-from dp.policy p
-  cross join lateral unnest(dp.statistics_members(p.relation)) as m(oid)
-  join pg_class c on c.oid = m.oid
-where p.kind = 'public' and p.relation = any ($1)
-  and not pg_has_role(dp.caller(), 'dp_owner', 'member')
-  and (has_any_column_privilege(dp.caller(), c.oid, 'INSERT, UPDATE')
-    or has_table_privilege(dp.caller(), c.oid, 'DELETE, TRUNCATE'))
-order by 1
-"""
 
 
 class SpiCatalog:
@@ -422,11 +411,6 @@ class SpiCatalog:
     def may_name(self, oids: Sequence[int]) -> bool:
         """Tell whether the role in effect may use the schemas of these relations."""
         return bool(self._database.execute(_MAY_NAME, (("oid[]", sorted(set(oids))),))[0][0])
-
-    def written(self, oids: Sequence[int]) -> list[tuple[str, str]]:
-        """Return the public relations, or their parts, that the asker may write, and its name."""
-        rows = self._database.execute(_WRITTEN, (("oid[]", sorted(set(oids))),))
-        return [(str(relation), str(role)) for relation, role in rows]
 
     def owns(self, role: int, oids: Sequence[int]) -> bool:
         """Whether the role has the rights of the owner of each relation (superusers have)."""

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar, cast
 
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, NotAnswerable
 from dpsql.server.shards import Shards, Wait
 
 T = TypeVar("T")
@@ -38,6 +38,12 @@ select exists (
      and l.mode in ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock',
                     'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
      and l.relation = any ($1)) as written
+"""
+_KEEP_DEAD_ROWS = """
+select dp.keep_dead_rows(array(
+  select distinct m.oid
+    from dp.policy as p cross join lateral unnest(dp.statistics_members(p.relation)) as m(oid)
+   where p.kind = 'public' and p.relation = any ($1)))::text as crowded
 """
 # SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
 _WITHOUT_ROWS = frozenset((4, 7, 8, 9))
@@ -134,10 +140,23 @@ class SpiDatabase:
     ) -> None:
         """Wait for locks, and find out whether all servers with parts answer; reads no row."""
         self.lock_members(relations, before_rows=True)
+        self._keep_dead_rows(relations)
         if charged:
             self.shards.meet_again(relations, check, by_steps=by_steps)
         else:
             self.shards.meet(relations, check, by_steps=by_steps)
+
+    def _keep_dead_rows(self, relations: Sequence[int]) -> None:
+        """Keep reading from pruning pages of public relations; see ``sql/hook/dead_rows.c``."""
+        crowded = self.execute(_KEEP_DEAD_ROWS, [("oid[]", list(relations))])[0][0]
+        if crowded is not None:
+            raise NotAnswerable(
+                f"relation {crowded} has dead rows on too many pages",
+                detail="A question keeps each of these pages in a shared buffer, so that nobody"
+                " sees which of them it read.",
+                hint=f"VACUUM {crowded}; transactions that began before its rows died must end"
+                " first.",
+            )
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:
         """Read relations, as of one moment where they need one."""

@@ -17,7 +17,6 @@ begin
       from (select * from dp.holes_of_relations(guarded, watched)
              union all select * from dp.holes_of_keys(guarded, watched)
              union all select * from dp.holes_of_triggers(guarded, watched)
-             union all select * from dp.holes_of_written(watched)
              union all select * from dp.holes_of_functions(guarded, watched)
              union all select * from dp.holes_of_copies(guarded, watched)
              union all select * from dp.holes_of_shards(guarded, watched)

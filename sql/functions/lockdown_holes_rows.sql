@@ -100,37 +100,6 @@ as $$
 $$;
 comment on function dp.holes_of_keys(oid[], oid[]) is 'internal: a part of dp.check_lockdown';
 
--- Internal: public relations that may be written.  Reading a page removes its dead rows, so that the place of the next row
--- tells whoever sees it which pages a question has read.  Who asks and may write is refused; two roles can share the work.
-create or replace function dp.holes_of_written(watched oid[])
-returns table (hole text, object text, who text, severity text, why text, statement text)
-language sql stable parallel safe security invoker
-set search_path = pg_catalog, pg_temp
-as $$
-    with granted as (
-        select c.oid, c.relowner, a.grantee, a.privilege_type as privilege, a.privilege_type as written
-          from dp.policy as p
-         cross join lateral unnest(dp.statistics_members(p.relation)) as m(oid)
-          join pg_class as c on c.oid = m.oid, aclexplode(c.relacl) as a
-         where p.kind = 'public'
-         union
-        select c.oid, c.relowner, a.grantee, a.privilege_type, format('%s (%I)', a.privilege_type, f.attname)
-          from dp.policy as p
-         cross join lateral unnest(dp.statistics_members(p.relation)) as m(oid)
-          join pg_class as c on c.oid = m.oid
-          join pg_attribute as f on f.attrelid = c.oid, aclexplode(f.attacl) as a
-         where p.kind = 'public')
-    select 'public relation', g.oid::regclass::text, dp.watched_through(g.grantee, watched), 'high',
-           'where its rows are placed tells who writes them what questions of others have read',
-           format('REVOKE %s ON %s FROM %s', string_agg(distinct g.written, ', ' order by g.written), g.oid::regclass,
-                  dp.grantee_name(g.grantee))
-      from granted as g
-     where g.privilege in ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE') and g.grantee <> g.relowner
-       and dp.watched_through(g.grantee, watched) is not null
-     group by g.oid, g.grantee
-$$;
-comment on function dp.holes_of_written(oid[]) is 'internal: a part of dp.check_lockdown';
-
 -- Internal: ways to have code run in the statements of an owner who may read protected relations, with that owner's
 -- rights.  TRIGGER is one.  REFERENCES is another before PostgreSQL 18: ON DELETE CASCADE changes the referencing table,
 -- and its AFTER triggers run as the role that deleted.

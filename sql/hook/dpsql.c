@@ -34,6 +34,7 @@ _PG_init(void)
 	sent_init();
 	claims_init();
 	locks_init();
+	dead_rows_init();
 	if (process_shared_preload_libraries_in_progress)
 	{
 		intercept_init();

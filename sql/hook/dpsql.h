@@ -109,6 +109,8 @@ extern void sent_init(void);
 /* claims.c: hide unenforced NOT NULL and parallel bitmap scans from the planner */
 extern void claims_init(void);
 extern void locks_init(void);
+/* dead_rows.c: what a question reads is not pruned by it */
+extern void dead_rows_init(void);
 
 /* before_locks.c: refuse before a relation is locked */
 extern void before_locks_init(void);

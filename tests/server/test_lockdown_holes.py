@@ -107,16 +107,6 @@ CASES = [
         "drop table reply",
     ),
     ("grant delete on region to mallory", "foreign key", "public.region", "mallory", ""),
-    *(
-        (
-            f"grant {privilege} on region to mallory",
-            "public relation",
-            "public.region",
-            "mallory",
-            "",
-        )
-        for privilege in ("insert", "truncate", "update (r_id)", "insert, delete, update")
-    ),
     ("grant trigger on region to mallory", "trigger privilege", "public.region", "mallory", ""),
     (
         "grant select on sequence ticket_t_id_seq to mallory",

@@ -29,8 +29,7 @@ def test_a_key_of_a_column_that_nobody_writes_is_no_hole(here: Any) -> None:
         "grant insert, select on region to mallory"
     )
     try:
-        written = ("public relation", "public.region", "mallory")
-        assert holes(here).keys() - before.keys() == {written}
+        assert holes(here).keys() == before.keys()
     finally:
         here.execute("rollback")
 

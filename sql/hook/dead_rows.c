@@ -1,0 +1,262 @@
+/*
+ * dead_rows.c
+ *		Keeps a service session from removing dead rows of what others can read.
+ *
+ * PostgreSQL prunes a page, that is, removes the dead rows on it, when a session
+ * reads the page and few bytes of it are free.  New rows then take their places.
+ * A question reads a page of a public relation because protected rows join the
+ * rows there.  If the session pruned it, the places of rows that are written
+ * later would tell which pages the question read: every reader of the relation
+ * sees places, in ctid and in the order of a scan.
+ *
+ * A page is pruned only while a single pin is on it.  So the session pins every
+ * page that has dead rows before it reads protected rows, and reads with a
+ * second pin.  A row that dies after that is seen by the snapshot of the
+ * transaction that reads, so that nobody can remove it before its end.
+ *
+ * An index scan marks entries of dead rows as well.  Later entries take their
+ * places, or else split the page, and EXPLAIN estimates by the number of pages.
+ * So the indexes are told of no dead row while the session reads.
+ */
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/relation.h"
+#include "access/relscan.h"
+#include "access/visibilitymap.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_enum.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+
+#include "dpsql.h"
+#include "service.h"
+
+PG_FUNCTION_INFO_V1(dpsql_keep_dead_rows);
+
+/*
+ * Catalogs whose rows the executor looks up when a value needs them: the label of
+ * an enum, the collation of a comparison.  Whoever may make a temporary object
+ * writes them.
+ */
+static const Oid read_for_values[] = {
+	CollationRelationId, EnumRelationId
+};
+
+/* Of the shared buffers one session may keep pinned this part at most. */
+#define MOST_PINNED (NBuffers / 4)
+
+/* An index access method that the session uses, and its function that gives the next row. */
+typedef struct
+{
+	Oid			handler;
+	amgettuple_function next;
+} Method;
+
+static Method methods[32];
+static int	method_count = 0;
+
+/* Indexes that stay open until the transaction ends, so that their methods stay replaced. */
+static List *open_indexes = NIL;
+
+static Buffer *pinned = NULL;
+static int	pinned_count = 0;
+static int	pinned_space = 0;
+
+/* Keep the pin of a buffer until the transaction ends. */
+static void
+keep_pin(Buffer buffer)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (pinned_count == pinned_space)
+	{
+		int			space = Max(64, 2 * pinned_space);
+
+		pinned = pinned ? repalloc(pinned, space * sizeof(Buffer))
+			: MemoryContextAlloc(TopMemoryContext, space * sizeof(Buffer));
+		pinned_space = space;
+	}
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	IncrBufferRefCount(buffer);
+	CurrentResourceOwner = owner;
+	pinned[pinned_count++] = buffer;
+}
+
+/*
+ * Pins and indexes are released before a commit, which warns of those that are
+ * left; an abort releases them itself.
+ */
+static void
+release_kept(XactEvent event, void *arg)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
+	{
+		ListCell   *cell;
+
+		CurrentResourceOwner = TopTransactionResourceOwner;
+		while (pinned_count > 0)
+			ReleaseBuffer(pinned[--pinned_count]);
+		foreach(cell, open_indexes)
+			relation_close((Relation) lfirst(cell), NoLock);
+		CurrentResourceOwner = owner;
+	}
+	else if (event != XACT_EVENT_ABORT)
+		return;
+	pinned_count = 0;
+	open_indexes = NIL;			/* in the transaction's memory */
+}
+
+void
+dead_rows_init(void)
+{
+	RegisterXactCallback(release_kept, NULL);
+}
+
+/* The next row of an index scan, which is not told whether the row before is dead. */
+static bool
+next_without_marking(IndexScanDesc scan, ScanDirection direction)
+{
+	for (int i = 0; i < method_count; i++)
+	{
+		if (methods[i].handler == scan->indexRelation->rd_amhandler)
+		{
+			scan->kill_prior_tuple = false;
+			return methods[i].next(scan, direction);
+		}
+	}
+	elog(ERROR, "no access method of index %u", RelationGetRelid(scan->indexRelation));
+}
+
+/* The index's copy of its access method, in this session, no longer hears of dead rows. */
+static void
+keep_entries(Relation index)
+{
+	IndexAmRoutine *method = (IndexAmRoutine *) index->rd_indam;
+	int			known = 0;
+
+	if (method->amgettuple == NULL || method->amgettuple == next_without_marking)
+		return;
+	while (known < method_count && methods[known].handler != index->rd_amhandler)
+		known++;
+	if (known == lengthof(methods))
+		elog(ERROR, "more than %d index access methods", known);
+	methods[known] = (Method) {index->rd_amhandler, method->amgettuple};
+	method_count = Max(method_count, known + 1);
+	method->amgettuple = next_without_marking;
+}
+
+static void
+keep_entries_of_indexes(Relation relation)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	MemoryContext context = MemoryContextSwitchTo(TopTransactionContext);
+	ListCell   *cell;
+
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	foreach(cell, RelationGetIndexList(relation))
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		open_indexes = lappend(open_indexes, index);
+		keep_entries(index);
+	}
+	CurrentResourceOwner = owner;
+	MemoryContextSwitchTo(context);
+}
+
+static bool
+has_dead_rows(Buffer buffer)
+{
+	return TransactionIdIsValid(((PageHeader) BufferGetPage(buffer))->pd_prune_xid);
+}
+
+/*
+ * Remove what can be removed of the dead rows of a relation, and pin the pages
+ * that keep some; false if there are too many such pages.
+ */
+static bool
+keep_dead_rows(Oid oid)
+{
+	Relation	relation = try_relation_open(oid, AccessShareLock);
+	BufferAccessStrategy strategy;
+	BlockNumber blocks;
+	Buffer		map = InvalidBuffer;
+
+	if (relation == NULL)
+		return true;
+	if (!RELKIND_HAS_TABLE_AM(relation->rd_rel->relkind) ||
+		relation->rd_tableam != GetHeapamTableAmRoutine())
+	{
+		relation_close(relation, NoLock);
+		return true;
+	}
+	keep_entries_of_indexes(relation);
+	strategy = GetAccessStrategy(BAS_BULKREAD);
+	blocks = RelationGetNumberOfBlocks(relation);
+	for (BlockNumber block = 0; block < blocks && pinned_count <= MOST_PINNED; block++)
+	{
+		Buffer		buffer;
+
+		CHECK_FOR_INTERRUPTS();
+		if (VM_ALL_VISIBLE(relation, block, &map))
+			continue;
+		buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+		if (has_dead_rows(buffer))
+		{
+			heap_page_prune_opt(relation, buffer);
+			if (has_dead_rows(buffer))
+				keep_pin(buffer);
+		}
+		ReleaseBuffer(buffer);
+	}
+	if (BufferIsValid(map))
+		ReleaseBuffer(map);
+	FreeAccessStrategy(strategy);
+	relation_close(relation, NoLock);
+	return pinned_count <= MOST_PINNED;
+}
+
+/*
+ * dp.keep_dead_rows(relations oid[]): until the transaction ends, this session
+ * removes no dead row of these relations and of catalogs that values can need,
+ * nor the index entry of one.  NULL,
+ * or the relation that has dead rows on more pages than can be pinned.  The
+ * transaction must read with one snapshot.
+ */
+Datum
+dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
+{
+	int			count;
+	Oid		   *oids = objects_of(PG_GETARG_DATUM(0), &count);
+
+	if (RecoveryInProgress())	/* a standby prunes nothing */
+		PG_RETURN_NULL();
+	if (!IsolationUsesXactSnapshot())
+	{
+		if (is_serving())
+			elog(ERROR, "dp.keep_dead_rows needs a transaction that reads with one snapshot");
+		PG_RETURN_NULL();		/* an owner reads what is the owner's, as any statement does */
+	}
+	for (int i = 0; i < lengthof(read_for_values); i++)
+	{
+		if (!keep_dead_rows(read_for_values[i]))
+			PG_RETURN_OID(read_for_values[i]);
+	}
+	for (int i = 0; i < count; i++)
+	{
+		if (!keep_dead_rows(oids[i]))
+			PG_RETURN_OID(oids[i]);
+	}
+	PG_RETURN_NULL();
+}
