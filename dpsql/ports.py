@@ -76,6 +76,10 @@ class NoiseSource(Protocol):
         """Draw from ``P(x) proportional to exp(-|x|/scale)``."""
         ...
 
+    def geometric(self, scale: Fraction) -> int:
+        """Draw from ``P(x) proportional to exp(-x/scale)`` on 0, 1, ..."""
+        ...
+
     def discrete_cauchy(self, scale: Fraction) -> int:
         """Draw from ``P(x) proportional to 1/(1 + (x/scale)**4)``."""
         ...

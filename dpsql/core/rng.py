@@ -67,19 +67,35 @@ class SystemNoise:
         int
             The draw; unbounded.
         """
-        top, bottom = _ratio(scale)
         while True:
-            remainder = self._below(top)
-            if not self._bernoulli_exp(remainder, top):
-                continue
-            quotient = 0
-            while self._bernoulli_exp(1, 1):
-                quotient += 1
-            magnitude = (remainder + top * quotient) // bottom
+            magnitude = self.geometric(scale)
             negative = self._bits(1)
             if negative and magnitude == 0:
                 continue
             return -magnitude if negative else magnitude
+
+    def geometric(self, scale: Fraction) -> int:
+        """Draw from ``P(x) proportional to exp(-x/scale)`` on 0, 1, ..., exactly.
+
+        Parameters
+        ----------
+        scale : Fraction, > 0
+            Scale of the law; any size, any denominator.
+
+        Returns
+        -------
+        int
+            The draw, 0 or greater; unbounded.
+        """
+        top, bottom = _ratio(scale)
+        while True:
+            remainder = self._below(top)
+            if self._bernoulli_exp(remainder, top):
+                break
+        quotient = 0
+        while self._bernoulli_exp(1, 1):
+            quotient += 1
+        return (remainder + top * quotient) // bottom
 
     def discrete_cauchy(self, scale: Fraction) -> int:
         """Draw from ``P(x) proportional to 1/(1 + (x/scale)**4)``, exactly.

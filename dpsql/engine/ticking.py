@@ -33,6 +33,11 @@ class Ticking:
         self._count()
         return self._noise.discrete_laplace(scale)
 
+    def geometric(self, scale: Fraction) -> int:
+        """Draw from the geometric law."""
+        self._count()
+        return self._noise.geometric(scale)
+
     def discrete_cauchy(self, scale: Fraction) -> int:
         """Draw from the discrete Cauchy law."""
         self._count()

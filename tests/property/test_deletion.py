@@ -203,7 +203,7 @@ def wheel(hubs: int, rim: int) -> Memberships:
 
 
 class Said(SystemNoise):
-    """Noise that a list says, then none; negative draws of one-sided noise are drawn again."""
+    """Noise that a list says, then none."""
 
     __slots__ = ("said",)
 
@@ -213,6 +213,8 @@ class Said(SystemNoise):
 
     def discrete_laplace(self, scale: Fraction) -> int:
         return self.said.pop(0) if self.said else 0
+
+    geometric = discrete_laplace
 
 
 @settings(max_examples=40)

@@ -24,7 +24,7 @@ class Recorded:
     def __init__(self, values: list[int]) -> None:
         self.values = values
 
-    def discrete_laplace(self, scale: Fraction) -> int:
+    def geometric(self, scale: Fraction) -> int:
         assert scale > 0
         return self.values.pop(0)
 

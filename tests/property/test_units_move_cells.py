@@ -64,6 +64,8 @@ class Listening:
         now["scales"].add(scale)
         return 0
 
+    geometric = discrete_laplace
+
 
 def truncated(self, j, groups):
     groups = list(groups)
@@ -84,7 +86,7 @@ def cell(counts, *given):
         def best(counts, rank, scale, noise):
             heard = set()
             class Ear:
-                discrete_laplace = staticmethod(lambda scale: heard.add(scale) or 0)
+                geometric = staticmethod(lambda scale: heard.add(scale) or 0)
             reported(counts, rank, scale, Ear)
             (heard,) = heard
             stages.append((heard, list(percentile._distances(counts, rank))))

@@ -16,6 +16,7 @@ import dpsql.core.rng
 class Silent(dpsql.core.rng.SystemNoise):
     __slots__ = ()
     def discrete_laplace(self, scale): return 0
+    def geometric(self, scale): return 0
     def discrete_cauchy(self, scale): return 0
     def gaussians(self, variance, count, tick=None): return zeros(count)
     def laplaces(self, scale, count, tick=None): return zeros(count)

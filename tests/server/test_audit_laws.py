@@ -41,6 +41,10 @@ class Recorder(rng.SystemNoise):
         rng.recorded = ("laplace", scale.numerator, scale.denominator)
         return 0
 
+    def geometric(self, scale):
+        rng.recorded = ("geometric", scale.numerator, scale.denominator)
+        return 0
+
     def discrete_cauchy(self, scale):
         rng.recorded = ("cauchy", scale.numerator, scale.denominator)
         return 0

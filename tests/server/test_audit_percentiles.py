@@ -48,8 +48,8 @@ insert into person values (5000);
 insert into visit select 5000, 1000, '2002-06-30' from generate_series(1, 3000) g;
 """
 NO_NOISE = """
-from dpsql.core.mechanisms import drawing
-drawing.geometric = lambda scale, noise: 0
+from dpsql.core.rng import SystemNoise
+SystemNoise.geometric = lambda self, scale: 0
 """
 DENOMINATOR_FORGOTTEN = """
 from dpsql.core.mechanisms import percentile

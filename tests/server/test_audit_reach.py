@@ -66,6 +66,7 @@ def release(self, contributions, groups, noise):
     (bound,) = self.bounds
     class Narrow:
         discrete_laplace = staticmethod(lambda scale: noise.discrete_laplace(scale / bound))
+        geometric = staticmethod(lambda scale: 0)
     return right(self, contributions, groups, Narrow)
 Quantile.release = release
 """

@@ -1,6 +1,6 @@
 """The samplers' laws, by chi-square; there is no seed to print: the bits are the operating system's.
 
-Nine comparisons at a nominal level of 1e-12.  Cells have at least 700 expected draws, where the
+Thirteen comparisons at a nominal level of 1e-12.  Cells have at least 700 expected draws, where the
 skewness of a count makes 7 deviations up to 10 times likelier than the normal law says; so a false
 alarm of this file has a chance below 1e-9.  A mutant's is missed with a smaller one.
 """
@@ -52,12 +52,25 @@ def cauchy(scale: float) -> dict[int, float]:
     return {x: w / norm for x, w in weights.items()}
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(22, 7), Fraction(40)])
-@pytest.mark.parametrize("kind", ["laplace", "cauchy"])
+def geometric(scale: float) -> dict[int, float]:
+    norm = -math.expm1(-1 / scale)
+    return {x: norm * math.exp(-x / scale) for x in range(3001)}
+
+
+#: Of a geometric law with a smaller scale than 2/3 there are too few cells.
+LAWS = {
+    "discrete_laplace": (laplace, Fraction(1, 3)),
+    "discrete_cauchy": (cauchy, Fraction(1, 3)),
+    "geometric": (geometric, Fraction(2, 3)),
+}
+
+
+@pytest.mark.parametrize("scale", [None, Fraction(1), Fraction(22, 7), Fraction(40)])
+@pytest.mark.parametrize("kind", LAWS)
 def test_sampler_follows_its_law_and_a_mutant_is_caught(kind, scale) -> None:
-    noise = SystemNoise()
-    draw = noise.discrete_laplace if kind == "laplace" else noise.discrete_cauchy
-    law = laplace if kind == "laplace" else cauchy
+    law, smallest = LAWS[kind]
+    scale = smallest if scale is None else scale
+    draw = getattr(SystemNoise(), kind)
     draws = [draw(scale) for _ in range(DRAWS)]
     assert chi_square_p(draws, law(float(scale))) > LEVEL
     # power: a scale that is 20 % off is rejected

@@ -37,7 +37,7 @@ def handicaps(
     bounds: Sequence[int], spread: Fraction, epsilon: Fraction, noise: NoiseSource
 ) -> list[int]:
     """Draw for each bound its noise, of scale ``spread``, less its penalty; times ``GRID``."""
-    return [geometric(spread * GRID, noise) - penalty(tau, epsilon) for tau in bounds]
+    return [noise.geometric(spread * GRID) - penalty(tau, epsilon) for tau in bounds]
 
 
 def draw(
@@ -59,10 +59,3 @@ def draw(
     drawn = handicaps(bounds, 1 / epsilon, epsilon, noise)
     scores = [e - n * GRID for e, n in zip(drawn, exceeding, strict=True)]
     return scores.index(max(scores))  # of equal ones the smallest bound
-
-
-def geometric(scale: Fraction, noise: NoiseSource) -> int:
-    """Draw ``P(x) proportional to exp(-x/scale)`` on 0, 1, ...: half a discrete Laplace law."""
-    while (x := noise.discrete_laplace(scale)) < 0:
-        pass
-    return x

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from dpsql.core.mechanisms.drawing import geometric
 from dpsql.errors import InternalError
 from dpsql.ports import NoiseSource
 
@@ -40,7 +39,7 @@ def choose(scores: Sequence[int], rate: Fraction, noise: NoiseSource) -> int:
         i = _uniform(len(scores), noise)
         loss = rate * (best - scores[i])
         # a geometric of scale 1 / x is at least 1 with probability exp(-x)
-        if loss == 0 or geometric(1 / loss, noise) >= 1:
+        if loss == 0 or noise.geometric(1 / loss) >= 1:
             return i
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
-from dpsql.core.mechanisms import calibrated, drawing, truncation
+from dpsql.core.mechanisms import calibrated, truncation
 from dpsql.core.mechanisms.base import Release, at_least_one, check_budget
 from dpsql.core.mechanisms.calibrated import Calibrated
 from dpsql.core.mechanisms.truncation import Limits, Quantile
@@ -190,7 +190,7 @@ def _best(counts: Sequence[int], rank: int, scale: Fraction, noise: NoiseSource)
     """Report the noisiest score: the distance of a rank from those inside a cell, negated."""
     best: tuple[int, int] | None = None
     for i, distance in enumerate(_distances(counts, rank)):
-        score = drawing.geometric(scale, noise) - distance
+        score = noise.geometric(scale) - distance
         if best is None or score > best[0]:
             best = score, i
     return 0 if best is None else best[1]

@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import pytest
 
-from dpsql.core.mechanisms.drawing import geometric
 from dpsql.core.mechanisms.exponential import choose
 from dpsql.core.rng import SystemNoise
 from dpsql.errors import InternalError
@@ -44,7 +43,7 @@ def test_permute_and_flip_is_caught():
     """Its noisy maximum, with geometric noise on a fine grid: another law at the same rate."""
 
     def draw():
-        noisy = [score * 64 + geometric(64 / RATE, NOISE) for score in SCORES]
+        noisy = [score * 64 + NOISE.geometric(64 / RATE) for score in SCORES]
         return noisy.index(max(noisy))
 
     assert farthest(draw) > TOLERANCE

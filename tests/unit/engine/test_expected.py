@@ -161,6 +161,9 @@ class _Silent:
     def discrete_laplace(self, scale: Fraction) -> int:
         return 0
 
+    def geometric(self, scale: Fraction) -> int:
+        return 0
+
     def discrete_cauchy(self, scale: Fraction) -> int:
         return 0
 
