@@ -4,6 +4,8 @@ returns void
 language plpgsql volatile parallel unsafe security invoker
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    links dp.unit_link[];
 begin
     update dp.root as r
        -- no column has the number 0: where the name is not found, questions are refused
@@ -15,16 +17,21 @@ begin
        set attnum = a.attnum
       from pg_attribute as a
      where a.attrelid = n.relation and a.attname = n.column_name and not a.attisdropped;
-    update dp.unit_link as l
-       set attnums = coalesce((select array_agg(a.attnum order by a.attnum)
-                                 from pg_attribute as a
-                                where a.attrelid = l.child and a.attname = any (l.columns)
-                               having count(*) = cardinality(l.columns)), l.attnums),
-           parent_attnums = coalesce((select array_agg(b.attnum order by a.attnum)
-                                        from unnest(l.columns, l.parent_columns) as u(mine, theirs)
-                                        join pg_attribute as a on a.attrelid = l.child and a.attname = u.mine
-                                        join pg_attribute as b on b.attrelid = l.parent and b.attname = u.theirs
-                                      having count(*) = cardinality(l.columns)), l.parent_attnums);
+    -- all at once, since numbers that one link had may be those that another has now
+    links := array(select l from dp.unit_link as l);
+    delete from dp.unit_link;
+    insert into dp.unit_link
+    select k.child, f.columns, f.attnums, k.parent, f.parent_columns, f.parent_attnums, k.follow, k.nulls, k.declared_by,
+           k.declared_at, k.parts
+      from unnest(links) with ordinality as k
+     cross join lateral (
+        -- where a name is not found, questions are refused: no column has such a number
+        select array_agg(u.mine order by a.attnum, u.n), array_agg(coalesce(a.attnum, 2000 + k.ordinality) order by a.attnum, u.n),
+               array_agg(u.theirs order by a.attnum, u.n), array_agg(coalesce(b.attnum, 2000 + k.ordinality) order by a.attnum, u.n)
+          from unnest(k.columns, k.parent_columns) with ordinality as u(mine, theirs, n)
+          left join pg_attribute as a on a.attrelid = k.child and a.attname = u.mine and not a.attisdropped
+          left join pg_attribute as b on b.attrelid = k.parent and b.attname = u.theirs and not b.attisdropped
+        ) as f(columns, attnums, parent_columns, parent_attnums);
 end
 $$;
 comment on function dp.find_unit_columns() is 'internal: numbers of columns after a restore';

@@ -144,6 +144,34 @@ def test_units_and_links_are_found_again_by_their_names(server, protected):
         server.drop_database(copy)
 
 
+def test_links_are_found_again_by_all_their_names_or_not_at_all(server, protected):
+    """A link of a column that was renamed before the acknowledgement is not that of a neighbour.
+
+    Columns 3 and 2 become 2 and 1: numbers that one link had are another's in the copy.
+    """
+    protected.sql(
+        "create table person (id int primary key); insert into person select generate_series(1, 200);"
+        "create table visit (gone int, who int not null, guest int not null); alter table visit drop gone;"
+        "create table note (gone int, who int not null, guest int not null); alter table note drop gone;"
+        "select dp.protect('person', privacy_unit => 'id');"
+        "select dp.link('visit', 'person', array['guest'], nulls => 'excluded');"
+        "select dp.link('visit', 'person', array['who'], nulls => 'excluded');"
+        "select dp.link('note', 'person', array['who'], nulls => 'excluded');"
+    )
+    copy = dump_and_restore(server, protected, "c")
+    try:
+        copy.sql("alter table note rename who to whom")
+        copy.sql("select dp.acknowledge_restore('a copy')")
+        shown = copy.sql(
+            "select relation_name, privacy_unit, problem from dp.relations"
+            " where relation_name in ('visit', 'note') order by relation_name desc"
+        )
+        assert shown[0] == ("visit", "person.id by visit.guest; person.id by visit.who", None)
+        assert shown[1][0] == "note" and "is gone" in str(shown[1][2]), shown
+    finally:
+        server.drop_database(copy)
+
+
 @pytest.mark.parametrize("renamed", ["before", "between"])
 def test_numbers_of_rows_are_found_again_by_their_names(server, protected, renamed):
     """Also where one is renamed before the restore is acknowledged."""
