@@ -182,8 +182,8 @@ has_dead_rows(Buffer buffer)
 }
 
 /*
- * Remove what can be removed of the dead rows of a relation, and pin the pages
- * that keep some; false if there are too many such pages.
+ * Remove what can be removed of the dead rows of a relation and of its TOAST
+ * table, and pin the pages that keep some; false if there are too many.
  */
 static bool
 keep_dead_rows(Oid oid)
@@ -191,6 +191,7 @@ keep_dead_rows(Oid oid)
 	Relation	relation = try_relation_open(oid, AccessShareLock);
 	BufferAccessStrategy strategy;
 	BlockNumber blocks;
+	Oid			toast;
 	Buffer		map = InvalidBuffer;
 
 	if (relation == NULL)
@@ -223,8 +224,11 @@ keep_dead_rows(Oid oid)
 	if (BufferIsValid(map))
 		ReleaseBuffer(map);
 	FreeAccessStrategy(strategy);
+	toast = relation->rd_rel->reltoastrelid;
 	relation_close(relation, NoLock);
-	return pinned_count <= MOST_PINNED;
+	if (pinned_count > MOST_PINNED)
+		return false;
+	return !OidIsValid(toast) || keep_dead_rows(toast);
 }
 
 /*

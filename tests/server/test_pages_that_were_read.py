@@ -197,3 +197,35 @@ def test_index_entries_of_dead_rows_are_left(database: Any, kept: bool) -> None:
         application.execute("set enable_seqscan = off; set enable_bitmapscan = off")
         application.execute("select count(pad) from place where k between 1 and 8")
         assert application.execute(dead).fetchone()[0] > 0
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_where_long_values_are_written_tells_of_no_protected_row(database: Any, kept: bool) -> None:
+    """A condition on a long value reads its TOAST page; the next ones take places there."""
+    database.sql(SHORT)
+    database.sql(
+        "alter table place set (toast_tuple_target = 128, toast.autovacuum_enabled = off);"
+        " alter table place alter pad set storage external"
+    )
+    if not kept:
+        database.sql(NOTHING_KEPT)
+    long = (
+        "insert into place select i, repeat('x', 3900) from generate_series(%s::int, %s::int) as i"
+    )
+    toast = database.sql("select reltoastrelid::regclass from pg_class where relname = 'place'")
+    last = f"select ctid from {toast[0][0]} order by chunk_id desc limit 1"
+    seen = []
+    with database.connect() as application, database.connect("alice") as alice:
+        alice.execute("set dp.epsilon = 1e-6; set client_min_messages = error; set dp.fresh = on")
+        for unit in (7, 100000):
+            application.execute("truncate place")
+            application.execute(long, (-1000, -1))
+            application.execute(long, (1001, 2000))
+            application.execute(long, (1, 8))
+            application.execute("analyze place; set enable_seqscan = off")
+            application.execute("delete from place where k = 8")
+            said = say(alice, BY_PLACE.format(id=unit) + " and pad like '%x%'")
+            assert said.startswith("[("), said
+            application.execute(long, (100, 100))
+            seen.append(application.execute(last).fetchone()[0])
+    assert (seen[0] == seen[1]) == kept, seen
