@@ -1,13 +1,15 @@
 /*
  * explain.c
- *		EXPLAIN (BUFFERS) and EXPLAIN (WAL) are for those who may know what others read.
+ *		What counts pages in memory is for those who may know what others read:
+ *		EXPLAIN (BUFFERS), EXPLAIN (WAL), VACUUM (VERBOSE), ANALYZE (VERBOSE).
  *
  * The service session reads pages into shared buffers, where everybody's
  * statements find them.  Which pages it reads depends on protected rows: those of
  * a public table that a row joins, of a catalogue's index, of a long value.  The
  * option BUFFERS counts the pages that were in memory, those that left it, and
  * those that somebody read for the first time after a change; WAL counts the
- * images of the latter.  These counts are exact, so that one question at any
+ * images of the latter.  VERBOSE counts both for VACUUM, and from PostgreSQL 18
+ * on for ANALYZE.  These counts are exact, so that one question at any
  * epsilon would tell a value.  Buffers belong to the whole cluster, and so does
  * this rule.
  */
@@ -33,11 +35,11 @@ may_know(void)
 }
 
 static void
-refuse(const char *option)
+refuse(const char *command, const char *option)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_DPSQL_PERMISSION),
-			 errmsg("permission denied for EXPLAIN (%s)", option),
+			 errmsg("permission denied for %s (%s)", command, option),
 			 errdetail("Which pages are in memory tells what private questions have read."),
 			 errhint("Leave the option out, or ask a superuser for ALTER ROLE %s SET dp.explain_buffers = on; and connect again.",
 					 quote_identifier(GetUserNameFromId(GetUserId(), false)))));
@@ -61,7 +63,7 @@ is_on(List *options, const char *name)
 }
 
 static void
-check_explain(PlannedStmt *statement, const char *text, bool read_only,
+check_counters(PlannedStmt *statement, const char *text, bool read_only,
 			  ProcessUtilityContext context, ParamListInfo parameters,
 			  QueryEnvironment *environment, DestReceiver *receiver,
 			  QueryCompletion *completion)
@@ -71,9 +73,9 @@ check_explain(PlannedStmt *statement, const char *text, bool read_only,
 		List	   *options = ((ExplainStmt *) statement->utilityStmt)->options;
 
 		if (is_on(options, "buffers"))
-			refuse("BUFFERS");
+			refuse("EXPLAIN", "BUFFERS");
 		if (is_on(options, "wal"))
-			refuse("WAL");
+			refuse("EXPLAIN", "WAL");
 		/* from PostgreSQL 18 on ANALYZE counts them by itself */
 		if (PG_VERSION_NUM >= 180000 && is_on(options, "analyze"))
 		{
@@ -85,6 +87,13 @@ check_explain(PlannedStmt *statement, const char *text, bool read_only,
 				lappend(options, makeDefElem("buffers", (Node *) makeBoolean(false), -1));
 		}
 	}
+	else if (IsA(statement->utilityStmt, VacuumStmt) && !may_know())
+	{
+		VacuumStmt *vacuum = (VacuumStmt *) statement->utilityStmt;
+
+		if ((vacuum->is_vacuumcmd || PG_VERSION_NUM >= 180000) && is_on(vacuum->options, "verbose"))
+			refuse(vacuum->is_vacuumcmd ? "VACUUM" : "ANALYZE", "VERBOSE");
+	}
 	(previous_utility ? previous_utility : standard_ProcessUtility)
 		(statement, text, read_only, context, parameters, environment, receiver, completion);
 }
@@ -93,5 +102,5 @@ void
 explain_init(void)
 {
 	previous_utility = ProcessUtility_hook;
-	ProcessUtility_hook = check_explain;
+	ProcessUtility_hook = check_counters;
 }

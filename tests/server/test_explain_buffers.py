@@ -42,6 +42,32 @@ def test_what_tells_of_no_page_is_allowed(database: Any, options: str) -> None:
         assert "Blocks" not in json.dumps(plan)
 
 
+VACUUMS = ["vacuum verbose mine", "vacuum (analyze, verbose on, freeze) mine"]
+QUIET = ["vacuum mine", "vacuum (verbose on, verbose off) mine", "analyze mine", "vacuum full mine"]
+
+
+def test_an_owner_is_told_no_pages(database: Any) -> None:
+    """VACUUM counts pages of one's own table, which can be a public relation."""
+    database.sql("create table mine (a int); alter table mine owner to alice")
+    with database.connect("alice") as alice:
+        analyze = alice.info.server_version >= 180000
+        for statement in [*VACUUMS, *(["analyze verbose mine"] if analyze else [])]:
+            error = refused(alice, statement)
+            assert error.sqlstate == "PD070"
+            assert "dp.explain_buffers" in str(error.diag.message_hint)
+        told: list[str] = []
+        alice.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))
+        alice.execute("set client_min_messages = debug5")
+        for statement in QUIET:
+            alice.execute(statement)
+        assert told
+        assert not [text for text in told if "buffer usage" in text or "WAL usage" in text]
+    with database.connect() as admin:
+        admin.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))
+        admin.execute(VACUUMS[0])
+        assert [text for text in told if "buffer usage" in text]
+
+
 def test_who_may_know_is_told(database: Any) -> None:
     explain = f"explain (analyze, buffers, wal, format json) {STATEMENT}"
     with database.connect() as admin:
