@@ -43,7 +43,7 @@ _KEEP_DEAD_ROWS = """
 select dp.keep_dead_rows(array(
   select distinct m.oid
     from dp.policy as p cross join lateral unnest(dp.statistics_members(p.relation)) as m(oid)
-   where p.kind = 'public' and p.relation = any ($1)))::text as crowded
+   where p.kind = 'public' and p.relation = any ($1)), $1)::text as crowded
 """
 # SPI_OK_UTILITY, SPI_OK_INSERT, SPI_OK_DELETE, SPI_OK_UPDATE
 _WITHOUT_ROWS = frozenset((4, 7, 8, 9))

@@ -25,6 +25,8 @@
 #include "access/heapam.h"
 #include "access/relation.h"
 #include "access/relscan.h"
+#include "access/table.h"
+#include "access/transam.h"
 #include "access/visibilitymap.h"
 #include "access/xact.h"
 #include "access/xlog.h"
@@ -32,7 +34,10 @@
 #include "catalog/pg_enum.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nodes/bitmapset.h"
 #include "storage/bufmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
@@ -41,15 +46,6 @@
 #include "service.h"
 
 PG_FUNCTION_INFO_V1(dpsql_keep_dead_rows);
-
-/*
- * Catalogs whose rows the executor looks up when a value needs them: the label of
- * an enum, the collation of a comparison.  Whoever may make a temporary object
- * writes them.
- */
-static const Oid read_for_values[] = {
-	CollationRelationId, EnumRelationId
-};
 
 /* Of the shared buffers one session may keep pinned this part at most. */
 #define MOST_PINNED (NBuffers / 4)
@@ -181,10 +177,23 @@ has_dead_rows(Buffer buffer)
 	return TransactionIdIsValid(((PageHeader) BufferGetPage(buffer))->pd_prune_xid);
 }
 
-/*
- * Remove what can be removed of the dead rows of a relation and of its TOAST
- * table, and pin the pages that keep some; false if there are too many.
- */
+/* Remove what can be removed of the dead rows of a page, and pin the page if it keeps some; false if too many are pinned. */
+static bool
+keep_page(Relation relation, BlockNumber block, BufferAccessStrategy strategy)
+{
+	Buffer		buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+
+	if (has_dead_rows(buffer))
+	{
+		heap_page_prune_opt(relation, buffer);
+		if (has_dead_rows(buffer))
+			keep_pin(buffer);
+	}
+	ReleaseBuffer(buffer);
+	return pinned_count <= MOST_PINNED;
+}
+
+/* The same for all pages of a relation and of its TOAST table. */
 static bool
 keep_dead_rows(Oid oid)
 {
@@ -193,6 +202,7 @@ keep_dead_rows(Oid oid)
 	BlockNumber blocks;
 	Oid			toast;
 	Buffer		map = InvalidBuffer;
+	bool		kept = true;
 
 	if (relation == NULL)
 		return true;
@@ -205,44 +215,95 @@ keep_dead_rows(Oid oid)
 	keep_entries_of_indexes(relation);
 	strategy = GetAccessStrategy(BAS_BULKREAD);
 	blocks = RelationGetNumberOfBlocks(relation);
-	for (BlockNumber block = 0; block < blocks && pinned_count <= MOST_PINNED; block++)
+	for (BlockNumber block = 0; kept && block < blocks; block++)
 	{
-		Buffer		buffer;
-
 		CHECK_FOR_INTERRUPTS();
-		if (VM_ALL_VISIBLE(relation, block, &map))
-			continue;
-		buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
-		if (has_dead_rows(buffer))
-		{
-			heap_page_prune_opt(relation, buffer);
-			if (has_dead_rows(buffer))
-				keep_pin(buffer);
-		}
-		ReleaseBuffer(buffer);
+		if (!VM_ALL_VISIBLE(relation, block, &map))
+			kept = keep_page(relation, block, strategy);
 	}
 	if (BufferIsValid(map))
 		ReleaseBuffer(map);
 	FreeAccessStrategy(strategy);
 	toast = relation->rd_rel->reltoastrelid;
 	relation_close(relation, NoLock);
-	if (pinned_count > MOST_PINNED)
-		return false;
-	return !OidIsValid(toast) || keep_dead_rows(toast);
+	return kept && (!OidIsValid(toast) || keep_dead_rows(toast));
+}
+
+/* The same for the pages of a catalog to which an index leads from a key, also by entries of rows that are gone. */
+static bool
+keep_dead_entries(Oid catalog, Oid index, AttrNumber column, Oid key)
+{
+	Relation	relation = table_open(catalog, AccessShareLock);
+	ScanKeyData wanted;
+	SysScanDesc scan;
+	ItemPointer place;
+	Bitmapset  *blocks = NULL;
+	int			block = -1;
+	bool		kept = true;
+
+	keep_entries_of_indexes(relation);
+	ScanKeyInit(&wanted, column, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(key));
+	scan = systable_beginscan(relation, index, true, NULL, 1, &wanted);
+	if (scan->iscan == NULL)
+		elog(ERROR, "indexes of catalogs are not in use");
+	while ((place = index_getnext_tid(scan->iscan, ForwardScanDirection)) != NULL)
+		blocks = bms_add_member(blocks, ItemPointerGetBlockNumber(place));
+	systable_endscan(scan);
+	while (kept && (block = bms_next_member(blocks, block)) >= 0)
+		kept = keep_page(relation, block, NULL);
+	bms_free(blocks);
+	table_close(relation, NoLock);
+	return kept;
 }
 
 /*
- * dp.keep_dead_rows(relations oid[]): until the transaction ends, this session
- * removes no dead row of these relations and of catalogs that values can need,
- * nor the index entry of one.  NULL,
- * or the relation that has dead rows on more pages than can be pinned.  The
+ * The same for what the executor looks up in catalogs when a value of a relation
+ * arrives: labels of enums, collations.  Other rows of these pages are those of
+ * whoever may make a type or a collation, temporary ones included.
+ */
+static bool
+keep_dead_neighbours(Oid oid)
+{
+	Relation	relation = try_relation_open(oid, AccessShareLock);
+	bool		kept = true;
+
+	if (relation == NULL)
+		return true;
+	for (int i = 0; kept && i < RelationGetDescr(relation)->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(relation), i);
+		Oid			type;
+		Oid			element;
+
+		if (column->attisdropped)
+			continue;
+		type = getBaseType(column->atttypid);
+		element = get_element_type(type);
+		if (OidIsValid(element))
+			type = getBaseType(element);
+		if (type_is_enum(type))
+			kept = keep_dead_entries(EnumRelationId, EnumTypIdLabelIndexId, Anum_pg_enum_enumtypid, type);
+		if (kept && column->attcollation >= FirstNormalObjectId)
+			kept = keep_dead_entries(CollationRelationId, CollationOidIndexId, Anum_pg_collation_oid, column->attcollation);
+	}
+	relation_close(relation, NoLock);
+	return kept;
+}
+
+/*
+ * dp.keep_dead_rows(shared oid[], read oid[]): until the transaction ends, this
+ * session removes no dead row of the shared relations and of catalogs that values
+ * of the relations that are read can need, nor the index entry of one.  NULL, or
+ * the relation that leads to more pages with dead rows than can be pinned.  The
  * transaction must read with one snapshot.
  */
 Datum
 dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 {
-	int			count;
-	Oid		   *oids = objects_of(PG_GETARG_DATUM(0), &count);
+	int			shared_count;
+	int			read_count;
+	Oid		   *shared = objects_of(PG_GETARG_DATUM(0), &shared_count);
+	Oid		   *read = objects_of(PG_GETARG_DATUM(1), &read_count);
 
 	if (RecoveryInProgress())	/* a standby prunes nothing */
 		PG_RETURN_NULL();
@@ -252,15 +313,15 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 			elog(ERROR, "dp.keep_dead_rows needs a transaction that reads with one snapshot");
 		PG_RETURN_NULL();		/* an owner reads what is the owner's, as any statement does */
 	}
-	for (int i = 0; i < lengthof(read_for_values); i++)
+	for (int i = 0; i < read_count; i++)
 	{
-		if (!keep_dead_rows(read_for_values[i]))
-			PG_RETURN_OID(read_for_values[i]);
+		if (!keep_dead_neighbours(read[i]))
+			PG_RETURN_OID(read[i]);
 	}
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < shared_count; i++)
 	{
-		if (!keep_dead_rows(oids[i]))
-			PG_RETURN_OID(oids[i]);
+		if (!keep_dead_rows(shared[i]))
+			PG_RETURN_OID(shared[i]);
 	}
 	PG_RETURN_NULL();
 }

@@ -70,7 +70,7 @@ select dp.grant_budget('alice', 1000);
 """
 BY_PLACE = "select dp_count(*) from person join place on amount = k where id = {id}"
 NOTHING_KEPT = """
-create or replace function dp.keep_dead_rows(relations oid[]) returns regclass
+create or replace function dp.keep_dead_rows(shared oid[], read oid[]) returns regclass
 language sql as 'select null::regclass'
 """
 
@@ -128,7 +128,7 @@ def test_what_dies_or_becomes_removable_while_a_question_reads(database: Any, ke
             reader.execute("begin isolation level repeatable read read only")
             reader.execute("select")
             if kept:
-                reader.execute("select dp.keep_dead_rows(array['place'::regclass::oid])")
+                reader.execute("select dp.keep_dead_rows(array['place'::regclass::oid], '{}')")
         application.execute("select txid_current()")
         for name in ("person", "dp.policy", "place where k = 7"):
             reader.execute(f"select count(*) from {name}")
@@ -140,7 +140,7 @@ def test_what_dies_or_becomes_removable_while_a_question_reads(database: Any, ke
 def test_pins_end_with_the_transaction(database: Any) -> None:
     """A pin that is left would keep VACUUM from freezing the page, and warn at the commit."""
     database.sql(SHORT)
-    keep = "select dp.keep_dead_rows(array['place'::regclass::oid])::text"
+    keep = "select dp.keep_dead_rows(array['place'::regclass::oid], '{}')::text"
     with database.connect() as application, database.connect() as reader:
         told: list[str] = []
         reader.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))
@@ -229,3 +229,54 @@ def test_where_long_values_are_written_tells_of_no_protected_row(database: Any, 
             application.execute(long, (100, 100))
             seen.append(application.execute(last).fetchone()[0])
     assert (seen[0] == seen[1]) == kept, seen
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_labels_of_enums_share_pages_with_those_of_others(database: Any, kept: bool) -> None:
+    """Looking up the label of a value reads its page of pg_enum, where an analyst's labels are."""
+    database.sql(SHORT)
+    database.sql(
+        "create type mood as enum ('sad', 'ok', 'happy');"
+        " alter table person add mood mood not null default 'ok'; create schema mine authorization alice"
+    )
+    with database.connect("alice") as alice, database.connect() as reader:
+        with database.connect(autocommit=False) as holder:
+            holder.execute("set transaction isolation level repeatable read")
+            holder.execute("select")
+            # a page has room for 75 labels
+            labels = ", ".join(f"'l{i}'" for i in range(70))
+            alice.execute(f"create type mine.many as enum ({labels})")
+            alice.execute("drop type mine.many")
+            reader.execute("begin isolation level repeatable read read only")
+            reader.execute("select")
+            if kept:
+                reader.execute("select dp.keep_dead_rows('{}', array['person'::regclass::oid])")
+        alice.execute("select txid_current()")
+        reader.execute("select count(*) from dp.policy")
+        reader.execute("select mood::text from person where id = 7")
+        labels = ", ".join(f"'l{i}'" for i in range(10))
+        alice.execute(f"create type mine.more as enum ({labels})")
+        reader.execute("commit")
+    pages = database.sql("select max((ctid::text::point)[0]::int) from pg_enum")
+    assert pages == [(1 if kept else 0,)]
+
+
+def test_dead_labels_of_others_stop_nobody(make_server: Any) -> None:
+    """Neither questions over other relations, nor those over a relation with an enum."""
+    database = make_server(shared_buffers="1MB").create_database()
+    database.sql(SHORT)
+    database.sql(
+        "create type mood as enum ('sad', 'ok', 'happy');"
+        " alter table person add mood mood not null default 'ok'; create schema mine authorization alice"
+    )
+    with (
+        database.connect("alice") as alice,
+        database.connect(autocommit=False) as holder,
+    ):
+        holder.execute("set transaction isolation level repeatable read")
+        holder.execute("select")
+        labels = ", ".join(f"'l{i}'" for i in range(5000))
+        alice.execute(f"create type mine.many as enum ({labels}); drop type mine.many")
+        for condition in ("true", "mood = 'ok'", "mood::text = 'ok'"):
+            said = say(alice, f"select dp_count(*) from person where {condition}")
+            assert said.startswith("[("), said
