@@ -154,8 +154,8 @@ class SpiDatabase:
                 f"relation {crowded} has dead rows on too many pages",
                 detail="A question keeps each of these pages in a shared buffer, so that nobody"
                 " sees which of them it read.",
-                hint=f"VACUUM {crowded}; transactions that began before its rows died must end"
-                " first.",
+                hint=f"VACUUM {crowded} once the transactions have ended that began before its"
+                " rows died, or ask again when fewer questions run.",
             )
 
     def at_one_moment(self, relations: Sequence[int], work: Callable[[], T]) -> T:

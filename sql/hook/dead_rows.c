@@ -35,6 +35,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
+#include "port/atomics.h"
 #include "storage/bufmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -47,8 +48,12 @@
 
 PG_FUNCTION_INFO_V1(dpsql_keep_dead_rows);
 
-/* Of the shared buffers one session may keep pinned this part at most. */
-#define MOST_PINNED (NBuffers / 4)
+/* So many of the shared buffers are kept pinned by one session at most, and by all sessions together. */
+#define MOST_PINNED (NBuffers / 8)
+#define MOST_PINNED_TOGETHER (NBuffers / 4)
+
+/* How many pins all sessions keep; NULL where the library was not preloaded. */
+static pg_atomic_uint32 *pinned_together = NULL;
 
 /* An index access method that the session uses, and its function that gives the next row. */
 typedef struct
@@ -67,12 +72,15 @@ static Buffer *pinned = NULL;
 static int	pinned_count = 0;
 static int	pinned_space = 0;
 
-/* Keep the pin of a buffer until the transaction ends. */
-static void
+/* Keep the pin of a buffer until the transaction ends; false if there are too many. */
+static bool
 keep_pin(Buffer buffer)
 {
 	ResourceOwner owner = CurrentResourceOwner;
+	bool		kept = true;
 
+	if (pinned_count >= MOST_PINNED)
+		return false;
 	if (pinned_count == pinned_space)
 	{
 		int			space = Max(64, 2 * pinned_space);
@@ -83,8 +91,17 @@ keep_pin(Buffer buffer)
 	}
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	IncrBufferRefCount(buffer);
+	if (pinned_together &&
+		pg_atomic_add_fetch_u32(pinned_together, 1) > MOST_PINNED_TOGETHER)
+	{
+		pg_atomic_sub_fetch_u32(pinned_together, 1);
+		ReleaseBuffer(buffer);
+		kept = false;
+	}
+	else
+		pinned[pinned_count++] = buffer;
 	CurrentResourceOwner = owner;
-	pinned[pinned_count++] = buffer;
+	return kept;
 }
 
 /*
@@ -95,6 +112,7 @@ static void
 release_kept(XactEvent event, void *arg)
 {
 	ResourceOwner owner = CurrentResourceOwner;
+	int			count = pinned_count;
 
 	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
 	{
@@ -109,13 +127,31 @@ release_kept(XactEvent event, void *arg)
 	}
 	else if (event != XACT_EVENT_ABORT)
 		return;
+	if (pinned_together && count > 0)
+		pg_atomic_sub_fetch_u32(pinned_together, count);
 	pinned_count = 0;
 	open_indexes = NIL;			/* in the transaction's memory */
+}
+
+static Size
+area_size(void)
+{
+	return sizeof(pg_atomic_uint32);
+}
+
+static void
+start(void *memory, bool found)
+{
+	pinned_together = memory;
+	if (!found)
+		pg_atomic_init_u32(pinned_together, 0);
 }
 
 void
 dead_rows_init(void)
 {
+	if (process_shared_preload_libraries_in_progress)
+		share((SharedArea) {"dpsql pins", area_size, start});
 	RegisterXactCallback(release_kept, NULL);
 }
 
@@ -182,15 +218,16 @@ static bool
 keep_page(Relation relation, BlockNumber block, BufferAccessStrategy strategy)
 {
 	Buffer		buffer = ReadBufferExtended(relation, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+	bool		kept = true;
 
 	if (has_dead_rows(buffer))
 	{
 		heap_page_prune_opt(relation, buffer);
 		if (has_dead_rows(buffer))
-			keep_pin(buffer);
+			kept = keep_pin(buffer);
 	}
 	ReleaseBuffer(buffer);
-	return pinned_count <= MOST_PINNED;
+	return kept;
 }
 
 /* The same for all pages of a relation and of its TOAST table. */

@@ -280,3 +280,41 @@ def test_dead_labels_of_others_stop_nobody(make_server: Any) -> None:
         for condition in ("true", "mood = 'ok'", "mood::text = 'ok'"):
             said = say(alice, f"select dp_count(*) from person where {condition}")
             assert said.startswith("[("), said
+
+
+def test_pins_of_all_sessions_leave_buffers_to_others(make_server: Any) -> None:
+    """Of 128 buffers, one session pins 16 and all sessions 32; each end counts its pins back."""
+    database = make_server(shared_buffers="1MB").create_database()
+    database.sql(SHORT)
+    database.sql("insert into place select i, repeat('x', 900) from generate_series(1, 96) as i")
+    keep = "select dp.keep_dead_rows(array['place'::regclass::oid], '{}')::text"
+    begin = "begin isolation level repeatable read read only"
+    with (
+        database.connect() as first,
+        database.connect() as second,
+        database.connect() as third,
+        database.connect(autocommit=False) as holder,
+    ):
+        holder.execute("set transaction isolation level repeatable read")
+        holder.execute("select")
+        first.execute("delete from place where k % 8 = 3")
+        for end in ("commit", "rollback") * 5:
+            seen = []
+            for session in (first, second, third):
+                session.execute(begin)
+                seen.append(session.execute(keep).fetchone()[0])
+            assert seen == [None, None, "place"]
+            second.execute(end)
+            third.execute("rollback; " + begin)
+            assert third.execute(keep).fetchone()[0] is None
+            first.execute(end)
+            third.execute(end)
+        # a session that dies counts back as well
+        dying = database.connect()
+        for session in (first, dying):
+            session.execute(begin)
+            session.execute(keep)
+        database.sql("select pg_terminate_backend(%s, 10000)", dying.info.backend_pid)
+        dying.close()
+        third.execute(begin)
+        assert third.execute(keep).fetchone()[0] is None
