@@ -173,6 +173,9 @@ def _next(self, *, writes=False):
     plain(self, writes=True)
     self.database.execute("select dp.serve_phase($1) is null as done", [("bool", writes)])
 OwnTransactions._next = _next
+# which wants one snapshot
+from dpsql.server.spi import SpiDatabase
+SpiDatabase._keep_dead_rows = lambda self, relations: None
 """)
 
 
