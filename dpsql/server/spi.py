@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar, cast
 
-from dpsql.errors import InternalError, NotAnswerable
+from dpsql.errors import ChangedWhileRead, InternalError, NotAnswerable
 from dpsql.server.shards import Shards, Wait
 
 T = TypeVar("T")
@@ -140,16 +140,21 @@ class SpiDatabase:
     ) -> None:
         """Wait for locks, and find out whether all servers with parts answer; reads no row."""
         self.lock_members(relations, before_rows=True)
-        self._keep_dead_rows(relations)
+        self._keep_dead_rows(relations, charged=charged)
         if charged:
             self.shards.meet_again(relations, check, by_steps=by_steps)
         else:
             self.shards.meet(relations, check, by_steps=by_steps)
 
-    def _keep_dead_rows(self, relations: Sequence[int]) -> None:
+    def _keep_dead_rows(self, relations: Sequence[int], *, charged: bool) -> None:
         """Keep reading from pruning pages of public relations; see ``sql/hook/dead_rows.c``."""
         crowded = self.execute(_KEEP_DEAD_ROWS, [("oid[]", list(relations))])[0][0]
         if crowded is not None:
+            if charged:
+                raise ChangedWhileRead(
+                    f"relation {crowded} has dead rows on too many pages by now",
+                    hint="Ask again when fewer questions run.",
+                )
             raise NotAnswerable(
                 f"relation {crowded} has dead rows on too many pages",
                 detail="A question keeps each of these pages in a shared buffer, so that nobody"

@@ -213,6 +213,32 @@ has_dead_rows(Buffer buffer)
 	return TransactionIdIsValid(((PageHeader) BufferGetPage(buffer))->pd_prune_xid);
 }
 
+/*
+ * Remove what can be removed of the dead rows of a page.  PostgreSQL leaves them
+ * on pages with more room than the fill factor asks for, and VACUUM may not come
+ * for long: with a low fill factor hardly any page has that.
+ */
+static void
+prune_page(Relation relation, Buffer buffer)
+{
+	bytea	   *options = relation->rd_options;
+	StdRdOptions eager = {0};
+
+	if (options != NULL)
+		eager = *(StdRdOptions *) options;
+	eager.fillfactor = HEAP_MIN_FILLFACTOR;
+	relation->rd_options = (bytea *) &eager;
+	PG_TRY();
+	{
+		heap_page_prune_opt(relation, buffer);
+	}
+	PG_FINALLY();
+	{
+		relation->rd_options = options;
+	}
+	PG_END_TRY();
+}
+
 /* Remove what can be removed of the dead rows of a page, and pin the page if it keeps some; false if too many are pinned. */
 static bool
 keep_page(Relation relation, BlockNumber block, BufferAccessStrategy strategy)
@@ -222,7 +248,7 @@ keep_page(Relation relation, BlockNumber block, BufferAccessStrategy strategy)
 
 	if (has_dead_rows(buffer))
 	{
-		heap_page_prune_opt(relation, buffer);
+		prune_page(relation, buffer);
 		if (has_dead_rows(buffer))
 			kept = keep_pin(buffer);
 	}

@@ -318,3 +318,17 @@ def test_pins_of_all_sessions_leave_buffers_to_others(make_server: Any) -> None:
         dying.close()
         third.execute(begin)
         assert third.execute(keep).fetchone()[0] is None
+
+
+def test_dead_rows_on_pages_with_room_are_removed(make_server: Any) -> None:
+    """PostgreSQL prunes no page with a tenth of it free, and one session may pin 16 pages."""
+    database = make_server(shared_buffers="1MB").create_database()
+    database.sql(SHORT)
+    database.sql(
+        "alter table place set (fillfactor = 60);"
+        " insert into place select i, repeat('x', 900) from generate_series(1, 1000) as i;"
+        " delete from place where k % 5 = 3"
+    )
+    with database.connect("alice") as alice:
+        said = say(alice, BY_PLACE.format(id=7))
+        assert said.startswith("[("), said

@@ -175,7 +175,7 @@ def _next(self, *, writes=False):
 OwnTransactions._next = _next
 # which wants one snapshot
 from dpsql.server.spi import SpiDatabase
-SpiDatabase._keep_dead_rows = lambda self, relations: None
+SpiDatabase._keep_dead_rows = lambda self, relations, *, charged: None
 """)
 
 
