@@ -162,20 +162,35 @@ def nested_expressions() -> list[str]:
     ]  # fmt: skip
 
 
+#: What writes expressions over the columns, and how many of these are answered at least.
+EXPRESSIONS = [
+    (operator_expressions, 900),
+    (function_expressions, 250),
+    (cast_expressions, 90),
+    (nested_expressions, 30),
+]
+
+
+def make_table(connection: Any, table: str, values: dict[str, tuple[str | None, ...]]) -> None:
+    """Make a table with a column of each type, and rows of the values and of NULLs.
+
+    All types advance together, and each value also meets rotated values of the others.
+    """
+    columns = ", ".join(f"{NAMES[t]} {t}" for t in values)
+    connection.execute(f"create table public.{table} ({columns})")
+    marks = ", ".join(["%s"] * len(values))
+    for shift in range(4):
+        for i in range(max(map(len, values.values()))):
+            row = [v[(i * (1 + shift * k)) % len(v)] for k, v in enumerate(values.values())]
+            connection.execute(f"insert into public.{table} values ({marks})", row)
+    connection.execute(f"insert into public.{table} default values")
+
+
 @pytest.fixture(scope="module")
 def catalog(server: Any) -> Iterator[LiveCatalog]:
     database = server.create_database()
     connection = database.connect()
-    table = ", ".join(f"{NAMES[t]} {t}" for t in EXTREMES)
-    connection.execute(f"create table public.x ({table})")
-    longest = max(len(values) for values in EXTREMES.values())
-    # all types advance together, and each value also meets rotated values of the others
-    for shift in range(4):
-        for i in range(longest):
-            row = [v[(i * (1 + shift * k)) % len(v)] for k, v in enumerate(EXTREMES.values())]
-            marks = ", ".join(["%s"] * len(row))
-            connection.execute(f"insert into public.x values ({marks})", row)
-    connection.execute("insert into public.x default values")
+    make_table(connection, "x", EXTREMES)
     yield LiveCatalog(connection, {"public.x": True}, time_zone="Europe/Berlin")
     server.drop_database(database)
 
@@ -204,15 +219,7 @@ def run(catalog: LiveCatalog, expressions: list[str]) -> tuple[int, list[str], l
     return done, failed, refused
 
 
-@pytest.mark.parametrize(
-    ("make", "least"),
-    [
-        (operator_expressions, 900),
-        (function_expressions, 250),
-        (cast_expressions, 90),
-        (nested_expressions, 30),
-    ],
-)
+@pytest.mark.parametrize(("make", "least"), EXPRESSIONS)
 def test_no_allowed_expression_raises_on_extreme_values(
     catalog: LiveCatalog, make: Any, least: int
 ) -> None:
