@@ -16,7 +16,7 @@
  *
  * An index scan marks entries of dead rows as well.  Later entries take their
  * places, or else split the page, and EXPLAIN estimates by the number of pages.
- * So the indexes are told of no dead row while the session reads.
+ * So index scans of the session report no dead row to the access method.
  */
 #include "postgres.h"
 
@@ -32,6 +32,7 @@
 #include "access/xlog.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_enum.h"
+#include "catalog/pg_inherits.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
@@ -65,43 +66,32 @@ typedef struct
 static Method methods[32];
 static int	method_count = 0;
 
-/* Indexes that stay open until the transaction ends, so that their methods stay replaced. */
+/* Both until the transaction ends, in its memory.  An open index keeps its replaced method. */
 static List *open_indexes = NIL;
-
-static Buffer *pinned = NULL;
-static int	pinned_count = 0;
-static int	pinned_space = 0;
+static List *pinned = NIL;
 
 /* Keep the pin of a buffer until the transaction ends; false if there are too many. */
 static bool
 keep_pin(Buffer buffer)
 {
 	ResourceOwner owner = CurrentResourceOwner;
-	bool		kept = true;
+	MemoryContext context;
 
-	if (pinned_count >= MOST_PINNED)
+	if (list_length(pinned) >= MOST_PINNED)
 		return false;
-	if (pinned_count == pinned_space)
-	{
-		int			space = Max(64, 2 * pinned_space);
-
-		pinned = pinned ? repalloc(pinned, space * sizeof(Buffer))
-			: MemoryContextAlloc(TopMemoryContext, space * sizeof(Buffer));
-		pinned_space = space;
-	}
-	CurrentResourceOwner = TopTransactionResourceOwner;
-	IncrBufferRefCount(buffer);
 	if (pinned_together &&
 		pg_atomic_add_fetch_u32(pinned_together, 1) > MOST_PINNED_TOGETHER)
 	{
 		pg_atomic_sub_fetch_u32(pinned_together, 1);
-		ReleaseBuffer(buffer);
-		kept = false;
+		return false;
 	}
-	else
-		pinned[pinned_count++] = buffer;
+	context = MemoryContextSwitchTo(TopTransactionContext);
+	pinned = lappend_int(pinned, buffer);
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	IncrBufferRefCount(buffer);
 	CurrentResourceOwner = owner;
-	return kept;
+	return true;
 }
 
 /*
@@ -112,25 +102,24 @@ static void
 release_kept(XactEvent event, void *arg)
 {
 	ResourceOwner owner = CurrentResourceOwner;
-	int			count = pinned_count;
 
 	if (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE)
 	{
 		ListCell   *cell;
 
 		CurrentResourceOwner = TopTransactionResourceOwner;
-		while (pinned_count > 0)
-			ReleaseBuffer(pinned[--pinned_count]);
+		foreach(cell, pinned)
+			ReleaseBuffer(lfirst_int(cell));
 		foreach(cell, open_indexes)
 			relation_close((Relation) lfirst(cell), NoLock);
 		CurrentResourceOwner = owner;
 	}
 	else if (event != XACT_EVENT_ABORT)
 		return;
-	if (pinned_together && count > 0)
-		pg_atomic_sub_fetch_u32(pinned_together, count);
-	pinned_count = 0;
-	open_indexes = NIL;			/* in the transaction's memory */
+	if (pinned_together)
+		pg_atomic_sub_fetch_u32(pinned_together, list_length(pinned));
+	pinned = NIL;
+	open_indexes = NIL;
 }
 
 static Size
@@ -155,7 +144,7 @@ dead_rows_init(void)
 	RegisterXactCallback(release_kept, NULL);
 }
 
-/* The next row of an index scan, which is not told whether the row before is dead. */
+/* An access method's function that gives the next row, without the report that the row before is dead. */
 static bool
 next_without_marking(IndexScanDesc scan, ScanDirection direction)
 {
@@ -170,7 +159,7 @@ next_without_marking(IndexScanDesc scan, ScanDirection direction)
 	elog(ERROR, "no access method of index %u", RelationGetRelid(scan->indexRelation));
 }
 
-/* The index's copy of its access method, in this session, no longer hears of dead rows. */
+/* Replace that function in the session's copy of an index's access method. */
 static void
 keep_entries(Relation index)
 {
@@ -355,8 +344,8 @@ keep_dead_neighbours(Oid oid)
 
 /*
  * dp.keep_dead_rows(shared oid[], read oid[]): until the transaction ends, this
- * session removes no dead row of the shared relations and of catalogs that values
- * of the relations that are read can need, nor the index entry of one.  NULL, or
+ * session removes no dead row of the shared relations, their partitions and
+ * children, and of catalogs that values of the relations that are read can need, nor the index entry of one.  NULL, or
  * the relation that leads to more pages with dead rows than can be pinned.  The
  * transaction must read with one snapshot.
  */
@@ -383,8 +372,13 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 	}
 	for (int i = 0; i < shared_count; i++)
 	{
-		if (!keep_dead_rows(shared[i]))
-			PG_RETURN_OID(shared[i]);
+		ListCell   *cell;
+
+		foreach(cell, find_all_inheritors(shared[i], AccessShareLock, NULL))
+		{
+			if (!keep_dead_rows(lfirst_oid(cell)))
+				PG_RETURN_OID(lfirst_oid(cell));
+		}
 	}
 	PG_RETURN_NULL();
 }
