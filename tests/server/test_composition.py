@@ -263,7 +263,7 @@ def test_dump_and_restore_keep_the_composition(server: Any, shop: Any) -> None:
         "select role, relation, composition, epsilon_limit, epsilon_spent, rho_limit, rho_spent,"
         " delta_reserved from dp.budgets order by 1, 2",
         "select answer_lifetime from dp.root order by id",
-        "select rho, rho_delta from dp.ledger",
+        "select rho, rho_delta from dp.ledger order by id",
     )
     before = [shop.sql(query) for query in kept]
     copy = dump_and_restore(server, shop, "c")

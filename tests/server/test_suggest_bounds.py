@@ -66,7 +66,7 @@ def numbers(found: Any) -> tuple[Any, Any]:
 
 
 def spent(database: Any) -> list[tuple[Any, ...]]:
-    return database.sql("select epsilon, delta, mechanism from dp.ledger")
+    return database.sql("select epsilon, delta, mechanism from dp.ledger order by id")
 
 
 @pytest.mark.parametrize(
