@@ -33,7 +33,7 @@ from dpsql.engine.synthesis_parts import (
     queries_of,
 )
 from dpsql.engine.synthesis_payload import dump
-from dpsql.engine.synthesis_public import PublicTable, read_public, small_references
+from dpsql.engine.synthesis_public import digest, read_public, small_references
 from dpsql.engine.synthesis_statements import Bounds
 from dpsql.errors import InvalidParameter, NotAnswerable
 from dpsql.ledger.model import Charge
@@ -64,7 +64,7 @@ class Call:
 
         self.wish, self.plan, self.settings, self.services = wish, plan, settings, services
         self.units = units
-        self.public: dict[int, PublicTable] = {}
+        self.public: dict[int, MeasuredTable] = {}
         names = [p for p in plan.tables if not p.table.public]
         d_max = _numbers("d_max", wish.d_max, names, least=1)
         self.counts = _numbers("row_counts", wish.row_counts, names, least=0, most=_MOST_ROWS)
@@ -162,8 +162,8 @@ class Call:
         tables = [MeasuredTable(()) for _ in self.plan.tables]
         for place, planned in enumerate(self.plan.tables):
             if planned.table.public:
-                self.public[place] = read_public(planned, self.learnt[place], self.services)
-                tables[place] = self.public[place].table
+                table = read_public(planned, self.learnt[place], self.services)
+                self.public[place] = tables[place] = table
         self.notes.extend(self._beyond_values())
         for part in self.parts:
             if isinstance(part, TablePart):
@@ -198,6 +198,7 @@ class Call:
         return MeasuredTable(
             tuple(levels[k] for k in range(len(levels))),
             None,
+            {},
             tuple(order),
             self.wish.method,
             self.rho * part.share,
@@ -341,7 +342,7 @@ class Call:
                     parts.append((part.reference, part.bound, part.keys))
                 parts.append((part.counted.ask.text, part.counted.rows, part.counted.cut))
                 parts.append([level.lookups for level in part.counted.levels])
-        parts += [found.digest for found in self.public.values()]
+        parts += [digest(found) for found in self.public.values()]
         parts += [table.levels for table in self.measured.tables]
         parts += [t.codes.tobytes() for t in self.measured.tables if t.codes is not None]
         parts += [self.wish.method, sorted(self.counts.items()), self.units.roots]

@@ -28,7 +28,7 @@ from dpsql.synthesis.values import Kind, Numbers
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
-    from dpsql.engine.synthesis_public import PublicTable
+    from dpsql.engine.synthesis_measured import MeasuredTable
 
 #: Rows that a constraint is tried on.
 _TRIED = 20_000
@@ -102,7 +102,7 @@ def left_out(plan: Plan, services: Services) -> list[Note]:
 def require_checks(
     plan: Plan,
     levels: Sequence[Sequence[Sequence[str | None]]],
-    public: Mapping[int, PublicTable],
+    public: Mapping[int, MeasuredTable],
     services: Services,
 ) -> None:
     """Refuse CHECK constraints that nothing which the copy can hold satisfies.

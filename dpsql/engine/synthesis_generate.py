@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def generate(
     plan: Plan, payload: bytes, seed: int, tick: Callable[[], None]
 ) -> list[Generated | None]:
-    """Generate the tables of a plan; of public ones there are codes alone.
+    """Generate the tables of a plan; of public ones there are codes and keys alone.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def is_followed(plan: Plan, measured: Measured, link: MeasuredLink) -> bool:
 def generated(
     plan: Plan, measured: Measured, seed: int, tick: Callable[[], None]
 ) -> list[Generated | None]:
-    """Generate all tables; of public ones there are codes alone, if anything is known of them."""
+    """Generate all tables; of public ones there are codes and keys alone."""
     found = assembly_of(plan, measured, seed, tick)
     links = {(link.place, link.reference): link for link in measured.links}
     for place, planned in enumerate(plan.tables):
@@ -209,8 +209,10 @@ def generated(
         number = len(planned.attributes)
         if planned.table.public:
             table = measured.tables[place]
-            codes = None if table.codes is None else table.codes[:, :number]
-            result.append(None if codes is None else Generated(len(codes), codes, table.levels))
+            if table.codes is None:
+                raise InternalError("the rows of a public table were not read")
+            codes = table.codes[:, :number]
+            result.append(Generated(len(codes), codes, table.levels, keys=table.keys))
             continue
         result.append(
             Generated(

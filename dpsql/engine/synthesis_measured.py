@@ -5,7 +5,7 @@ All of it was paid for (PRIVACY.md section 2 (b)): what is made of it costs noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ class MeasuredTable:
         Of each column of codes.
     codes : array, optional
         Of a public table: shape (rows, columns).
+    keys : mapping of str to tuple of (str or None)
+        Of a public table: the texts of its unique columns, row by row; links are numbers of rows.
     order : tuple of int
         The column of each attribute of the mechanism.
     method, rho, rows : str, Fraction, int
@@ -49,6 +51,7 @@ class MeasuredTable:
 
     levels: tuple[Texts, ...]
     codes: Integers | None = None
+    keys: Mapping[str, Texts] = field(default_factory=dict)
     order: tuple[int, ...] = ()
     method: str = ""
     rho: Fraction = Fraction(0)

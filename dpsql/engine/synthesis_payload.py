@@ -52,6 +52,7 @@ def _table_text(table: MeasuredTable, arrays: _Arrays) -> dict[str, Any]:
     return {
         "levels": table.levels,
         "codes": arrays.put(table.codes),
+        "keys": table.keys,
         "order": table.order,
         "method": table.method,
         "rho": str(table.rho),
@@ -126,6 +127,7 @@ def _table(raw: dict[str, Any], arrays: Mapping[int, Any]) -> MeasuredTable:
     return MeasuredTable(
         tuple(tuple(texts) for texts in raw["levels"]),
         None if raw["codes"] is None else arrays[raw["codes"]],
+        {column: tuple(texts) for column, texts in raw["keys"].items()},
         tuple(raw["order"]),
         raw["method"],
         Fraction(raw["rho"]),

@@ -1,21 +1,21 @@
-"""What is read of public tables: their rows, in the order that links are numbered in.
+"""Public tables that a synthesis refers to: their rows are read before anything is measured.
 
-Once before anything is measured, with the rights of the executor, and again by whoever writes the
-copy, with his own: both number rows in the same order.
+Links are numbers of these rows.  The copy refers to the rows as they were then, whatever is
+inserted later; rows that it refers to and that have gone are told before anything is written.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_ask import Learned, expression
 from dpsql.engine.synthesis_measured import MeasuredTable
 from dpsql.errors import NotAnswerable
 from dpsql.relation import quote_identifier
-from dpsql.synthesis.schema import Plan, Planned, Table
+from dpsql.synthesis.generated import Generated
+from dpsql.synthesis.schema import ForeignKey, Plan, Planned, Table
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
@@ -32,32 +32,12 @@ select case when to_regclass($1) is null then 'there is none'
   when dp.own_problem(to_regclass($1)) is not null then dp.own_problem(to_regclass($1)) end
   as problem
 """
+#: Types whose output functions write what their casts to text do, whatever a session's settings.
+_STEADY = frozenset(("int2", "int4", "int8", "numeric", "text", "varchar", "name", "uuid"))
 _Texts = tuple[str | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PublicTable:
-    """What is read of a public table before anything is measured.
-
-    Attributes
-    ----------
-    table : MeasuredTable
-        Levels, and the codes of all rows.
-    keys : dict
-        The texts of each column of a unique key, row by row.
-    """
-
-    table: MeasuredTable
-    keys: dict[str, _Texts]
-
-    @property
-    def digest(self) -> str:
-        """A digest of all keys in their order: links are numbers of rows."""
-        number = 0 if self.table.codes is None else len(self.table.codes)
-        return hashlib.sha256(repr((number, list(self.keys.items()))).encode()).hexdigest()
-
-
-def read_public(planned: Planned, learnt: Sequence[Learned], services: Services) -> PublicTable:
+def read_public(planned: Planned, learnt: Sequence[Learned], services: Services) -> MeasuredTable:
     """Read the levels, codes and keys of a public table's rows, by one statement.
 
     Raises
@@ -93,29 +73,78 @@ def read_public(planned: Planned, learnt: Sequence[Learned], services: Services)
         levels.append(tuple(known))
         codes.append([known[text] for text in column])
     found = np.array(codes, dtype=np.int32).reshape(len(codes), rows).T
-    measured = MeasuredTable(tuple(levels), np.ascontiguousarray(found))
-    return PublicTable(measured, dict(zip(unique, texts[len(learnt) :], strict=True)))
+    keys = dict(zip(unique, texts[len(learnt) :], strict=True))
+    return MeasuredTable(tuple(levels), np.ascontiguousarray(found), keys)
 
 
-def listed_again(planned: Planned, columns: Sequence[str], services: Services) -> dict[str, _Texts]:
-    """Read columns of a public table as texts, row by row, with the rights of who writes.
+def digest(table: MeasuredTable) -> str:
+    """Return a digest of the keys of a public table in their order: links are numbers of rows."""
+    number = 0 if table.codes is None else len(table.codes)
+    return hashlib.sha256(repr((number, list(table.keys.items()))).encode()).hexdigest()
+
+
+def require_rows(
+    job: int, plan: Plan, generated: Sequence[Generated | None], services: Services
+) -> None:
+    """Refuse to write references to rows of public tables that are not there any more.
+
+    The rows are read with the rights of who writes.
 
     Raises
     ------
     NotAnswerable
-        When it is no public table any more.
+        When a row is gone, or a table is no public table any more.
     """
-    table = planned.table
+    for place, planned in enumerate(plan.tables):
+        listed = generated[place]
+        if not planned.table.public or listed is None:
+            continue
+        for key, rows in _linked(place, plan, generated):
+            types = {column.name: column.base for column in planned.table.columns}
+            columns = [c for c in key.parent_columns if types[c] in _STEADY]
+            wanted = {tuple(listed.keys[c][row] for c in columns) for row in rows}
+            require_public(planned.table, services)
+            if columns and (gone := wanted - _present(planned.table, columns, services)):
+                raise NotAnswerable(
+                    f"rows of the public table {planned.table.shown} that the synthesis refers to"
+                    " are gone",
+                    detail=_shown(columns, gone),
+                    hint=f"Insert them again, and CALL dp.write_synthesis({job}); pays nothing. Or"
+                    " drop it with dp.drop_synthesis and measure again, which is paid again.",
+                )
+
+
+def _linked(
+    place: int, plan: Plan, generated: Sequence[Generated | None]
+) -> Iterator[tuple[ForeignKey, list[int]]]:
+    """Yield foreign keys to a table with the numbers of the rows that generated rows link to."""
+    import numpy as np
+
+    for child, rows in zip(plan.tables, generated, strict=True):
+        if rows is None or child.table.public:
+            continue
+        for reference, parents in zip(child.references, rows.parents, strict=True):
+            if reference.parent == place:
+                linked = np.unique(parents)
+                yield reference.key, linked[linked >= 0].tolist()
+
+
+def _present(table: Table, columns: Sequence[str], services: Services) -> set[_Texts]:
+    """Read columns of a public table as texts."""
     # by the types' output functions: casts to text could be code of their owners
     shown = ", ".join(
-        f"array_agg(CASE WHEN t.{c} IS NOT NULL THEN format('%s', t.{c}) END"
-        f" ORDER BY {_places('t', order_of(table) or tuple(columns))}) AS c{n}"
+        f"array_agg(CASE WHEN t.{c} IS NOT NULL THEN format('%s', t.{c}) END) AS c{n}"
         for n, c in enumerate(map(quote_identifier, columns))
     )
-    require_public(table, services)
-    source = f"{quoted(table)} AS t"
-    row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {source}")[0]
-    return {column: tuple(texts or ()) for column, texts in zip(columns, row, strict=True)}
+    row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {quoted(table)} AS t")[0]
+    return set(zip(*(texts or () for texts in row), strict=True))
+
+
+def _shown(columns: Sequence[str], gone: set[_Texts]) -> str:
+    """Write how many rows are gone, and one of them."""
+    first = min(gone, key=repr)
+    values = ", ".join(f"{c} = {text}" for c, text in zip(columns, first, strict=True))
+    return f"One of {len(gone)}: {values}."
 
 
 def require_public(table: Table, services: Services) -> None:
@@ -178,30 +207,3 @@ def referenced(plan: Plan, place: int) -> tuple[str, ...]:
             if reference.parent == place:
                 found |= dict.fromkeys(reference.key.parent_columns)
     return tuple(found)
-
-
-def listings_of(plan: Plan, services: Services) -> dict[int, dict[str, tuple[str | None, ...]]]:
-    """Read the keys of all public tables that are referred to."""
-    return {
-        place: listed_again(planned, referenced(plan, place), services)
-        for place, planned in enumerate(plan.tables)
-        if planned.table.public and referenced(plan, place)
-    }
-
-
-#: Types that are written the same in every session, whatever its settings.
-_STEADY = frozenset(
-    ("int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "name", "uuid", "bool")
-)
-
-
-def told(
-    plan: Plan, listings: Mapping[int, Mapping[str, tuple[str | None, ...]]]
-) -> dict[str, str]:
-    """Return digests of the keys of public tables, by their places."""
-    found = {}
-    for place, listing in listings.items():
-        bases = {column.name: column.base for column in plan.tables[place].table.columns}
-        steady = [(c, texts) for c, texts in sorted(listing.items()) if bases[c] in _STEADY]
-        found[str(place)] = hashlib.sha256(repr(steady).encode()).hexdigest()
-    return found

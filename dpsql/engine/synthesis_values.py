@@ -22,7 +22,7 @@ from dpsql.synthesis.values import MISSING, Kind, Numbers
 
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
-    from dpsql.engine.synthesis_public import PublicTable
+    from dpsql.engine.synthesis_measured import MeasuredTable
 
 #: Numbers of one attribute, keys that are made up, keys of a public table.
 _NUMBERS = 256
@@ -60,7 +60,7 @@ class Values:
         self,
         plan: Plan,
         levels: Sequence[Sequence[Sequence[str | None]]],
-        public: Mapping[int, PublicTable],
+        public: Mapping[int, MeasuredTable],
         services: Services,
     ) -> None:
         self.plan, self.levels, self.public = plan, levels, public

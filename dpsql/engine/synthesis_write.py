@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_catalogue import require_types_of
-from dpsql.engine.synthesis_public import listings_of, told
+from dpsql.engine.synthesis_public import require_rows
 from dpsql.engine.synthesis_rows import checks_of, write
 from dpsql.engine.synthesis_tables import TableDetails, details_of, read_details
 from dpsql.engine.synthesis_target import make_schema, require_target
@@ -261,9 +261,7 @@ def tables_of(
     from dpsql.engine.synthesis_generate import generate
 
     generated = generate(job.plan, payload, job.seed, services.database.tick)
-    listings = listings_of(job.plan, services)
-    if job.settings.get("listings", told(job.plan, listings)) != told(job.plan, listings):
-        raise _public_changed()
+    require_rows(job.number, job.plan, generated, services)
     bases = {n: details.base_types() for n, details in enumerate(job.details)}
     checks = {
         n: own
@@ -272,7 +270,7 @@ def tables_of(
     }
     tick = services.database.tick
     try:
-        tables = assemble(job.plan, generated, listings, bases, job.seed, tick, checks)
+        tables = assemble(job.plan, generated, bases, job.seed, tick, checks)
     except NoKey as error:
         raise NotAnswerable(
             "a key of the synthetic tables cannot be made up", detail=f"{error}."
@@ -285,11 +283,12 @@ def tables_of(
     return tables
 
 
-def _public_changed() -> NotAnswerable:
+def _constraint_changed(job: Job) -> NotAnswerable:
     return NotAnswerable(
-        "a public table has changed since the synthesis was measured",
-        detail="Rows that refer to it would not be those that were meant.",
-        hint="Drop it with dp.drop_synthesis and measure again, which is paid again.",
+        "a constraint of the synthetic tables has changed since rows were written",
+        detail="Rows that are left would not be of the same tables.",
+        hint=f"SELECT dp.drop_synthesis('{job.target}'), and call dp.synthesize again: what was"
+        " measured is not paid twice.",
     )
 
 
@@ -302,7 +301,7 @@ def _write_next(job: Job, services: Services, kept: MutableMapping[str, Kept], t
     )
     found = [(int(str(p)), r, int(str(w))) for p, r, w in progress]
     if any(rows is not None and rows != tables[place].rows for place, rows, _ in found):
-        raise _public_changed()
+        raise _constraint_changed(job)
     for place, rows, _ in found:
         if rows is None:
             _wrote(job, place, tables[place].rows, 0, 0, services)

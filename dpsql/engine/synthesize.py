@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.progress import Command, Phase, Progress
 from dpsql.engine.request import Role, Settings
-from dpsql.errors import ChangedWhileRead, LedgerUnavailable
+from dpsql.errors import LedgerUnavailable
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Hit
 
@@ -151,21 +151,17 @@ def measured(
     if services.elsewhere is not None:
         wanted = {"wish": asdict(wish), "settings": own.texts(), "key": call.key.hex()}
         there = services.elsewhere("measure_synthesis", wish.target, wanted)
-        return _found(call, there.payload, there.spend, services)
+        return _found(call, there.payload, there.spend)
     services.database.meet(sorted(call.read()[0]), call.confirm_met)
     charge = call.charge(role)
     require_same(key, charge)
     opened = services.ledger.open(charge)
     if isinstance(opened, Hit):
-        return _found(call, opened.payload, opened.spend, services)
+        return _found(call, opened.payload, opened.spend)
     read = False
     try:
         if services.moved:
             services.database.meet(sorted(call.read()[0]), call.confirm_met, charged=True)
-            if Call(wish, plan, units, settings, services).key != call.key:
-                raise ChangedWhileRead(
-                    "rows of a public relation changed while it was read", hint="Call it again."
-                )
         read = True
         progress.phase(Phase.MEASURING)
         payload = in_snapshot(lambda: call.measure(progress))
@@ -179,7 +175,7 @@ def measured(
                 "The same call measures again and is charged again.",
             )
         raise
-    found = Found(call, payload, opened.spend, _settings(call, services))
+    found = Found(call, payload, opened.spend, _settings(call))
     try:
         services.store(opened, found.dump)
     except LedgerUnavailable:
@@ -200,10 +196,10 @@ def _require_own_session(role: Role, services: Services) -> None:
         raise disguised(role.name)
 
 
-def _found(call: Call, written: str, spend: int, services: Services) -> Found:
+def _found(call: Call, written: str, spend: int) -> Found:
     """Read what `Found.dump` wrote."""
     payload = base64.b64decode(json.loads(written)["payload"])
-    return Found(call, payload, spend, _settings(call, services))
+    return Found(call, payload, spend, _settings(call))
 
 
 def _stored(found: Found, role: Role, services: Services) -> int:
@@ -242,12 +238,6 @@ def _stored(found: Found, role: Role, services: Services) -> int:
     return int(str(rows[0][0]))
 
 
-def _settings(call: Call, services: Services) -> dict[str, Any]:
-    """Return what writing needs to know: links are numbers of the rows of public tables."""
-    from dpsql.engine.synthesis_public import listings_of, told
-
-    return {
-        "replace": call.wish.replace,
-        "method": call.wish.method,
-        "listings": told(call.plan, listings_of(call.plan, services)),
-    }
+def _settings(call: Call) -> dict[str, Any]:
+    """Return what writing needs to know."""
+    return {"replace": call.wish.replace, "method": call.wish.method}

@@ -33,7 +33,6 @@ _PIECE = 50_000
 def assemble(
     plan: Plan,
     generated: Sequence[Generated | None],
-    listings: Mapping[int, Mapping[str, Sequence[str | None]]],
     bases: Mapping[int, Mapping[str, Base]],
     seed: int,
     tick: Callable[[], None],
@@ -45,9 +44,7 @@ def assemble(
     ----------
     plan : Plan
     generated : sequence of (Generated or None)
-        For each table of the plan; of a public one codes alone, or None.
-    listings : mapping
-        For each public table (its place) the texts of columns that are referenced, row by row.
+        For each table of the plan; of a public one codes and keys, or None if nothing refers to it.
     bases : mapping
         For each table and column its base type.
     seed : int
@@ -64,9 +61,7 @@ def assemble(
     for place, (planned, given) in enumerate(zip(plan.tables, generated, strict=True)):
         tick()
         if given is None or planned.table.public:
-            found = _public(listings.get(place, {}), bases[place])
-            found.codes = None if given is None or given.rows != found.rows else given.codes
-            done.append(found)
+            done.append(_public(given, bases[place]))
         else:
             own = _ordered_by(place, planned, checks.get(place))
             rows, places = (given, None) if own is None else parents_first(given, own)
@@ -89,15 +84,16 @@ def _ordered_by(place: int, planned: Planned, checks: Checks | None) -> int | No
     return about[0] if len(own) == len(about) == 1 else None
 
 
-def _public(listing: Mapping[str, Sequence[str | None]], bases: Mapping[str, Base]) -> Assembled:
-    rows = len(next(iter(listing.values()), ()))
+def _public(given: Generated | None, bases: Mapping[str, Base]) -> Assembled:
+    if given is None:
+        return Assembled(0, {})
     columns = {}
-    for name, texts in listing.items():
+    for name, texts in given.keys.items():
         levels = {text: n for n, text in enumerate(dict.fromkeys(texts))}
         kind = Kind("listed", levels=tuple(levels), type_name=bases[name].type_name)
         places = numbered(tuple(levels))[[levels[text] for text in texts]]
         columns[name] = stored(kind, places)
-    return Assembled(rows, columns)
+    return Assembled(given.rows, columns, codes=given.codes)
 
 
 class _Table:

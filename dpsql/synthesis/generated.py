@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dpsql.workload.residual_bases import Integers
 
@@ -19,11 +20,14 @@ class Generated:
     levels : tuple of tuple of (str or None)
         For each attribute the texts of its levels; numbers of bins where it has bins; None: NULL.
     parents : tuple of array of int, shape (rows,)
-        For each reference the parent's row, from 0; -1: none.  Of a public table the place in
-        `dpsql.engine.synthesis_public.listed_again`.
+        For each reference the parent's row, from 0; -1: none.
+    keys : mapping of str to sequence of (str or None)
+        Of a public table the texts of its unique columns, row by row, as they were when the
+        synthesis was measured.
     """
 
     rows: int
     codes: Integers
     levels: tuple[tuple[str | None, ...], ...]
     parents: tuple[Integers, ...] = ()
+    keys: Mapping[str, Sequence[str | None]] = field(default_factory=dict)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.notes import Note
 from dpsql.synthesis.schema import (
     Attribute,
@@ -23,7 +18,6 @@ from dpsql.synthesis.schema import (
     Unique,
     Use,
 )
-from dpsql.workload.residual_bases import Integers
 
 
 def plan_text(plan: Plan) -> str:
@@ -67,35 +61,3 @@ def _attribute(raw: dict[str, Any]) -> Attribute:
 
 def _tuples(raw: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(v) if isinstance(v, list) else v for name, v in raw.items()}
-
-
-def pack(generated: Sequence[Generated | None]) -> bytes:
-    """Write generated rows, None for a table that is public, as a payload of their own."""
-    arrays = {}
-    levels: list[object] = []
-    for place, table in enumerate(generated):
-        levels.append(None if table is None else [table.rows, table.levels])
-        if table is not None:
-            arrays[f"codes{place}"] = np.asarray(table.codes)
-            for n, parents in enumerate(table.parents):
-                arrays[f"parents{place}_{n}"] = np.asarray(parents)
-    arrays["levels"] = np.frombuffer(json.dumps(levels).encode(), dtype=np.uint8)
-    target = io.BytesIO()
-    np.savez_compressed(target, allow_pickle=False, **arrays)
-    return target.getvalue()
-
-
-def unpack(payload: bytes) -> list[Generated | None]:
-    """Read what `pack` wrote."""
-    result: list[Generated | None] = []
-    with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-        for place, table in enumerate(json.loads(arrays["levels"].tobytes())):
-            if table is None:
-                result.append(None)
-                continue
-            parents: list[Integers] = []
-            while f"parents{place}_{len(parents)}" in arrays:
-                parents.append(arrays[f"parents{place}_{len(parents)}"])
-            levels = tuple(tuple(texts) for texts in table[1])
-            result.append(Generated(table[0], arrays[f"codes{place}"], levels, tuple(parents)))
-    return result

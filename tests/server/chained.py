@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from synthesising import read_plan, rows
+from synthesising import listed, read_plan, rows
 
 from dpsql.synthesis.schema import Attribute
 
@@ -33,6 +33,7 @@ grant references on public.region to owner1;
 grant create on database {database} to owner1;
 grant dp_owner to owner1;
 """
+REGIONS = listed(r_id=["1", "2", "3", "4", "5"])
 NAMES = ["public.region", "public.person", "public.account", "public.booking", "public.member"]
 ATTRIBUTES = {
     "public.person": [
@@ -58,7 +59,7 @@ LEVELS = {
 
 def chain(people: int = 300, accounts: int = 400, bookings: int = 900, members: int = 700):
     return [
-        None,
+        REGIONS,
         rows(people, LEVELS[1], [people, 5], 1, [True, False]),
         rows(accounts, LEVELS[2], [people], 2),
         rows(bookings, LEVELS[3], [people, accounts], 3, [True, False]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,25 +21,24 @@ from dpsql.synthesis.schema import (
     Unique,
     Use,
 )
-from dpsql.synthesis.stored import pack, plan_text
+from dpsql.synthesis.stored import plan_text
 
 #: Stands for what generates rows from a payload: the payload has the rows.
 GENERATE = """
 do language plpython3u $$
-import sys, types
+import pickle, sys, types
 module = types.ModuleType("dpsql.engine.synthesis_generate")
 def generate(plan, payload, seed, tick):
-    from dpsql.synthesis.stored import unpack
     GD["generated"] = GD.get("generated", 0) + 1
-    return unpack(payload)
+    return pickle.loads(payload)
 module.generate = generate
 sys.modules["dpsql.engine.synthesis_generate"] = module
 $$
 """
 COLUMNS = """
 select a.attname::text, a.attnum, format_type(a.atttypid, a.atttypmod), a.attnotnull,
-  pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '', a.attidentity <> ''
-  from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+  pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '', a.attidentity <> '', t.typname::text
+  from pg_attribute a join pg_type t on t.oid = a.atttypid left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
  where a.attrelid = %s and a.attnum > 0 and not a.attisdropped order by a.attnum
 """
 KEYS = """
@@ -149,7 +149,7 @@ def store(
             target,
             json.dumps(settings),
             plan_text(plan),
-            pack(generated),
+            pickle.dumps(list(generated)),
             seed,
             [t.oid for t in protected],
             [f'"{t.schema}"."{t.name}"' for t in protected],
@@ -194,3 +194,9 @@ def rows(
             chosen = np.where(rng.random(number) < 0.2, -1, chosen)
         links.append(chosen)
     return Generated(number, codes, tuple(tuple(t) for t in levels), tuple(links))
+
+
+def listed(**keys: Sequence[str]) -> Generated:
+    """Return the rows of a public table: the texts of its unique columns."""
+    number = len(next(iter(keys.values())))
+    return Generated(number, np.zeros((number, 0), dtype=np.int32), (), keys=keys)

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from synthesising import read_plan, rows, store, write, writer
+from synthesising import listed, read_plan, rows, store, write, writer
 
 SWAP = """
 create table public.person (p_id int primary key, p_kind text not null);
@@ -145,7 +145,7 @@ def typed(database: Any) -> int:
     plan = read_plan(
         database.connect(), ["mallory.kind", "mallory.person"], {}, public=["mallory.kind"]
     )
-    return store(database, "alice", "syn", plan, [None, rows(20, [], [2])])
+    return store(database, "alice", "syn", plan, [listed(k=["x", "y"]), rows(20, [], [2])])
 
 
 @pytest.mark.parametrize("way", CAST_BODIES)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.server.copying import run, spent
-from tests.server.in_service import in_service
+from tests.server.in_service import in_service, value_in_service
 
 pytestmark = pytest.mark.server
 
@@ -162,28 +162,83 @@ def test_a_cancel_after_it_was_measured_costs_nothing_more(people: Any) -> None:
     assert "CALL dp.write_synthesis(1); goes on and pays nothing" in hints[0]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_rows_that_are_inserted_into_a_public_table_meanwhile_are_not_referred_to(
+    people: Any, begun: bool
+) -> None:
+    with people.connect("alice") as alice:
+        ((job,),) = alice.execute(MEASURE).fetchall()
+        if begun:
+            alice.execute("select dp.synthesis_step(%s)", (job,))
+    people.sql("insert into place values (0), (5); delete from place where p_id > 5")
+    with people.connect("alice") as alice:
+        alice.execute("call dp.write_synthesis(%s)", (job,))
+    assert people.sql("select min(u_place) >= 1 and max(u_place) <= 4 from syn.person") == [(True,)]
+
+
 @pytest.mark.parametrize(
-    "change",
-    [
-        "update place set p_id = 9 where p_id = 4",
-        "insert into place values (5)",
-        "delete from place where p_id = 4",
-    ],
+    "change", ["update place set p_id = 9 where p_id = 2", "delete from place where p_id = 2"]
 )
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_public_table_that_changed_meanwhile_ends_it(
+def test_a_row_of_a_public_table_that_is_gone_is_named_and_can_be_brought_back(
     people: Any, change: str, begun: bool
 ) -> None:
     with people.connect("alice") as alice:
         ((job,),) = alice.execute(MEASURE).fetchall()
         if begun:
             alice.execute("select dp.synthesis_step(%s)", (job,))
+    people.sql("delete from person")
     people.sql(change)
     with people.connect("alice") as alice, pytest.raises(psycopg.Error) as raised:
         alice.execute("call dp.write_synthesis(%s)", (job,))
     assert raised.value.diag.message_primary == (
-        "a public table has changed since the synthesis was measured"
+        "rows of the public table public.place that the synthesis refers to are gone"
     )
+    assert raised.value.diag.message_detail == "One of 1: p_id = 2."
+    people.sql("insert into place values (2)")
+    with people.connect("alice") as alice:
+        alice.execute("call dp.write_synthesis(%s)", (job,))
+    assert spent(people) == pytest.approx(8)
+    assert people.sql("select count(*) > 100 from syn.person where u_place <> 4") == [(True,)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["insert into place values (5)", "delete from place where p_id = 4", "update place set p_id = 9 where p_id = 4"],
+)  # fmt: skip
+def test_what_was_planned_is_measured_whatever_becomes_of_a_public_table(
+    people: Any, change: str
+) -> None:
+    """Somebody writes the public table after the charge and before the snapshot."""
+    with people.connect() as session:
+        session.execute(
+            in_service(
+                f"""
+                import psycopg
+                import dpsql.server.spi as m
+                before = m.SpiDatabase.meet
+                GD["met"] = []
+                def meet(self, *given, charged=False, **more):
+                    before(self, *given, charged=charged, **more)
+                    if charged:
+                        GD["met"].append(1)
+                        with psycopg.connect({people.conninfo()!r}, autocommit=True) as other:
+                            other.execute({change!r})
+                m.SpiDatabase.meet = meet
+                """
+            )
+        )
+        session.execute("set session authorization alice")
+        ((job,),) = session.execute(MEASURE).fetchall()
+        session.execute("reset session authorization")
+        assert session.execute(
+            "select " + value_in_service('return len(GD["met"])')
+        ).fetchone() == ("1",)
+    assert spent(people) == pytest.approx(8)
+    people.sql("insert into place values (4) on conflict do nothing")
+    with people.connect("alice") as alice:
+        alice.execute("call dp.write_synthesis(%s)", (job,))
+    assert people.sql("select count(*) > 100 and max(u_place) <= 4 from syn.person") == [(True,)]
 
 
 def test_a_domain_inside_a_constraint_of_a_domain_is_not_tried(people: Any) -> None:

@@ -11,7 +11,7 @@ from synthesising import read_plan, rows, store, write, writer
 
 from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.schema import Attribute
-from tests.server.chained import LEVELS, chain, contents, plan_of_chain
+from tests.server.chained import LEVELS, REGIONS, chain, contents, plan_of_chain
 
 
 def test_a_chain_with_links_is_written_with_all_constraints(chained: Any) -> None:
@@ -269,14 +269,14 @@ def test_values_lie_in_their_bins(database: Any) -> None:
         assert distinct > (10 if name == "i" else 50)
 
 
-def test_the_listing_of_a_public_table_is_in_the_order_of_its_key(chained: Any) -> None:
+def test_links_are_numbers_of_the_listed_rows(chained: Any) -> None:
     job = store(
         chained,
         "owner1",
         "syn",
         plan_of_chain(chained.connect()),
         [
-            None,
+            REGIONS,
             Generated(
                 5,
                 np.zeros((5, 4), int),

@@ -59,7 +59,7 @@ def table(
 
 def assembled(plan: Plan, generated: list[Generated | None], seed: int = 1) -> list[Assembled]:
     bases = {n: {c.name: INTEGER for c in t.table.columns} for n, t in enumerate(plan.tables)}
-    return assemble(plan, generated, {}, bases, seed, lambda: None)
+    return assemble(plan, generated, bases, seed, lambda: None)
 
 
 def written(found: Assembled, kinds: bool = False) -> dict[str, list[Any]]:
@@ -344,7 +344,6 @@ def test_values_that_may_repeat_begin_again_where_a_type_is_small(
     (found,) = assemble(
         plan,
         [Generated(rows, np.zeros((rows, 0), int), (), ())],
-        {},
         {0: {"id": INTEGER, "filled": Base(base, base, modifier)}},
         1,
         lambda: None,

@@ -63,7 +63,7 @@ def copied(
         ),
     ]
     bases = {n: {c.name: INTEGER for c in t.table.columns} for n, t in enumerate(plan.tables)}
-    return assemble(plan, rows_of, {}, bases, seed, lambda: None, {1: checks})
+    return assemble(plan, rows_of, bases, seed, lambda: None, {1: checks})
 
 
 @settings(max_examples=60, deadline=None)
@@ -151,7 +151,7 @@ def test_rows_come_after_those_that_they_refer_to(seed: int, rows: int, chain: b
     ]
     bases = {n: {c.name: INTEGER for c in t.table.columns} for n, t in enumerate(plan.tables)}
     later = checks(later=(("id", "up"), lambda own, up: up < own))
-    found = assemble(plan, given_rows, {}, bases, 1, lambda: None, {0: later})
+    found = assemble(plan, given_rows, bases, 1, lambda: None, {0: later})
     check(plan, found)
     own = written(found[0])
     assert all(u is None or u < i for i, u in zip(own["id"], own["up"], strict=True))
