@@ -50,7 +50,7 @@ class Services:
 
     ``refusals`` is what `dpsql.engine.refused` keeps between calls.  ``warn`` shows the caller a
     message, a detail and a hint, ``note`` a message, and these where there are any: public facts.
-    ``ended`` tells whether an error means that the asker or a timeout ended the call.
+    ``is_public`` tells whether an error's cause is public: time, an administrator, the catalogue.
     ``strategies`` is what `dpsql.workload.kept.Kept` keeps between calls, ``facts`` what
     follows from the catalogue alone.  ``apart`` runs a function that writes nothing, and then
     releases the locks that it took.  ``moved``: the ledger's charge ended the transaction in which
@@ -68,7 +68,7 @@ class Services:
     refusals: dict[Any, Any] = field(default_factory=dict)
     strategies: dict[bytes, Any] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
-    ended: Callable[[BaseException], bool] = lambda _: False
+    is_public: Callable[[BaseException], bool] = lambda _: False
     apart: Callable[[Callable[[], Any]], Any] = lambda work: work()
     moved: bool = False
     elsewhere: Elsewhere | None = None
@@ -93,7 +93,7 @@ class Services:
         """Record that a charge has no answer; it counts as a failure if rows may have caused it.
 
         They have not if no protected row was ``read`` yet.  Cancels and timeouts depend on time
-        only, and a change of declarations is public.
+        only, and changes of declarations and of the catalogue are public.
         """
-        counts = read and not (isinstance(error, ChangedWhileRead) or self.ended(error))
+        counts = read and not (isinstance(error, ChangedWhileRead) or self.is_public(error))
         self.ledger.fail(charged, counts=counts)

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 # query_canceled (also by statement_timeout), admin_shutdown.  Serialization failures, deadlocks and
 # lock timeouts of other servers are left out: they can depend on which rows were read.
 _ENDED = frozenset({"57014", "57P01"})
+# What sql/hook/executed.c refuses when a statement is planned: a relation or type came to run code.
+_REFUSED = frozenset({"PD011", "PD013"})
 
 
-def _ended(error: BaseException) -> bool:
-    """Tell whether the asker, an administrator or a timeout ended the computation."""
-    return sqlstate(error) in _ENDED
+def _is_public(error: BaseException) -> bool:
+    """Tell whether an error's cause is public: time, an administrator or the catalogue."""
+    return sqlstate(error) in _ENDED | _REFUSED
 
 
 @dataclass(slots=True)
@@ -79,7 +81,7 @@ class Session:
             refusals=self.refusals,
             strategies=self.strategies,
             facts=facts,
-            ended=_ended,
+            is_public=_is_public,
             apart=database.apart,
             moved=asker is not None,
             elsewhere=self.elsewhere if asker is None else None,

@@ -62,3 +62,25 @@ def function_in_service(name: str, kind: str, code: str) -> str:
     if kind == "setof text":
         value = f"jsonb_array_elements_text({value}::jsonb)"
     return f"create function {name}() returns {kind} language sql as $sql$ select {value}::{kind.removeprefix('setof ')} $sql$"
+
+
+def after_the_charge(conninfo: str, statement: str) -> str:
+    """Return a statement that has ``statement`` run once between each charge and its reading.
+
+    ``conninfo`` says as whom; how often it ran is ``len(GD["after"])``.
+    """
+    return in_service(
+        f"""
+        import psycopg
+        import dpsql.server.spi as spi
+        before = spi.SpiDatabase.meet
+        GD["after"] = []
+        def meet(self, *given, charged=False, **more):
+            before(self, *given, charged=charged, **more)
+            if charged:
+                GD["after"].append(1)
+                with psycopg.connect({conninfo!r}, autocommit=True) as other:
+                    other.execute({statement!r})
+        spi.SpiDatabase.meet = meet
+        """
+    )

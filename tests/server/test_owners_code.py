@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.server.in_service import after_the_charge
+
 pytestmark = pytest.mark.server
 
 QUESTION = "select dp_count(*) from client, mallory.t where c_id = a and a + 1 > 0 and b = 3"
@@ -88,6 +90,23 @@ def test_code_that_comes_later_does_not_run(shared: Any, kind: str) -> None:
             assert "stolen" not in str(caught.value)
             assert caught.value.sqlstate == "PD012"
             assert "depends on" in str(caught.value.diag.message_detail)
+
+
+@pytest.mark.parametrize("kind", ["index expression", "index predicate", "statistics"])
+def test_code_that_comes_after_the_charge_is_no_failure_of_the_asker(
+    shared: Any, kind: str
+) -> None:
+    """What these take a lock for does not wait for readers."""
+    shared.sql("select dp.declare_public('mallory.t')", user="mallory")
+    with shared.connect() as session:
+        session.execute(after_the_charge(shared.conninfo("mallory"), CODE[kind]))
+        session.execute("set session authorization alice")
+        with pytest.raises(psycopg.Error) as caught:
+            session.execute(QUESTION)
+    assert "stolen" not in str(caught.value)
+    assert caught.value.sqlstate == "PD900"
+    assert shared.sql("select state from dp.spend") == [("failed",)]
+    assert shared.sql("select * from dp.failures where failures > 0") == []
 
 
 @pytest.mark.parametrize("role", ["postgres", "dp_executor"])

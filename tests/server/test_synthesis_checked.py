@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.server.copying import run, spent
-from tests.server.in_service import in_service, value_in_service
+from tests.server.in_service import after_the_charge, in_service, value_in_service
 
 pytestmark = pytest.mark.server
 
@@ -211,28 +211,12 @@ def test_what_was_planned_is_measured_whatever_becomes_of_a_public_table(
 ) -> None:
     """Somebody writes the public table after the charge and before the snapshot."""
     with people.connect() as session:
-        session.execute(
-            in_service(
-                f"""
-                import psycopg
-                import dpsql.server.spi as m
-                before = m.SpiDatabase.meet
-                GD["met"] = []
-                def meet(self, *given, charged=False, **more):
-                    before(self, *given, charged=charged, **more)
-                    if charged:
-                        GD["met"].append(1)
-                        with psycopg.connect({people.conninfo()!r}, autocommit=True) as other:
-                            other.execute({change!r})
-                m.SpiDatabase.meet = meet
-                """
-            )
-        )
+        session.execute(after_the_charge(people.conninfo(), change))
         session.execute("set session authorization alice")
         ((job,),) = session.execute(MEASURE).fetchall()
         session.execute("reset session authorization")
         assert session.execute(
-            "select " + value_in_service('return len(GD["met"])')
+            "select " + value_in_service('return len(GD["after"])')
         ).fetchone() == ("1",)
     assert spent(people) == pytest.approx(8)
     people.sql("insert into place values (4) on conflict do nothing")

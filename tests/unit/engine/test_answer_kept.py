@@ -77,7 +77,7 @@ def run(
         noise=noise,
         warn=lambda message, _detail, _hint: said.append(message),
         note=lambda *_: None,
-        ended=lambda error: isinstance(error, Cancelled),
+        is_public=lambda error: isinstance(error, Cancelled),
     )
     payload = answer._debit_and_run(QUOTE, PREPARED, b"", ROLE, SETTINGS, services)  # type: ignore[arg-type]
     return payload, ledger, said
