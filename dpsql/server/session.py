@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 # query_canceled (also by statement_timeout), admin_shutdown.  Serialization failures, deadlocks and
 # lock timeouts of other servers are left out: they can depend on which rows were read.
 _ENDED = frozenset({"57014", "57P01"})
-# What sql/hook/executed.c refuses when a statement is planned: a relation or type came to run code.
-_REFUSED = frozenset({"PD011", "PD013"})
+# What an owner's command does that waits for no reader: sql/hook/executed.c refuses a statement, a
+# privilege is gone, a name means nothing.  Rows decide nothing of these; only how long reading took
+# does, which decides whether a statement came after the command.
+_CHANGED = frozenset({"PD011", "PD013", "42501", "42P01", "42704", "3F000"})
 
 
 def _is_public(error: BaseException) -> bool:
     """Tell whether an error's cause is public: time, an administrator or the catalogue."""
-    return sqlstate(error) in _ENDED | _REFUSED
+    return sqlstate(error) in _ENDED | _CHANGED
 
 
 @dataclass(slots=True)

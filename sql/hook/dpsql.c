@@ -45,6 +45,7 @@ _PG_init(void)
 		mask_init();
 		progress_init();
 		version_init();
+		held_init();
 		refusals_init();
 		frames_init();
 		preload_init();

@@ -12,6 +12,7 @@
 #include "nodes/primnodes.h"
 #include "parser/parse_node.h"
 #include "utils/array.h"
+#include "utils/relcache.h"
 #include "utils/snapshot.h"
 
 #define DPSQL_EXTENSION "dpsql"
@@ -68,6 +69,7 @@ extern void share(SharedArea area);
 
 /* version.c: which state of the catalogue and of declarations a snapshot shows */
 extern void version_init(void);
+extern void held_init(void);
 extern uint64 catalogue_version(Snapshot snapshot);
 
 /* exposed.c: the columns of a relation that a view of the schema dpv shows, in the view's order */
@@ -151,8 +153,12 @@ extern void check_hidden_operators(ParseState *pstate, Query *query, int locatio
 
 /* locks.c: run a function and release the locks that it took */
 extern void release_kept_locks(void);
+extern bool may_be_read(Oid relation);
 extern Datum call_apart(Datum (*work) (FunctionCallInfo), FunctionCallInfo fcinfo);
 extern Datum invoke_function(FunctionCallInfo fcinfo);
+
+/* held.c: hold back changes of the catalogue while relations are read */
+extern void hold_catalogue(Relation relation);
 
 /* triggers.c: who does not ask */
 extern void require_no_foreign_key_action(void);

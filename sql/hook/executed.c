@@ -151,6 +151,14 @@ is_plain_collation(Oid collation)
 	return plain;
 }
 
+/* Neither PostgreSQL's nor the extension's. */
+static bool
+is_of_users(Oid relation)
+{
+	return relation >= FirstNormalObjectId &&
+		get_rel_namespace(relation) != get_namespace_oid(DPSQL_SCHEMA, true);
+}
+
 /*
  * A table, of PostgreSQL or of the extension.  A view is expanded later, and what it
  * calls, built in or not, would run as dp_executor.
@@ -160,12 +168,8 @@ is_plain_relation(Oid relation)
 {
 	char		kind = get_rel_relkind(relation);
 
-	if (relation < FirstNormalObjectId)
-		return true;
-	if (kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE ||
-		kind == RELKIND_FOREIGN_TABLE)
-		return true;
-	return get_rel_namespace(relation) == get_namespace_oid(DPSQL_SCHEMA, true);
+	return !is_of_users(relation) || kind == RELKIND_RELATION || kind == RELKIND_PARTITIONED_TABLE ||
+		kind == RELKIND_FOREIGN_TABLE;
 }
 
 static void
@@ -191,6 +195,12 @@ check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
 					(errcode(ERRCODE_DPSQL_UNSUPPORTED),
 					 errmsg("relation %s is not a table", get_rel_name(lfirst_oid(cell))),
 					 errhint("It took the name of a table that was declared; ask again.")));
+		if (is_serving() && is_of_users(lfirst_oid(cell)) && !may_be_read(lfirst_oid(cell)))
+			ereport(ERROR,
+					(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+					 errmsg("relation %s is not the one that the question was charged for",
+							get_rel_name(lfirst_oid(cell))),
+					 errhint("It took the name of that one; ask again.")));
 	}
 	foreach(cell, inventory.types)
 	{

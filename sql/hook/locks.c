@@ -112,6 +112,9 @@ static const char *const own_tables[] = {
 
 static bool kept_catalogs = false;
 
+/* Relations whose locks a service session kept, from when it has those of all that it will read. */
+static List *kept_relations = NIL;
+
 static ExecutorStart_hook_type previous_start = NULL;
 
 /* Keep the lock of an open relation until release_kept_locks. */
@@ -128,6 +131,35 @@ release_kept_locks(void)
 {
 	LockReleaseSession(DEFAULT_LOCKMETHOD);
 	kept_catalogs = false;
+	list_free(kept_relations);
+	kept_relations = NIL;
+}
+
+/*
+ * Whether a service session may read a relation: one that it has locked by its OID,
+ * if it has locked by now all that its question reads.
+ */
+bool
+may_be_read(Oid relation)
+{
+	return kept_relations == NIL || list_member_oid(kept_relations, relation);
+}
+
+/* Keep a relation, which is locked, as one that will be read. */
+static void
+keep_relation(Oid oid)
+{
+	Relation	relation;
+	MemoryContext context;
+
+	if (!is_serving())
+		return;
+	relation = relation_open(oid, NoLock);
+	hold_catalogue(relation);
+	relation_close(relation, NoLock);
+	context = MemoryContextSwitchTo(TopMemoryContext);
+	kept_relations = list_append_unique_oid(kept_relations, oid);
+	MemoryContextSwitchTo(context);
 }
 
 /*
@@ -264,6 +296,10 @@ invoke_function(FunctionCallInfo fcinfo)
  * it locks the catalogs above, too.  Called before the charge, so that a
  * question that waits for a lock, or finds the lock table full, has not been
  * charged yet.  Relations that do not exist any more are skipped.
+ *
+ * Statements name relations by texts, and a name can come to mean another
+ * relation: whoever owns a schema can rename it, and back again.  So a service
+ * session reads no other relations from then on (executed.c).
  */
 Datum
 dpsql_lock_members(PG_FUNCTION_ARGS)
@@ -281,6 +317,8 @@ dpsql_lock_members(PG_FUNCTION_ARGS)
 		{
 			if (lfirst_oid(cell) != oids[i])
 				lock_with_indexes(lfirst_oid(cell));
+			if (before_rows)
+				keep_relation(lfirst_oid(cell));
 		}
 	}
 	if (before_rows)

@@ -1,0 +1,147 @@
+/*
+ * held.c
+ *		Hold back what would change the catalogue of a relation while a question reads it.
+ *
+ * Many commands change what a relation is without waiting for its readers:
+ * CREATE INDEX, CREATE STATISTICS, GRANT, REVOKE, INHERIT and ATTACH PARTITION,
+ * and what happens to its schema and types.  Rows decide how many statements a
+ * question needs: a count that does not fit into bigint is counted again in
+ * numeric.  A second statement that is planned after such a command locks an
+ * index that the first one did not, or fails, or reads another relation of the
+ * same name, and so others would see whether there was a second statement.
+ *
+ * So a service session locks, beside each relation that it will read, what the
+ * catalogue says about the relation, its schema and its types; and a transaction
+ * takes the opposite lock on all that it has changed before its changes become
+ * visible.  It waits there until the questions end, as ALTER TABLE does.
+ *
+ * The locks are those of database objects, which for relations PostgreSQL itself
+ * does not use.  Schemas and types are named by the hash that tells caches of a
+ * change, a relation by its OID.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_cast.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "storage/sinval.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+#include "dpsql.h"
+#include "service.h"
+
+/* a lock on a hash, not on an object by its OID, which PostgreSQL may take as well */
+#define BY_HASH 1
+
+/* Caches whose messages are waited for, and the catalogs that name their locks. */
+static const struct
+{
+	int			cache;
+	Oid			catalog;
+}			held[] =
+{
+	{NAMESPACEOID, NamespaceRelationId},
+	{TYPEOID, TypeRelationId},
+	{CASTSOURCETARGET, CastRelationId},
+};
+
+static void
+lock_object(Oid catalog, uint32 object, uint16 part, LOCKMODE mode, bool session)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, catalog, object, part);
+	LockAcquire(&tag, mode, session, false);
+}
+
+/* A service session reads: no mode of PostgreSQL's own commands on schemas conflicts but that of DROP. */
+static void
+hold(Oid catalog, uint32 object, uint16 part)
+{
+	lock_object(catalog, object, part, RowShareLock, true);
+}
+
+/* An enum type: its labels change under a lock of PostgreSQL's on the type. */
+static void
+hold_type(Oid type)
+{
+	hold(TypeRelationId, type, 0);
+	hold(TypeRelationId, GetSysCacheHashValue1(TYPEOID, ObjectIdGetDatum(type)), BY_HASH);
+	hold(CastRelationId, GetSysCacheHashValue2(CASTSOURCETARGET, ObjectIdGetDatum(type),
+											   ObjectIdGetDatum(TEXTOID)), BY_HASH);
+	hold(CastRelationId, GetSysCacheHashValue2(CASTSOURCETARGET, ObjectIdGetDatum(TEXTOID),
+											   ObjectIdGetDatum(type)), BY_HASH);
+}
+
+/*
+ * Hold, until release_kept_locks, what the catalogue says about a relation that a
+ * service session will read.
+ */
+void
+hold_catalogue(Relation relation)
+{
+	TupleDesc	columns = RelationGetDescr(relation);
+
+	if (!is_serving())
+		return;
+	hold(RelationRelationId, RelationGetRelid(relation), 0);
+	hold(NamespaceRelationId, GetSysCacheHashValue1(NAMESPACEOID,
+													ObjectIdGetDatum(RelationGetNamespace(relation))), BY_HASH);
+	for (int i = 0; i < columns->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(columns, i);
+
+		if (!column->attisdropped && column->atttypid >= FirstNormalObjectId)
+			hold_type(column->atttypid);
+	}
+}
+
+static void
+wait_for_readers(const SharedInvalidationMessage *message)
+{
+	if (message->id == SHAREDINVALRELCACHE_ID && message->rc.dbId == MyDatabaseId)
+	{
+		if (message->rc.relId >= FirstNormalObjectId)
+			lock_object(RelationRelationId, message->rc.relId, 0, ExclusiveLock, false);
+		return;
+	}
+	if (message->id < 0 || message->cc.dbId != MyDatabaseId)
+		return;
+	for (int i = 0; i < lengthof(held); i++)
+	{
+		if (held[i].cache == message->cc.id)
+			lock_object(held[i].catalog, message->cc.hashValue, BY_HASH, ExclusiveLock, false);
+	}
+}
+
+/* Before the changes of a transaction become visible, by COMMIT or by COMMIT PREPARED. */
+static void
+before_commit(XactEvent event, void *unused)
+{
+	SharedInvalidationMessage *messages;
+	bool		init_file;
+	int			count;
+
+	if ((event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE) ||
+		!TransactionIdIsValid(GetTopTransactionIdIfAny()) || is_serving() ||
+		!IsNormalProcessingMode())
+		return;
+	/* the messages of the last command are collected only now */
+	if (!IsInParallelMode())
+		CommandCounterIncrement();
+	count = xactGetCommittedInvalidationMessages(&messages, &init_file);
+	for (int i = 0; i < count; i++)
+		wait_for_readers(&messages[i]);
+}
+
+/* At server start: all processes inherit the callback. */
+void
+held_init(void)
+{
+	RegisterXactCallback(before_commit, NULL);
+}
