@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql._version import __version__
 from dpsql.engine.methods.base import PROVED
-from dpsql.engine.prepare import confirm_met, confirm_read
+from dpsql.engine.prepare import confirm_met, confirm_moved, confirm_read
 from dpsql.engine.progress import Progress
 from dpsql.engine.release_price import rho_of_settings
 from dpsql.engine.request import MAX_DELTA, Role, Settings
@@ -366,12 +366,13 @@ class Call:
         """What generation is seeded with: any number will do, it protects nothing."""
         return int.from_bytes(self.key[:4], "big") >> 1
 
-    def confirm_met(self) -> None:
+    def confirm_met(self, *, charged: bool = False) -> None:
         """Refuse what was declared otherwise at the moment that will be read."""
+        confirm = confirm_moved if charged else confirm_met
         for part in self.parts:
             read = _statement(part)
-            confirm_met(read.relations, read.fingerprint, self.services)
-        confirm_met(self.units.read, self.units.token, self.services)
+            confirm(read.relations, read.fingerprint, self.services)
+        confirm(self.units.read, self.units.token, self.services)
 
     def confirm(self) -> None:
         """Refuse what was measured if anything was swapped under a name meanwhile."""

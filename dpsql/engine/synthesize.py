@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.progress import Command, Phase, Progress
@@ -161,7 +162,9 @@ def measured(
     read = False
     try:
         if services.moved:
-            services.database.meet(sorted(call.read()[0]), call.confirm_met, charged=True)
+            again = partial(call.confirm_met, charged=True)
+            again()
+            services.database.meet(sorted(call.read()[0]), again, charged=True)
         read = True
         progress.phase(Phase.MEASURING)
         payload = in_snapshot(lambda: call.measure(progress))

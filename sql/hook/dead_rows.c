@@ -311,7 +311,8 @@ keep_dead_entries(Oid catalog, Oid index, AttrNumber column, Oid key)
 /*
  * The same for what the executor looks up in catalogs when a value of a relation
  * arrives: labels of enums, collations.  Other rows of these pages are those of
- * whoever may make a type or a collation, temporary ones included.
+ * whoever may make a type or a collation, temporary ones included; on the last
+ * pages of PostgreSQL's own as well.
  */
 static bool
 keep_dead_neighbours(Oid oid)
@@ -335,17 +336,30 @@ keep_dead_neighbours(Oid oid)
 			type = getBaseType(element);
 		if (type_is_enum(type))
 			kept = keep_dead_entries(EnumRelationId, EnumTypIdLabelIndexId, Anum_pg_enum_enumtypid, type);
-		if (kept && column->attcollation >= FirstNormalObjectId)
-			kept = keep_dead_entries(CollationRelationId, CollationOidIndexId, Anum_pg_collation_oid, column->attcollation);
+		if (kept && OidIsValid(column->attcollation))
+			kept = keep_dead_entries(CollationRelationId, CollationOidIndexId,
+									 Anum_pg_collation_oid, column->attcollation);
 	}
 	relation_close(relation, NoLock);
 	return kept;
 }
 
+static bool
+is_among(Oid object, const Oid *objects, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		if (objects[i] == object)
+			return true;
+	}
+	return false;
+}
+
 /*
  * dp.keep_dead_rows(shared oid[], read oid[]): until the transaction ends, this
  * session removes no dead row of the shared relations, their partitions and
- * children, and of catalogs that values of the relations that are read can need, nor the index entry of one.  NULL, or
+ * children, and of catalogs that values of the relations that are read can need,
+ * nor the index entry of one; see also hold_vacuum.  NULL, or
  * the relation that leads to more pages with dead rows than can be pinned.  The
  * transaction must read with one snapshot.
  */
@@ -356,6 +370,8 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 	int			read_count;
 	Oid		   *shared = objects_of(PG_GETARG_DATUM(0), &shared_count);
 	Oid		   *read = objects_of(PG_GETARG_DATUM(1), &read_count);
+	Oid		   *others;			/* what is read and not shared */
+	int			other_count = 0;
 
 	if (RecoveryInProgress())	/* a standby prunes nothing */
 		PG_RETURN_NULL();
@@ -365,10 +381,13 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 			elog(ERROR, "dp.keep_dead_rows needs a transaction that reads with one snapshot");
 		PG_RETURN_NULL();		/* an owner reads what is the owner's, as any statement does */
 	}
+	others = palloc(sizeof(Oid) * (read_count + 1));
 	for (int i = 0; i < read_count; i++)
 	{
 		if (!keep_dead_neighbours(read[i]))
 			PG_RETURN_OID(read[i]);
+		if (!is_among(read[i], shared, shared_count))
+			others[other_count++] = read[i];
 	}
 	for (int i = 0; i < shared_count; i++)
 	{
@@ -376,6 +395,10 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 
 		foreach(cell, find_all_inheritors(shared[i], AccessShareLock, NULL))
 		{
+			Relation	relation = relation_open(lfirst_oid(cell), NoLock);
+
+			hold_vacuum(relation, others, other_count);
+			relation_close(relation, NoLock);
 			if (!keep_dead_rows(lfirst_oid(cell)))
 				PG_RETURN_OID(lfirst_oid(cell));
 		}

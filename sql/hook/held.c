@@ -21,14 +21,18 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_cast.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/sinval.h"
+#include "utils/acl.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
@@ -99,6 +103,65 @@ hold_catalogue(Relation relation)
 		if (!column->attisdropped && column->atttypid >= FirstNormalObjectId)
 			hold_type(column->atttypid);
 	}
+}
+
+/* Whether a role may run VACUUM on a relation of somebody else: from 17 on a privilege. */
+static bool
+others_maintain(Oid oid)
+{
+#ifdef ACL_MAINTAIN
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(oid));
+	bool		null;
+	bool		found = false;
+	Datum		datum;
+
+	if (!HeapTupleIsValid(tuple))
+		return true;
+	datum = SysCacheGetAttr(RELOID, tuple, Anum_pg_class_relacl, &null);
+	if (!null)
+	{
+		Acl		   *acl = DatumGetAclP(datum);
+
+		for (int i = 0; i < ACL_NUM(acl); i++)
+		{
+			AclItem    *item = &ACL_DAT(acl)[i];
+
+			found = found || ((ACLITEM_GET_PRIVS(*item) & ACL_MAINTAIN) != 0 &&
+							  item->ai_grantee != ((Form_pg_class) GETSTRUCT(tuple))->relowner);
+		}
+	}
+	ReleaseSysCache(tuple);
+	return found;
+#else
+	return false;
+#endif
+}
+
+/*
+ * Keep VACUUM away from a relation until release_kept_locks, unless those who may
+ * run it own all the others that are read: it leaves a page alone that a question
+ * looks at for a while, because protected rows join a row there, and everybody
+ * sees later which page that was.  Writers wait as well.
+ */
+void
+hold_vacuum(Relation relation, const Oid *others, int count)
+{
+	Oid			owner = relation->rd_rel->relowner;
+	bool		trusted = !others_maintain(RelationGetRelid(relation));
+
+	if (!is_serving())
+		return;
+	for (int i = 0; trusted && !superuser_arg(owner) && i < count; i++)
+	{
+		HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(others[i]));
+
+		if (!HeapTupleIsValid(tuple))
+			continue;
+		trusted = has_privs_of_role(owner, ((Form_pg_class) GETSTRUCT(tuple))->relowner);
+		ReleaseSysCache(tuple);
+	}
+	if (!trusted)
+		LockRelationIdForSession(&relation->rd_lockInfo.lockRelId, ShareLock);
 }
 
 static void

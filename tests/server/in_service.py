@@ -65,9 +65,10 @@ def function_in_service(name: str, kind: str, code: str) -> str:
 
 
 def after_the_charge(conninfo: str, statement: str) -> str:
-    """Return a statement that has ``statement`` run once between each charge and its reading.
+    """Return a statement that has ``statement`` run between each charge and its reading.
 
-    ``conninfo`` says as whom; how often it ran is ``len(GD["after"])``.
+    ``conninfo`` says as whom; ``GD["after"]`` has for each charge whether the statement waited for
+    the end of the reading, and was given up.
     """
     return in_service(
         f"""
@@ -78,9 +79,13 @@ def after_the_charge(conninfo: str, statement: str) -> str:
         def meet(self, *given, charged=False, **more):
             before(self, *given, charged=charged, **more)
             if charged:
-                GD["after"].append(1)
                 with psycopg.connect({conninfo!r}, autocommit=True) as other:
-                    other.execute({statement!r})
+                    other.execute("set lock_timeout = '300ms'")
+                    try:
+                        other.execute({statement!r})
+                        GD["after"].append(False)
+                    except psycopg.errors.LockNotAvailable:
+                        GD["after"].append(True)
         spi.SpiDatabase.meet = meet
         """
     )

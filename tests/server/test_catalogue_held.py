@@ -17,7 +17,7 @@ MADE = """
 create schema mine authorization mallory;
 grant dp_owner to mallory;
 grant create on database {database} to mallory;
-grant usage on schema mine to alice, dp_executor;
+grant usage on schema mine to alice, dp_executor, owner1;
 create role idle_reader;
 """
 TABLES = """
@@ -50,13 +50,14 @@ WAITING = {
     "type's name": "alter type mine.mood rename to temper",
     "cast": "create cast (mine.mood as text) with function mine.f(mine.mood)",
     "all tables": "grant select on all tables in schema mine to idle_reader",
+    "declaration": "select dp.undeclare_public('mine.list')",
     "trigger": "create trigger t after insert on mine.list for each row execute function mine.t()",
 }
 FREE = {
     "another index": "create index on mine.elsewhere (k)",
     "a table of the schema": "create table mine.fresh (a int)",
     "another type": "alter type mine.spare rename to other",
-    "rows": "insert into mine.list values (11, 11)",
+    "rows elsewhere": "insert into mine.elsewhere values (11)",
     "analyze elsewhere": "analyze mine.elsewhere",
 }
 
@@ -69,8 +70,8 @@ def lists(shop: Any) -> Any:
     shop.sql("drop owned by idle_reader; drop role idle_reader")
 
 
-def while_read(database: Any, statement: str) -> tuple[bool, Any]:
-    """Run a statement of mallory's while alice's question stands between two statements.
+def while_read(database: Any, statement: str, user: str = "mallory") -> tuple[bool, Any]:
+    """Run a statement of another session while alice's question stands between two statements.
 
     Returns whether it waited for the end of the question, and the answer.
     """
@@ -89,6 +90,7 @@ def while_read(database: Any, statement: str) -> tuple[bool, Any]:
             )
         )
         session.execute("set session authorization alice")
+        session.execute("set dp.fresh = on")
         found: list[Any] = []
         asking = threading.Thread(
             target=lambda: found.append(session.execute(QUESTION).fetchone()), daemon=True
@@ -97,7 +99,7 @@ def while_read(database: Any, statement: str) -> tuple[bool, Any]:
         waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
         while asking.is_alive() and gate.execute(waits).fetchone() != (1,):
             time.sleep(0.01)
-        with database.connect(user="mallory") as owner:
+        with database.connect(user=user) as owner:
             owner.execute("set lock_timeout = '300ms'")
             try:
                 for part in statement.split("; "):
@@ -122,3 +124,13 @@ def test_what_changes_others_does_not_wait(lists: Any, kind: str) -> None:
     waited, answer = while_read(lists, FREE[kind])
     assert not waited
     assert answer is not None
+
+
+@pytest.mark.parametrize(
+    ("owner", "waits"), [("mallory", True), ("owner1", False), ("postgres", False)]
+)
+def test_who_else_runs_vacuum_waits(lists: Any, owner: str, waits: bool) -> None:
+    """VACUUM of whoever owns the protected relations as well tells nobody else anything."""
+    lists.sql(f"alter table mine.list owner to {owner}")
+    assert while_read(lists, "vacuum mine.list", user=owner)[0] == waits
+    assert while_read(lists, "insert into mine.list values (12, 12)", user=owner)[0] == waits

@@ -244,6 +244,57 @@ def test_labels_of_enums_share_pages_with_those_of_others(database: Any, kept: b
     assert pages == [(1 if kept else 0,)]
 
 
+MADE = "create collation mine.c{} (provider = icu, locale = 'de')"
+#: Whether the last collation is on a page without any of PostgreSQL's own.
+ALONE = """
+select (max(ctid)::text::point)[0] > (max(ctid) filter (where oid < 16384)::text::point)[0]
+  from pg_collation
+"""
+
+
+def room_for_collations(database: Any) -> int:
+    """Count those that fit on the last page of PostgreSQL's own; all are gone afterwards."""
+    with database.connect(autocommit=False) as session:
+        session.execute("create schema mine")
+        for n in range(200):
+            session.execute(MADE.format(n))
+            if session.execute(ALONE).fetchone()[0]:
+                session.rollback()
+                return n
+    raise AssertionError("no page was filled")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_collations_share_pages_with_those_of_others(
+    server: Any, database: Any, kept: bool
+) -> None:
+    """Comparing the first value reads the page of its collation, one of PostgreSQL's own."""
+    counted = server.create_database()
+    room = room_for_collations(counted)
+    server.drop_database(counted)
+    last = "select collname from pg_collation where oid < 16384 order by ctid desc limit 1"
+    name = database.sql(last)[0][0]
+    database.sql(SHORT)
+    database.sql("create schema mine authorization alice")
+    database.sql(f"alter table person add name text collate \"{name}\" not null default 'n'")
+    with database.connect("alice") as alice, database.connect() as reader:
+        with snapshot_held(database):
+            for n in range(room):
+                alice.execute(MADE.format(n))
+            alice.execute("drop schema mine cascade")
+            reader.execute(BEGIN)
+            reader.execute("select")
+            if kept:
+                reader.execute("select dp.keep_dead_rows('{}', array['person'::regclass::oid])")
+        alice.execute("select txid_current()")
+        reader.execute("select count(*) from dp.policy")
+        reader.execute("select count(*) from person where name < 'm'")
+        database.sql("create schema mine authorization alice")
+        database.sql(MADE.format(0), user="alice")
+        reader.execute("commit")
+    assert database.sql(ALONE) == [(kept,)]
+
+
 def test_dead_labels_of_others_stop_nobody(make_server: Any) -> None:
     """Neither questions over other relations, nor those over a relation with an enum."""
     database = make_server(shared_buffers="1MB").create_database()
