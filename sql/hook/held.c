@@ -17,7 +17,8 @@
  *
  * The locks are those of database objects, which for relations PostgreSQL itself
  * does not use.  Schemas and types are named by the hash that tells caches of a
- * change, a relation by its OID.
+ * change, a relation by its OID.  A transaction that changed many objects of one
+ * kind takes one lock instead, which all readers of that kind hold.
  */
 #include "postgres.h"
 
@@ -42,17 +43,20 @@
 /* a lock on a hash, not on an object by its OID, which PostgreSQL may take as well */
 #define BY_HASH 1
 
-/* Caches whose messages are waited for, and the catalogs that name their locks. */
-static const struct
+/* The object that stands for any of a catalog. */
+#define ANY 0
+
+/* So many objects of a catalog are locked one by one. */
+#define MOST_CHANGED 64
+
+/* What a transaction changed of one catalog, as its locks name it. */
+typedef struct
 {
-	int			cache;
 	Oid			catalog;
-}			held[] =
-{
-	{NAMESPACEOID, NamespaceRelationId},
-	{TYPEOID, TypeRelationId},
-	{CASTSOURCETARGET, CastRelationId},
-};
+	int			cache;			/* that is told; -1: the cache of relations */
+	uint32		objects[MOST_CHANGED];
+	int			count;
+} Changed;
 
 static void
 lock_object(Oid catalog, uint32 object, uint16 part, LOCKMODE mode, bool session)
@@ -75,6 +79,8 @@ static void
 hold_type(Oid type)
 {
 	hold(TypeRelationId, type, 0);
+	hold(TypeRelationId, ANY, BY_HASH);
+	hold(CastRelationId, ANY, BY_HASH);
 	hold(TypeRelationId, GetSysCacheHashValue1(TYPEOID, ObjectIdGetDatum(type)), BY_HASH);
 	hold(CastRelationId, GetSysCacheHashValue2(CASTSOURCETARGET, ObjectIdGetDatum(type),
 											   ObjectIdGetDatum(TEXTOID)), BY_HASH);
@@ -93,7 +99,9 @@ hold_catalogue(Relation relation)
 
 	if (!is_serving())
 		return;
+	hold(RelationRelationId, ANY, 0);
 	hold(RelationRelationId, RelationGetRelid(relation), 0);
+	hold(NamespaceRelationId, ANY, BY_HASH);
 	hold(NamespaceRelationId, GetSysCacheHashValue1(NAMESPACEOID,
 													ObjectIdGetDatum(RelationGetNamespace(relation))), BY_HASH);
 	for (int i = 0; i < columns->natts; i++)
@@ -165,21 +173,47 @@ hold_vacuum(Relation relation, const Oid *others, int count)
 }
 
 static void
-wait_for_readers(const SharedInvalidationMessage *message)
+add_changed(Changed *changed, uint32 object)
 {
-	if (message->id == SHAREDINVALRELCACHE_ID && message->rc.dbId == MyDatabaseId)
+	for (int i = 0; i < Min(changed->count, MOST_CHANGED); i++)
 	{
-		if (message->rc.relId >= FirstNormalObjectId)
-			lock_object(RelationRelationId, message->rc.relId, 0, ExclusiveLock, false);
-		return;
+		if (changed->objects[i] == object)
+			return;
 	}
-	if (message->id < 0 || message->cc.dbId != MyDatabaseId)
-		return;
-	for (int i = 0; i < lengthof(held); i++)
+	if (changed->count < MOST_CHANGED)
+		changed->objects[changed->count] = object;
+	changed->count++;
+}
+
+/* A relation that is locked exclusively has no readers, as one that the transaction made. */
+static void
+note_message(Changed *kinds, int kind_count, const SharedInvalidationMessage *message)
+{
+	for (int i = 0; i < kind_count; i++)
 	{
-		if (held[i].cache == message->cc.id)
-			lock_object(held[i].catalog, message->cc.hashValue, BY_HASH, ExclusiveLock, false);
+		Changed    *kind = &kinds[i];
+
+		if (kind->cache == -1)
+		{
+			if (message->id == SHAREDINVALRELCACHE_ID && message->rc.dbId == MyDatabaseId &&
+				message->rc.relId >= FirstNormalObjectId &&
+				!CheckRelationOidLockedByMe(message->rc.relId, AccessExclusiveLock, true))
+				add_changed(kind, message->rc.relId);
+		}
+		else if (message->id == kind->cache && message->cc.dbId == MyDatabaseId)
+			add_changed(kind, message->cc.hashValue);
 	}
+}
+
+static void
+wait_for_readers(const Changed *kind)
+{
+	uint16		part = kind->cache == -1 ? 0 : BY_HASH;
+
+	if (kind->count > MOST_CHANGED)
+		lock_object(kind->catalog, ANY, part, ExclusiveLock, false);
+	for (int i = 0; i < kind->count && kind->count <= MOST_CHANGED; i++)
+		lock_object(kind->catalog, kind->objects[i], part, ExclusiveLock, false);
 }
 
 /* Before the changes of a transaction become visible, by COMMIT or by COMMIT PREPARED. */
@@ -189,6 +223,12 @@ before_commit(XactEvent event, void *unused)
 	SharedInvalidationMessage *messages;
 	bool		init_file;
 	int			count;
+	Changed		kinds[] = {
+		{RelationRelationId, -1},
+		{NamespaceRelationId, NAMESPACEOID},
+		{TypeRelationId, TYPEOID},
+		{CastRelationId, CASTSOURCETARGET},
+	};
 
 	if ((event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE) ||
 		!TransactionIdIsValid(GetTopTransactionIdIfAny()) || is_serving() ||
@@ -199,7 +239,9 @@ before_commit(XactEvent event, void *unused)
 		CommandCounterIncrement();
 	count = xactGetCommittedInvalidationMessages(&messages, &init_file);
 	for (int i = 0; i < count; i++)
-		wait_for_readers(&messages[i]);
+		note_message(kinds, lengthof(kinds), &messages[i]);
+	for (int i = 0; i < lengthof(kinds); i++)
+		wait_for_readers(&kinds[i]);
 }
 
 /* At server start: all processes inherit the callback. */

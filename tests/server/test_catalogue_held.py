@@ -30,6 +30,7 @@ create table mine.elsewhere (k int);
 grant select on mine.list to dp_executor, alice;
 select dp.declare_public('mine.list');
 create function mine.f(mine.mood) returns text language sql as $$ select 'x' $$;
+do $$ begin for i in 1..70 loop execute format('create table mine.many%s (a int)', i); end loop; end $$;
 create function mine.t() returns trigger language plpgsql as $$ begin return new; end $$;
 """
 QUESTION = "select dp_count(*) from client join mine.list on k = c_id where m = 'sad'"
@@ -50,6 +51,8 @@ WAITING = {
     "type's name": "alter type mine.mood rename to temper",
     "cast": "create cast (mine.mood as text) with function mine.f(mine.mood)",
     "all tables": "grant select on all tables in schema mine to idle_reader",
+    "many tables": "do $$ begin for i in 1..70 loop execute format('grant select on mine.many%s to"
+    " idle_reader', i); end loop; end $$",
     "declaration": "select dp.undeclare_public('mine.list')",
     "trigger": "create trigger t after insert on mine.list for each row execute function mine.t()",
 }
@@ -59,6 +62,8 @@ FREE = {
     "another type": "alter type mine.spare rename to other",
     "rows elsewhere": "insert into mine.elsewhere values (11)",
     "analyze elsewhere": "analyze mine.elsewhere",
+    "new tables": "do $$ begin for i in 1..30 loop execute format('create table mine.new%s (a int)',"
+    " i); end loop; end $$",
 }
 
 
@@ -102,8 +107,7 @@ def while_read(database: Any, statement: str, user: str = "mallory") -> tuple[bo
         with database.connect(user=user) as owner:
             owner.execute("set lock_timeout = '300ms'")
             try:
-                for part in statement.split("; "):
-                    owner.execute(part)
+                owner.execute(statement)
                 waited = False
             except psycopg.errors.LockNotAvailable:
                 owner.execute("rollback")
