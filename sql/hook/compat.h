@@ -32,6 +32,7 @@
 #endif
 #include "storage/lock.h"
 #include "utils/acl.h"
+#include "utils/snapmgr.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"				/* 15 has these macros in postgres.h */
 #endif
@@ -359,6 +360,17 @@ compat_is_json_table(Node *node)
 	return IsA(node, JsonTable);
 #else
 	return false;
+#endif
+}
+
+/* Whether the server removes rows that some snapshot still shows; from 17 on none does. */
+static inline bool
+compat_removes_old_rows(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return false;
+#else
+	return old_snapshot_threshold >= 0;
 #endif
 }
 

@@ -44,6 +44,7 @@
 #include "utils/rel.h"
 #include "utils/resowner.h"
 
+#include "compat.h"
 #include "dpsql.h"
 #include "service.h"
 
@@ -344,6 +345,21 @@ keep_dead_neighbours(Oid oid)
 	return kept;
 }
 
+/*
+ * Up to PostgreSQL 16 a server can remove rows that an old snapshot still shows,
+ * and fail whoever reads their pages: which pages a question read would be seen.
+ */
+static void
+require_old_rows(void)
+{
+	if (compat_removes_old_rows())
+		ereport(ERROR,
+				(errcode(ERRCODE_DPSQL_UNSUPPORTED),
+				 errmsg("a question cannot be asked while old_snapshot_threshold is set"),
+				 errdetail("Questions fail there when rows that they read are removed."),
+				 errhint("Ask a superuser for ALTER SYSTEM RESET old_snapshot_threshold and a restart of the server.")));
+}
+
 static bool
 is_among(Oid object, const Oid *objects, int count)
 {
@@ -381,6 +397,7 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 			elog(ERROR, "dp.keep_dead_rows needs a transaction that reads with one snapshot");
 		PG_RETURN_NULL();		/* an owner reads what is the owner's, as any statement does */
 	}
+	require_old_rows();
 	others = palloc(sizeof(Oid) * (read_count + 1));
 	for (int i = 0; i < read_count; i++)
 	{

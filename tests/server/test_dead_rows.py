@@ -355,3 +355,16 @@ def test_dead_rows_on_pages_with_room_are_removed(make_server: Any) -> None:
     )
     with database.connect("alice") as alice:
         answered(alice, BY_PLACE.format(id=7))
+
+
+def test_a_server_that_removes_rows_under_snapshots_answers_nothing(make_server: Any) -> None:
+    probe = make_server().create_database()
+    if probe.sql("select current_setting('server_version_num')::int < 170000") == [(False,)]:
+        assert probe.sql("select current_setting('old_snapshot_threshold', true)") == [(None,)]
+        return
+    database = make_server(old_snapshot_threshold="0").create_database()
+    database.sql(SHORT)
+    with analyst(database) as alice:
+        said = say(alice, "select dp_count(*) from person")
+        assert "old_snapshot_threshold" in said
+    assert database.sql("select count(*) from dp.ledger") == [(0,)]
