@@ -127,7 +127,7 @@ def _table(raw: dict[str, Any], arrays: Mapping[int, Any]) -> MeasuredTable:
     return MeasuredTable(
         tuple(tuple(texts) for texts in raw["levels"]),
         None if raw["codes"] is None else arrays[raw["codes"]],
-        {column: tuple(texts) for column, texts in raw["keys"].items()},
+        {column: tuple(texts) for column, texts in raw.get("keys", {}).items()},
         tuple(raw["order"]),
         raw["method"],
         Fraction(raw["rho"]),

@@ -8,12 +8,12 @@ everything else follows from it (PRIVACY.md section 2: post-processing), so that
 from __future__ import annotations
 
 import json
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_catalogue import require_types_of
-from dpsql.engine.synthesis_public import require_rows
+from dpsql.engine.synthesis_public import referenced, require_rows
 from dpsql.engine.synthesis_rows import checks_of, write
 from dpsql.engine.synthesis_tables import TableDetails, details_of, read_details
 from dpsql.engine.synthesis_target import make_schema, require_target
@@ -21,6 +21,7 @@ from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
 from dpsql.relation import show_name
 from dpsql.synthesis.assembled import Assembled
 from dpsql.synthesis.assembling import assemble
+from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.keys import NoKey
 from dpsql.synthesis.schema import Plan
 from dpsql.synthesis.stored import plan_of
@@ -261,6 +262,7 @@ def tables_of(
     from dpsql.engine.synthesis_generate import generate
 
     generated = generate(job.plan, payload, job.seed, services.database.tick)
+    _require_keys(job, generated)
     require_rows(job.number, job.plan, generated, services)
     bases = {n: details.base_types() for n, details in enumerate(job.details)}
     checks = {
@@ -281,6 +283,18 @@ def tables_of(
                 services.note(note)
     kept["synthesis"] = Kept(job.identity, tables)
     return tables
+
+
+def _require_keys(job: Job, generated: Sequence[Generated | None]) -> None:
+    """Refuse what was measured before the keys of public rows were kept with it."""
+    for place, rows in enumerate(generated):
+        keys = {} if rows is None else rows.keys
+        if job.plan.tables[place].table.public and set(referenced(job.plan, place)) - keys.keys():
+            raise NotAnswerable(
+                "the synthesis was measured by an earlier version of dpsql",
+                detail="Which rows of public tables it refers to was not kept.",
+                hint="Drop it with dp.drop_synthesis and measure again, which is paid again.",
+            )
 
 
 def _constraint_changed(job: Job) -> NotAnswerable:

@@ -122,3 +122,14 @@ def test_an_error_of_the_server_is_told_and_the_rest_can_be_written(chained: Any
     session.execute("drop trigger no on syn.person")
     write(session, job)
     assert chained.sql("select count(*) from syn.person") == [(300,)]
+
+
+def test_what_an_earlier_version_measured_is_refused_where_it_refers_to_public_rows(
+    chained: Any,
+) -> None:
+    """Which rows its links mean was not kept with it."""
+    generated = [None, *chain()[1:]]
+    job = store(chained, "owner1", "syn", plan_of_chain(chained.connect()), generated)
+    with pytest.raises(psycopg.Error, match="measured by an earlier version") as raised:
+        write(writer(chained, "owner1"), job)
+    assert raised.value.sqlstate == "PD010"
