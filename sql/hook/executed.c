@@ -29,6 +29,7 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
@@ -195,7 +196,10 @@ check_analysed(ParseState *pstate, Query *query, JumbleState *jstate)
 					(errcode(ERRCODE_DPSQL_UNSUPPORTED),
 					 errmsg("relation %s is not a table", get_rel_name(lfirst_oid(cell))),
 					 errhint("It took the name of a table that was declared; ask again.")));
-		if (is_serving() && is_of_users(lfirst_oid(cell)) && !may_be_read(lfirst_oid(cell)))
+		/* catalogs of other extensions, such as Citus, are in pg_catalog: superusers make them */
+		if (is_serving() && is_of_users(lfirst_oid(cell)) &&
+			get_rel_namespace(lfirst_oid(cell)) != PG_CATALOG_NAMESPACE &&
+			!may_be_read(lfirst_oid(cell)))
 			ereport(ERROR,
 					(errcode(ERRCODE_DPSQL_UNSUPPORTED),
 					 errmsg("relation %s is not the one that the question was charged for",

@@ -30,7 +30,7 @@ dpsql.core.rng.SystemNoise = Silent
 UNREADABLE = """
 from dpsql.server.spi import SpiDatabase
 def denied(*_):
-    raise plpy.spiexceptions.InsufficientPrivilege("permission denied for table client")
+    raise plpy.spiexceptions.DiskFull("permission denied for table client")
 SpiDatabase.before_reading = SpiDatabase.at_one_moment = denied
 """
 

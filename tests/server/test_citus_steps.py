@@ -21,11 +21,11 @@ CITUS = """
 set allow_system_table_mods = on;
 create table pg_catalog.pg_dist_partition (logicalrelid regclass not null, partmethod "char" not null);
 grant select on pg_catalog.pg_dist_partition to public;
-create table public.node (problem text);
-grant select on public.node to public;
+create table pg_catalog.node (problem text);
+grant select on pg_catalog.node to public;
 create function pg_catalog.run_command_on_workers(command text)
   returns table (nodename text, nodeport int, success bool, result text) language sql
-  as $$ select 'worker', 5432, problem is distinct from 'down', problem from public.node $$;
+  as $$ select 'worker', 5432, problem is distinct from 'down', problem from pg_catalog.node $$;
 """
 VISITS = """
 create table visit (v_who int not null, v_place int, v_amount int);
@@ -57,6 +57,10 @@ class Moved:
         first, *others = sql.split('"public"."visit"')
         for k, text in enumerate(others):
             first += '"public"."visit_' + str((k + {first}) % {states}) + '"' + text
+        # a service session reads what it has locked
+        named = "select array_agg(oid::int8) as o from pg_class where relname ~ '^visit_[0-9]+$'"
+        states = self.database.execute(named)[0][0]
+        self.database.lock_members([int(oid) for oid in states], before_rows=True)
         return self.database.execute(first, *more)
 running._by_steps = of_states
 """)
