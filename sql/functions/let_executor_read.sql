@@ -9,16 +9,22 @@ declare
     schema_name name;
     schema_oid oid;
     part regclass;
+    usage text;
 begin
     select n.nspname, n.oid into schema_name, schema_oid
       from pg_catalog.pg_class as c
       join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
      where c.oid = relation;
-    execute format('grant usage on schema %I to dp_executor', schema_name);
-    execute format('grant select on %s to dp_executor', relation);
-    foreach part in array dp.parts_to_read(relation) loop
-        execute format('grant usage on schema %I to dp_executor',
-                       (select n.nspname from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = part));
+    foreach part in array array[relation] || dp.parts_to_read(relation) loop
+        -- not where it has been: a GRANT waits for the questions that read relations of the schema
+        usage := (select format('grant usage on schema %I to dp_executor', n.nspname)
+                   from pg_catalog.pg_class as c join pg_catalog.pg_namespace as n on n.oid = c.relnamespace
+                  where c.oid = part
+                    and not exists (select from pg_catalog.aclexplode(n.nspacl) as a
+                                     where a.grantee = 'dp_executor'::regrole and a.privilege_type = 'USAGE'));
+        if usage is not null then
+            execute usage;
+        end if;
         execute format('grant select on %s to dp_executor', part);
     end loop;
     if not has_schema_privilege('dp_analyst', schema_oid, 'usage') then
