@@ -1,7 +1,7 @@
 """Public tables that a synthesis refers to: their rows are read before anything is measured.
 
-Links are numbers of these rows.  The copy refers to the rows as they were then, whatever is
-inserted later; rows that it refers to and that have gone are told before anything is written.
+Links are numbers of these rows.  The copy refers to the rows as they were then: to none that is
+inserted later.  Where a row that it refers to was deleted, writing is refused and names the row.
 """
 
 from __future__ import annotations
@@ -99,11 +99,13 @@ def require_rows(
         listed = generated[place]
         if not planned.table.public or listed is None:
             continue
-        for key, rows in _linked(place, plan, generated):
-            types = {column.name: column.base for column in planned.table.columns}
+        linked = [*_linked(place, plan, generated)]
+        if linked:
+            require_public(planned.table, services)
+        types = {column.name: column.base for column in planned.table.columns}
+        for key, rows in linked:
             columns = [c for c in key.parent_columns if types[c] in _STEADY]
             wanted = {tuple(listed.keys[c][row] for c in columns) for row in rows}
-            require_public(planned.table, services)
             if columns and (gone := wanted - _present(planned.table, columns, services)):
                 raise NotAnswerable(
                     f"rows of the public table {planned.table.shown} that the synthesis refers to"

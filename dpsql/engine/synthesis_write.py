@@ -297,12 +297,12 @@ def _require_keys(job: Job, generated: Sequence[Generated | None]) -> None:
             )
 
 
-def _constraint_changed(job: Job) -> NotAnswerable:
+def _constraint_changed() -> NotAnswerable:
     return NotAnswerable(
         "a constraint of the synthetic tables has changed since rows were written",
         detail="Rows that are left would not be of the same tables.",
-        hint=f"SELECT dp.drop_synthesis('{job.target}'), and call dp.synthesize again: what was"
-        " measured is not paid twice.",
+        hint="Drop them with dp.drop_synthesis and call dp.synthesize again: what was measured is"
+        " not paid twice.",
     )
 
 
@@ -315,7 +315,7 @@ def _write_next(job: Job, services: Services, kept: MutableMapping[str, Kept], t
     )
     found = [(int(str(p)), r, int(str(w))) for p, r, w in progress]
     if any(rows is not None and rows != tables[place].rows for place, rows, _ in found):
-        raise _constraint_changed(job)
+        raise _constraint_changed()
     for place, rows, _ in found:
         if rows is None:
             _wrote(job, place, tables[place].rows, 0, 0, services)

@@ -102,12 +102,11 @@ def synthesize(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was measured now or before, and what writing needs to know."""
+    """What was measured now or before, and by which charge."""
 
     call: Call
     payload: bytes
     spend: int
-    settings: dict[str, Any]
 
     def dump(self) -> str:
         """Write what was measured as the ledger keeps it."""
@@ -178,7 +177,7 @@ def measured(
                 "The same call measures again and is charged again.",
             )
         raise
-    found = Found(call, payload, opened.spend, _settings(call))
+    found = Found(call, payload, opened.spend)
     try:
         services.store(opened, found.dump)
     except LedgerUnavailable:
@@ -202,7 +201,7 @@ def _require_own_session(role: Role, services: Services) -> None:
 def _found(call: Call, written: str, spend: int) -> Found:
     """Read what `Found.dump` wrote."""
     payload = base64.b64decode(json.loads(written)["payload"])
-    return Found(call, payload, spend, _settings(call))
+    return Found(call, payload, spend)
 
 
 def _stored(found: Found, role: Role, services: Services) -> int:
@@ -226,7 +225,7 @@ def _stored(found: Found, role: Role, services: Services) -> int:
             ("name", call.wish.target),
             ("name", role.name),
             ("oid", role.oid),
-            ("jsonb", json.dumps(found.settings)),
+            ("jsonb", json.dumps({"replace": call.wish.replace, "method": call.wish.method})),
             ("jsonb", plan_text(call.plan)),
             ("bytea", found.payload),
             ("int8", call.seed),
@@ -239,8 +238,3 @@ def _stored(found: Found, role: Role, services: Services) -> int:
         ],
     )
     return int(str(rows[0][0]))
-
-
-def _settings(call: Call) -> dict[str, Any]:
-    """Return what writing needs to know."""
-    return {"replace": call.wish.replace, "method": call.wish.method}

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 # query_canceled (also by statement_timeout), admin_shutdown.  Serialization failures, deadlocks and
 # lock timeouts of other servers are left out: they can depend on which rows were read.
 _ENDED = frozenset({"57014", "57P01"})
-# What an owner's command does that waits for no reader: sql/hook/executed.c refuses a statement, a
-# privilege is gone, a name means nothing.  Rows decide nothing of these; only how long reading took
-# does, which decides whether a statement came after the command.
+# The catalogue changed between two statements of one reading: sql/hook/executed.c refuses the next
+# one, a privilege is gone, or a name has no object.  No row decides that: only the time that the
+# reading took decides whether a statement came after the change.
 _CHANGED = frozenset({"PD011", "PD013", "42501", "42P01", "42704", "3F000"})
 
 

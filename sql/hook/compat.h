@@ -363,7 +363,17 @@ compat_is_json_table(Node *node)
 #endif
 }
 
-/* Whether the server removes rows that some snapshot still shows; from 17 on none does. */
+/* The privilege to run VACUUM on a relation of somebody else; before 17 there is none. */
+#if PG_VERSION_NUM >= 170000
+#define COMPAT_ACL_MAINTAIN ACL_MAINTAIN
+#else
+#define COMPAT_ACL_MAINTAIN 0
+#endif
+
+/*
+ * Whether old_snapshot_threshold lets the server remove rows that a snapshot still
+ * shows.  The setting is gone from 17 on.
+ */
 static inline bool
 compat_removes_old_rows(void)
 {

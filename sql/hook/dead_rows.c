@@ -360,17 +360,6 @@ require_old_rows(void)
 				 errhint("Ask a superuser for ALTER SYSTEM RESET old_snapshot_threshold and a restart of the server.")));
 }
 
-static bool
-is_among(Oid object, const Oid *objects, int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		if (objects[i] == object)
-			return true;
-	}
-	return false;
-}
-
 /*
  * dp.keep_dead_rows(shared oid[], read oid[]): until the transaction ends, this
  * session removes no dead row of the shared relations, their partitions and
@@ -386,8 +375,7 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 	int			read_count;
 	Oid		   *shared = objects_of(PG_GETARG_DATUM(0), &shared_count);
 	Oid		   *read = objects_of(PG_GETARG_DATUM(1), &read_count);
-	Oid		   *others;			/* what is read and not shared */
-	int			other_count = 0;
+	List	   *others = NIL;	/* what is read and not shared */
 
 	if (RecoveryInProgress())	/* a standby prunes nothing */
 		PG_RETURN_NULL();
@@ -398,14 +386,14 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();		/* an owner reads what is the owner's, as any statement does */
 	}
 	require_old_rows();
-	others = palloc(sizeof(Oid) * (read_count + 1));
 	for (int i = 0; i < read_count; i++)
 	{
 		if (!keep_dead_neighbours(read[i]))
 			PG_RETURN_OID(read[i]);
-		if (!is_among(read[i], shared, shared_count))
-			others[other_count++] = read[i];
+		others = lappend_oid(others, read[i]);
 	}
+	for (int i = 0; i < shared_count; i++)
+		others = list_delete_oid(others, shared[i]);
 	for (int i = 0; i < shared_count; i++)
 	{
 		ListCell   *cell;
@@ -414,7 +402,7 @@ dpsql_keep_dead_rows(PG_FUNCTION_ARGS)
 		{
 			Relation	relation = relation_open(lfirst_oid(cell), NoLock);
 
-			hold_vacuum(relation, others, other_count);
+			hold_vacuum(relation, others);
 			relation_close(relation, NoLock);
 			if (!keep_dead_rows(lfirst_oid(cell)))
 				PG_RETURN_OID(lfirst_oid(cell));

@@ -159,7 +159,7 @@ extern Datum invoke_function(FunctionCallInfo fcinfo);
 
 /* held.c: hold back changes of the catalogue while relations are read */
 extern void hold_catalogue(Relation relation);
-extern void hold_vacuum(Relation relation, const Oid *others, int count);
+extern void hold_vacuum(Relation relation, List *others);
 
 /* triggers.c: who does not ask */
 extern void require_no_foreign_key_action(void);

@@ -37,6 +37,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "compat.h"
 #include "dpsql.h"
 #include "service.h"
 
@@ -49,11 +50,11 @@
 /* So many objects of a catalog are locked one by one. */
 #define MOST_CHANGED 64
 
-/* What a transaction changed of one catalog, as its locks name it. */
+/* The objects of one catalog that a transaction changed: OIDs of relations, hashes of others. */
 typedef struct
 {
 	Oid			catalog;
-	int			cache;			/* that is told; -1: the cache of relations */
+	int			cache;			/* whose messages name the objects; -1: the cache of relations */
 	uint32		objects[MOST_CHANGED];
 	int			count;
 } Changed;
@@ -113,12 +114,11 @@ hold_catalogue(Relation relation)
 	}
 }
 
-/* Whether a role may run VACUUM on a relation of somebody else: from 17 on a privilege. */
+/* Whether a role other than the owner has the privilege to run VACUUM on a relation. */
 static bool
-others_maintain(Oid oid)
+others_maintain(Relation relation)
 {
-#ifdef ACL_MAINTAIN
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(oid));
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(RelationGetRelid(relation)));
 	bool		null;
 	bool		found = false;
 	Datum		datum;
@@ -134,39 +134,32 @@ others_maintain(Oid oid)
 		{
 			AclItem    *item = &ACL_DAT(acl)[i];
 
-			found = found || ((ACLITEM_GET_PRIVS(*item) & ACL_MAINTAIN) != 0 &&
-							  item->ai_grantee != ((Form_pg_class) GETSTRUCT(tuple))->relowner);
+			found = found || ((ACLITEM_GET_PRIVS(*item) & COMPAT_ACL_MAINTAIN) != 0 &&
+							  item->ai_grantee != relation->rd_rel->relowner);
 		}
 	}
 	ReleaseSysCache(tuple);
 	return found;
-#else
-	return false;
-#endif
 }
 
 /*
  * Keep VACUUM away from a relation until release_kept_locks, unless those who may
- * run it own all the others that are read: it leaves a page alone that a question
- * looks at for a while, because protected rows join a row there, and everybody
- * sees later which page that was.  Writers wait as well.
+ * run it own all the others that are read: VACUUM leaves a page alone that a
+ * question looks at for a while, because protected rows join a row there, and
+ * everybody sees later which page that was.  Writers wait as well.
  */
 void
-hold_vacuum(Relation relation, const Oid *others, int count)
+hold_vacuum(Relation relation, List *others)
 {
-	Oid			owner = relation->rd_rel->relowner;
-	bool		trusted = !others_maintain(RelationGetRelid(relation));
+	bool		trusted = !others_maintain(relation);
+	ListCell   *cell;
 
 	if (!is_serving())
 		return;
-	for (int i = 0; trusted && !superuser_arg(owner) && i < count; i++)
+	foreach(cell, others)
 	{
-		HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(others[i]));
-
-		if (!HeapTupleIsValid(tuple))
-			continue;
-		trusted = has_privs_of_role(owner, ((Form_pg_class) GETSTRUCT(tuple))->relowner);
-		ReleaseSysCache(tuple);
+		if (SearchSysCacheExists1(RELOID, ObjectIdGetDatum(lfirst_oid(cell))))
+			trusted = trusted && compat_owns(lfirst_oid(cell), relation->rd_rel->relowner);
 	}
 	if (!trusted)
 		LockRelationIdForSession(&relation->rd_lockInfo.lockRelId, ShareLock);
