@@ -19,15 +19,18 @@ class Expr:
     col          (occurrence, name, not null, full type),
                  and True where its own type is a domain
     const        text in output format, ``None``: NULL
+    literal      whole number, or text of a type of pg_catalog
     op           operator                                 one or two
     fn           function of pg_catalog                   any
     cast         full target type                         one
-    narrow       bounds (low, high)                       one numeric
+    narrow       type, operator and text of the lower
+                 bound, text of the upper bound           one numeric
     and, or                                               two or more
     not                                                   one
     is           ``NULL``, ``NOT TRUE``, ...              one
     distinct                                              two
     in           negated                                  one, then constants
+    place        its place among others                   one, then constants
     case                                                  (when, then)*, else
     guard                                                 condition, value
     coalesce, greatest, least, nullif                     some
@@ -35,8 +38,10 @@ class Expr:
     collate      name parts                               one
     array                                                 its elements
     attribute    number
-    sql          SQL; ``{0}``, ``{1}``, ... are arguments, any
-                 if there are some
+    output       subquery, column
+    sql          text of `dpsql.sqltree.sql`, in which
+                 ``:a``, ``:b``, ... are arguments        any
+    tree         tree of SQL
     withheld     relation, name, why
     named        a name as a person reads it, in no SQL
     ============ ======================================== =========================

@@ -1,9 +1,15 @@
-"""The statement that post-processes released values, in parts.  Standard library only."""
+"""The statement that post-processes released values, and what its columns show.
+
+Standard library only: trees of `sqlglot` are made and read elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +22,14 @@ class Shown:
         The numbers ``a<j>`` (or ends of their intervals) that it uses, sorted.
     bare_ends : bool
         Whether it uses nothing but ends of intervals.
-    low, high : str or None
-        SQL over ``noisy`` for the ends of its interval, ``None`` if it has none.
+    low, high : tree or None
+        Expressions over ``noisy`` for the ends of its interval, ``None`` if it has none.
     """
 
     numbers: tuple[int, ...]
     bare_ends: bool = False
-    low: str | None = None
-    high: str | None = None
+    low: exp.Expr | None = None
+    high: exp.Expr | None = None
 
     @property
     def is_mean(self) -> bool:
@@ -42,28 +48,19 @@ class Statement:
 
     Attributes
     ----------
-    columns : tuple of str
-        The output columns with their names ``c1``, ``c2``, ...
-    rest : str
-        FROM and what follows.
+    query : tree
+        With output columns named ``c1``, ``c2``, ...
+    sql : str
+        Its text, written before anything is charged: a tree can be too deep for that.
     used : frozenset of str
         The columns of ``noisy`` that it reads, group keys apart.
-    distinct : bool
-        Whether it is SELECT DISTINCT.
     """
 
-    columns: tuple[str, ...]
-    rest: str
+    query: exp.Select
+    sql: str
     used: frozenset[str] = frozenset()
-    distinct: bool = False
 
     @property
-    def sql(self) -> str:
-        """The whole text."""
-        word = "SELECT DISTINCT" if self.distinct else "SELECT"
-        return f"{word} {', '.join(self.columns)} {self.rest}"
-
-    def with_columns(self, columns: Sequence[str], used: Iterable[str]) -> Statement:
-        """Append expressions to the output columns, and what they use."""
-        names = (f"{sql} AS c{n}" for n, sql in enumerate(columns, len(self.columns) + 1))
-        return replace(self, columns=(*self.columns, *names), used=self.used | frozenset(used))
+    def distinct(self) -> bool:
+        """Whether it is SELECT DISTINCT."""
+        return bool(self.query.args.get("distinct"))

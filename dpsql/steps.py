@@ -12,6 +12,8 @@ from dpsql.expression import Expr
 
 #: Magnitudes below are no overflow in eight bytes, nor are their negatives.
 WIDE = 2**62
+#: Texts of `dpsql.sqltree.sql`.
+_TEXTS = {"+": ":a + :b", "*": ":a * :b", "clamp": "least(greatest(:a, :b), :c)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,11 @@ class Steps:
         """The expression, of type bigint; error 22003 where a part needs more than eight bytes."""
         if self.read is not None:
             return self.read
-        text = f"({{0}} {self.operator} {{1}})"
-        if self.operator == "clamp":
-            low, high = self.ends
-            text = f"least(greatest({{0}}, '{low}'::bigint), '{high}'::bigint)"
-        elif not self.parts:
-            text = f"'{self.constant}'::bigint"
-        return Expr("sql", "bigint", tuple(part.expression for part in self.parts), text)
+        if not self.parts:
+            return _bigint(self.constant)
+        ends = map(_bigint, self.ends) if self.operator == "clamp" else ()
+        parts = (part.expression for part in self.parts)
+        return Expr("sql", "bigint", (*parts, *ends), _TEXTS[self.operator])
 
     def leaves(self) -> Iterator[Expr]:
         """Yield what is read."""
@@ -54,6 +54,10 @@ class Steps:
             yield self.read
         for part in self.parts:
             yield from part.leaves()
+
+
+def _bigint(number: int) -> Expr:
+    return Expr("const", "bigint", data=str(number))
 
 
 def leaf(read: Expr, bound: int) -> Steps:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from string import ascii_lowercase
 
 from dpsql.expression import Expr
-from dpsql.query.ir import column
+from dpsql.query.ir import column, template
 from dpsql.query.lexer import Token, tokenize
 
 
@@ -15,18 +16,18 @@ def parsed(sql: str) -> Expr:
     text, at, waiting = "", 0, [*reversed(tokenize(sql))]
     while waiting:
         token = waiting.pop()
-        text += _braces(sql[at : token.start])
+        text += sql[at : token.start]
         found = _leaf(token, waiting)
         if found is None:
-            text += _braces(sql[token.start : token.end])
+            text += sql[token.start : token.end]
             at = token.end
         else:
             leaf, at = found
-            text += f"{{{len(args)}}}"
+            text += f":{ascii_lowercase[len(args)]}"
             args.append(leaf)
-    if text == "{0}":
+    if text == ":a":
         return args[0]
-    return Expr("sql", "", tuple(args), text if args else sql)
+    return template("", text, *args)
 
 
 def _leaf(token: Token, waiting: list[Token]) -> tuple[Expr, int] | None:
@@ -40,7 +41,3 @@ def _leaf(token: Token, waiting: list[Token]) -> tuple[Expr, int] | None:
     if re.fullmatch(r"a\d+", token.text):
         return Expr("attribute", "", data=int(token.text[1:])), token.end
     return None
-
-
-def _braces(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

@@ -8,12 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dpsql.engine.payload import Payload
 from dpsql.errors import AnswerOutOfRange, NotAnswerable
 from dpsql.model import JoinQuery, Question
 from dpsql.query.ir import decimal
+from dpsql.sqltree import (
+    aliased,
+    cast,
+    column,
+    cte,
+    parameter,
+    raw,
+    render,
+    sql,
+    unnest,
+    with_,
+)
+from dpsql.sqltree.nodes import exact
 
 if TYPE_CHECKING:
     from dpsql.ports import Database
@@ -118,14 +132,12 @@ def finish(
     make a divisor 0, above all in an empty group of a declared domain.
     """
     arrays: list[tuple[str, object]] = []
-    selects = []
-    names = []
+    shown: list[tuple[str, str]] = []
     used = question.statement.used
     means = any(name[0] in "pq" for name in used)
     for i, key in enumerate(question.group_keys):
         arrays.append(("text[]", [group[i] for group in payload.groups]))
-        names.append(f"g{i}")
-        selects.append(f"u.g{i}::{key.type_name} AS g{i}")
+        shown.append((f"g{i}", key.type_name))
     for j, n in enumerate(question.vectors):
         query, values = question.aggregates[n], payload.values[n]
         type_ = "numeric" if query.weights else "bigint"
@@ -137,27 +149,22 @@ def finish(
             halves = _halves(payload, n, query, surer)
             more = _columns(j, query, values, halves, question.most[j])
             columns |= {f"p{j}": more[f"l{j}"], f"q{j}": more[f"h{j}"]}
-        columns = {name: column for name, column in columns.items() if name in used}
+        columns = {name: array for name, array in columns.items() if name in used}
         if query.cells and query.rank is None:
             type_ = "bigint[]"
-            columns = {name: _arrays(column, query.cells) for name, column in columns.items()}
-        for name, column in columns.items():
-            arrays.append(("text[]" if type_.endswith("]") else f"{type_}[]", column))
-            names.append(name)
-            selects.append(f"u.{name}::{type_} AS {name}")
-    unnest = ", ".join(f"${n}" for n in range(1, len(arrays) + 1))
-    noisy = (
-        f"WITH noisy AS MATERIALIZED (SELECT {', '.join(selects)} "
-        f"FROM unnest({unnest}) AS u({', '.join(names)})) "
-    )
+            columns = {name: _arrays(array, query.cells) for name, array in columns.items()}
+        for name, array in columns.items():
+            arrays.append(("text[]" if type_.endswith("]") else f"{type_}[]", array))
+            shown.append((name, type_))
+    noisy = tuple(shown)
     over_zero = question.over_zero
     try:
         try:
-            return database.execute(noisy + question.statement.sql, arrays)
+            return database.execute(_over(noisy, question.statement.sql), arrays)
         except Exception as error:
             if getattr(error, "sqlstate", "") != _DIVISION_BY_ZERO or over_zero is None:
                 raise
-        rows = database.execute(noisy + over_zero.sql, arrays)
+        rows = database.execute(_over(noisy, over_zero.sql), arrays)
     except Exception as error:
         if not str(getattr(error, "sqlstate", "")).startswith("22"):
             raise
@@ -172,13 +179,26 @@ def finish(
     return rows
 
 
+@lru_cache(maxsize=64)
+def _over(columns: tuple[tuple[str, str], ...], text: str) -> str:
+    """Write a statement with the values that it reads before it: columns with their types."""
+    arrays = [parameter(n) for n in range(1, len(columns) + 1)]
+    values = sql(
+        "SELECT :typed FROM :arrays",
+        typed=[aliased(cast(column("u", name), type_), name) for name, type_ in columns],
+        arrays=unnest(arrays, "u", [name for name, _ in columns]),
+    )
+    return render(with_([cte("noisy", values, materialized=True)], raw(text)))
+
+
 def _divided_by_zero(question: Question, over_zero: Statement) -> tuple[str, str, str]:
     """Return the notice that names the columns in which a division by 0 may have given NULL."""
-    texts = zip(question.statement.columns, over_zero.columns, strict=True)
+    shown = (question.statement.query.expressions, over_zero.query.expressions)
+    trees = zip(*shown, strict=True)
     names = [
         f'"{column.name}"'
-        for column, (written, over) in zip(question.columns, texts, strict=True)
-        if written != over
+        for column, (written, over) in zip(question.columns, trees, strict=True)
+        if exact(written) != exact(over)
     ]
     where = f" for column {', '.join(names)}" if names else " for HAVING or ORDER BY"
     return (

@@ -17,6 +17,7 @@ from dpsql.engine.release_meaning import meaning_known
 from dpsql.engine.release_sums import Readable, Served, sums
 from dpsql.engine.release_table import table_name
 from dpsql.model import Key
+from dpsql.sqltree import render, sql, table
 
 if TYPE_CHECKING:
     from dpsql.engine.prepare import Prepared
@@ -178,14 +179,15 @@ def _from(
 
 def _is_free(name: str, database: Database) -> bool:
     """Whether no other transaction is replacing or dropping the table, whose end nobody knows."""
-    sql = "select coalesce(dp.lock_at_once(to_regclass($1)), false) as free"
-    return bool(database.execute(sql, [("text", table_name(name))])[0][0])
+    text = "select coalesce(dp.lock_at_once(to_regclass($1)), false) as free"
+    return bool(database.execute(text, [("text", table_name(name))])[0][0])
 
 
 def _is_seen(name: str, database: Database) -> bool:
     """Whether the snapshot has the table's rows: not of one that was replaced after it."""
-    found = database.execute(f"SELECT EXISTS (SELECT FROM {table_name(name)}) AS seen")
-    return bool(found[0][0])
+    released = table(table_name(name))
+    statement = sql("SELECT EXISTS (SELECT FROM :released) AS seen", released=released)
+    return bool(database.execute(render(statement))[0][0])
 
 
 def _places(asked: Asked, groups: Sequence[Key], levels: Levels) -> list[tuple[int, ...]] | None:

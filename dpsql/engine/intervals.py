@@ -10,10 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from dpsql.engine.expected import ALL_ERROR, NOISE_ONLY, covers
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import OutputColumn, Question
-from dpsql.query.ir import literal
+from dpsql.query import noisy
+from dpsql.query.pipeline import shallow
+from dpsql.sqltree import all_of, constant, sql
 from dpsql.statement import Shown
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ def with_intervals(prepared: Prepared, *, reach: bool = False) -> Prepared:
         )
     taken = {column.name for column in question.columns}
     more: list[OutputColumn] = []
-    written: list[str] = []
+    written: list[exp.Expr] = []
     ends_shown: list[Shown] = []
     used: set[str] = set()
     for column, shown in zip(question.columns, question.shown, strict=True):
@@ -53,35 +57,42 @@ def with_intervals(prepared: Prepared, *, reach: bool = False) -> Prepared:
         )
         for suffix, end in ends:
             # GREATEST and LEAST would lose the NULL of an end that is not there
-            sql = f"CASE WHEN {known} THEN {end} END" if known and end else "NULL"
+            tree: exp.Expr = (
+                exp.Null()
+                if known is None or end is None
+                else sql("CASE WHEN :known THEN :end END", known=known, end=end)
+            )
             type_ = "text" if suffix == "covers" else column.type_name
             more.append(OutputColumn(_free(f"{column.name}_{suffix}", taken), type_))
-            written.append(sql)
-            ends_shown.append(Shown(() if sql == "NULL" else shown.numbers, sql != "NULL"))
+            written.append(tree)
+            none = isinstance(tree, exp.Null)
+            ends_shown.append(Shown(() if none else shown.numbers, not none))
         used |= {f"{letter}{number}" for letter in shown.ends for number in shown.numbers}
     over_zero = question.over_zero
-    extended = replace(
-        question,
-        columns=(*question.columns, *more),
-        statement=question.statement.with_columns(written, used),
-        shown=(*question.shown, *ends_shown),
-        over_zero=over_zero and over_zero.with_columns(written, used),
-        wants_interval=True,
-    )
-    return replace(prepared, question=extended)
+    with shallow():
+        found = replace(
+            question,
+            columns=(*question.columns, *more),
+            statement=noisy.extended(question.statement, written, used),
+            shown=(*question.shown, *ends_shown),
+            over_zero=over_zero and noisy.extended(over_zero, written, used),
+            wants_interval=True,
+        )
+    return replace(prepared, question=found)
 
 
-def _known(shown: Shown) -> str | None:
-    """Write the condition under which there is an interval; ``None``: never."""
+def _known(shown: Shown) -> exp.Expr | None:
+    """Make the condition under which there is an interval; ``None``: never."""
     if shown.low is None:
         return None
-    return " AND ".join(f"{shown.ends[0]}{number} IS NOT NULL" for number in shown.numbers)
+    letter = shown.ends[0]
+    return all_of(sql(":n IS NOT NULL", n=noisy.column(letter, number)) for number in shown.numbers)
 
 
-def _covers(question: Question, shown: Shown, *, reach: bool) -> str:
+def _covers(question: Question, shown: Shown, *, reach: bool) -> exp.Expr:
     numbers = (question.vectors[number] for number in shown.numbers)
     found = {covers(question.aggregates[number], reach=reach) for number in numbers}
-    return literal(NOISE_ONLY if NOISE_ONLY in found else ALL_ERROR)
+    return constant(NOISE_ONLY if NOISE_ONLY in found else ALL_ERROR)
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
+from dpsql.engine import ddl
 from dpsql.engine.methods.base import PROVED
 from dpsql.engine.release import Outcome, cuts_off, release
 from dpsql.engine.release_comments import comment
@@ -26,7 +27,7 @@ from dpsql.errors import (
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
 from dpsql.query.ir import Expr, literal, map_columns, render
-from dpsql.relation import quote_identifier, show_name
+from dpsql.relation import show_name
 
 if TYPE_CHECKING:
     from dpsql.engine.release_domain import Released
@@ -236,8 +237,8 @@ def _written(name: str, outcome: Outcome, role: Role, services: Services) -> str
     cells, error = fill(name, outcome, services)
     comment(name, outcome, services)
     database = services.database
-    database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(role.name)}")
-    database.execute(f"ANALYZE {table_name(name)}")
+    database.execute(ddl.grant_select(table_name(name), role.name))
+    database.execute(ddl.analyze(table_name(name)))
     asked = {
         "epsilon": outcome.terms.epsilon,
         "delta": outcome.terms.delta,
@@ -392,7 +393,7 @@ def share(name: str, role: int, services: Services) -> None:
     }
     if not services.elsewhere("share_release", name, paid).charged:
         services.note(f"role {reader.name} has paid for these numbers already: nothing is charged")
-    database.execute(f"GRANT SELECT ON {table_name(name)} TO {quote_identifier(reader.name)}")
+    database.execute(ddl.grant_select(table_name(name), reader.name))
 
 
 def _require_latest(services: Services) -> None:

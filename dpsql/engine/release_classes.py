@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.errors import NotAnswerable
 from dpsql.ports import Database
 from dpsql.query.asked import AskedSet, Condition, Predicate, WorkloadQuestion
+from dpsql.sqltree import aliased, cast, column, parameter, raw, render, sql, unnest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -265,13 +266,14 @@ def _evaluated(
         arrays.append(("text[]", [value[n] for value in level.values]))
         names.append(f"k{key}")
         type_ = question.keys[key].type_name
-        columns.append(f'CAST(u.k{key} AS {type_}) AS "k{key}"')
-    unnested = ", ".join(f"${n + 1}" for n in range(len(arrays)))
-    rows = database.execute(
-        f"SELECT coalesce(({condition.sql})::integer, 2) AS value"
-        f" FROM (SELECT {', '.join(columns)}, u.o"
-        f" FROM unnest({unnested}) WITH ORDINALITY AS u({', '.join(names)}, o)) AS r0"
-        " ORDER BY r0.o",
-        arrays,
+        columns.append(aliased(cast(column("u", f"k{key}"), type_), f'"k{key}"'))
+    given = [parameter(n) for n in range(1, len(arrays) + 1)]
+    statement = sql(
+        "SELECT coalesce(CAST(:condition AS integer), 2) AS value"
+        " FROM (SELECT :columns, u.o FROM :texts) AS r0 ORDER BY r0.o",
+        condition=raw(condition.sql),
+        columns=columns,
+        texts=unnest(given, "u", [*names, "o"], ordinality=True),
     )
+    rows = database.execute(render(statement), arrays)
     return [int(str(row[0])) for row in rows]

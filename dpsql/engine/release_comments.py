@@ -6,9 +6,9 @@ import math
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from dpsql.engine import ddl
 from dpsql.engine.release_table import columns_of, is_key, several, table_name
-from dpsql.query.ir import literal
-from dpsql.relation import quote_identifier, show_name
+from dpsql.relation import show_name
 
 if TYPE_CHECKING:
     from dpsql.engine.release import Outcome
@@ -36,8 +36,11 @@ def comment(name: str, outcome: Outcome, services: Services) -> None:
     when = measured.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M")
     texts = {None: _of_table(outcome, when), **_of_columns(outcome)}
     for column, text in texts.items():
-        place = f"TABLE {table}" if column is None else f"COLUMN {table}.{quote_identifier(column)}"
-        services.database.execute(f"COMMENT ON {place} IS {literal(text)}")
+        services.database.execute(
+            ddl.comment_on_table(table, text)
+            if column is None
+            else ddl.comment_on_column(table, column, text)
+        )
 
 
 def _of_table(outcome: Outcome, when: str) -> str:

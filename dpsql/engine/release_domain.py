@@ -16,6 +16,7 @@ from dpsql.errors import InvalidParameter, NotAnswerable
 from dpsql.model import Key
 from dpsql.ports import Database
 from dpsql.query.asked import WorkloadQuestion
+from dpsql.sqltree import cast, column, parameter, render, sql, unnest
 
 if TYPE_CHECKING:
     from dpsql.statistics.tabulation_sql import Levels
@@ -120,7 +121,9 @@ def _require_labels(question: WorkloadQuestion, database: Database) -> None:
     )
     for text, type_ in labels:
         try:
-            database.execute(f"SELECT CAST($1 AS {type_}) IS NULL AS unknown", [("text", text)])
+            value = cast(parameter(1), type_)
+            statement = sql("SELECT :value IS NULL AS unknown", value=value)
+            database.execute(render(statement), [("text", text)])
         except Exception as error:
             if not str(getattr(error, "sqlstate", None) or "").startswith("22"):
                 raise
@@ -199,13 +202,12 @@ def _sorted(rows: Sequence[Key], types: Sequence[str], database: Database) -> tu
     """Order levels as values of their types, NULL last."""
     names = [f"k{i}" for i in range(len(types))]
     arrays = [("text[]", [row[i] for row in rows]) for i in range(len(types))]
-    unnested = ", ".join(f"${i + 1}" for i in range(len(types)))
-    order = ", ".join(
-        f"CAST(u.{name} AS {type_}), u.{name}" for name, type_ in zip(names, types, strict=True)
+    texts = [column("u", name) for name in names]
+    statement = sql(
+        "SELECT :texts FROM :levels ORDER BY :order",
+        texts=texts,
+        levels=unnest([parameter(i) for i in range(1, len(types) + 1)], "u", names),
+        order=[key for t, type_ in zip(texts, types, strict=True) for key in (cast(t, type_), t)],
     )
-    found = database.execute(
-        f"SELECT {', '.join(f'u.{n}' for n in names)} FROM unnest({unnested}) AS"
-        f" u({', '.join(names)}) ORDER BY {order}",
-        arrays,
-    )
+    found = database.execute(render(statement), arrays)
     return tuple(tuple(None if v is None else str(v) for v in row) for row in found)

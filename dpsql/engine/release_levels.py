@@ -8,17 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from typing import TYPE_CHECKING
+
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    all_of,
+    cast,
+    constant,
+    equal,
+    parameter,
+    raw,
+    render,
+    sql,
+    subquery,
+)
 
 if TYPE_CHECKING:
     from dpsql.ports import Database
     from dpsql.query.span import Span
     from dpsql.query.ways import Asked, Inside, Test
 
-_LEVELS = """(select u.v, (u.o - 1)::int4 as o from dp.stored_release as r,
-  jsonb_array_elements_text(case jsonb_typeof(r.span #> array['levels', '{key}']) when 'array'
-  then r.span #> array['levels', '{key}'] else '[]' end) with ordinality as u(v, o)
-  where r.name = $1)"""
 _LAST_DAY = date.max.toordinal()
 _WIDTHS = {"smallint": 15, "integer": 31, "bigint": 63}
 
@@ -35,8 +46,8 @@ class Levels:
     def texts(self, key: int) -> list[str | None]:
         """Return the levels of a key, ``[]`` where they are not kept."""
         if key not in self._texts:
-            sql = f"SELECT l.v FROM {self._sql(key)} AS l ORDER BY l.o"
-            found = self.database.execute(sql, [("text", self.name)])
+            statement = sql("SELECT l.v FROM :levels AS l ORDER BY l.o", levels=_levels(key))
+            found = self.database.execute(render(statement), [("text", self.name)])
             self._texts[key] = [None if v is None else str(v) for (v,) in found]
         return self._texts[key]
 
@@ -44,27 +55,31 @@ class Levels:
         """Whether all levels of these keys are known."""
         return all(len(self.texts(key)) == self.span.levels[key].number for key in keys)
 
-    def true_for(self, key: int, condition: str) -> frozenset[int]:
+    def true_for(self, key: int, condition: Tree | None) -> frozenset[int]:
         """Return the levels for which a condition over ``r0."k<key>"`` is true."""
-        found = self.database.execute(
-            f'SELECT r0.o FROM (SELECT CAST(l.v AS {self._type(key)}) AS "k{key}", l.o'
-            f" FROM {self._sql(key)} AS l) AS r0 WHERE {condition}",
-            [("text", self.name)],
+        statement = sql(
+            "SELECT r0.o FROM (SELECT :value, l.o FROM :levels AS l) AS r0 WHERE :condition",
+            value=self._shown(key, sql("l.v")),
+            levels=_levels(key),
+            condition=condition,
         )
+        found = self.database.execute(render(statement), [("text", self.name)])
         return frozenset(int(str(o)) for (o,) in found)
 
     def truth(self, tests: Sequence[Test]) -> dict[Test, frozenset[int]]:
         """Return the levels for which each test on one key is true."""
-        return {t: self.true_for(min(t.keys), t.sql) for t in tests if len(t.keys) == 1}
+        return {t: self.true_for(min(t.keys), raw(t.sql)) for t in tests if len(t.keys) == 1}
 
     def places(self, key: int, values: Sequence[str | None]) -> list[int] | None:
         """Find values among the levels of a key; ``None`` if one is none of them."""
-        one, other = self._same(key, "g.v"), self._same(key, "l.v")
-        found = self.database.execute(
-            "SELECT l.o FROM unnest($2::text[]) WITH ORDINALITY AS g(v, i)"
-            f" LEFT JOIN {self._sql(key)} AS l ON {one} = {other} ORDER BY g.i",
-            [("text", self.name), ("text[]", list(values))],
+        statement = sql(
+            "SELECT l.o FROM unnest(CAST($2 AS text[])) WITH ORDINALITY AS g(v, i)"
+            " LEFT JOIN :levels AS l ON :same ORDER BY g.i",
+            levels=_levels(key),
+            same=equal(self._same(key, sql("g.v")), self._same(key, sql("l.v"))),
         )
+        given = [("text", self.name), ("text[]", list(values))]
+        found = self.database.execute(render(statement), given)
         places = [int(str(o)) for (o,) in found if o is not None]
         return places if len(places) == len(values) == len(found) else None
 
@@ -82,12 +97,14 @@ class Levels:
         return not inside.listed or self._are_levels(inside)
 
     def _are_levels(self, inside: Inside) -> bool:
-        missing = self.database.execute(
-            f"SELECT count(*) AS n FROM unnest(ARRAY[{', '.join(inside.listed)}]) AS u(c)"
-            f" WHERE NOT EXISTS (SELECT FROM {self._sql(inside.key)} AS l"
-            f" WHERE CAST(l.v AS {self._type(inside.key)}) = u.c)",
-            [("text", self.name)],
+        statement = sql(
+            "SELECT count(*) AS n FROM unnest(ARRAY[:listed]) AS u(c)"
+            " WHERE NOT EXISTS (SELECT FROM :levels AS l WHERE :value = u.c)",
+            listed=[raw(value) for value in inside.listed],
+            levels=_levels(inside.key),
+            value=cast(sql("l.v"), self._type(inside.key)),
         )
+        missing = self.database.execute(render(statement), [("text", self.name)])
         return not missing[0][0]
 
     def _lie_between(self, inside: Inside) -> bool:
@@ -97,7 +114,7 @@ class Levels:
         and after the last do not: so none beyond these does.
         """
         key = inside.key
-        between = self.true_for(key, " AND ".join((*inside.above, *inside.below)))
+        between = self.true_for(key, _all((*inside.above, *inside.below)))
         numbers = [self._number(key, o) for o in between]
         known = [n for n in numbers if n is not None]
         if not known or max(known) - min(known) + 1 != len(numbers):
@@ -128,25 +145,48 @@ class Levels:
     def _is_true(self, key: int, conditions: Sequence[str], value: str | None) -> bool:
         if value is None:
             return False
-        found = self.database.execute(
-            f"SELECT coalesce({' AND '.join(conditions)}, false) AS holds FROM"
-            f' (SELECT CAST($1 AS {self._type(key)}) AS "k{key}") AS r0',
-            [("text", value)],
+        statement = sql(
+            "SELECT coalesce(:holds, false) AS holds FROM (SELECT :value) AS r0",
+            holds=_all(conditions),
+            value=self._shown(key, parameter(1)),
         )
+        found = self.database.execute(render(statement), [("text", value)])
         return bool(found[0][0])
 
     def _type(self, key: int) -> str:
         return self.span.reads.keys[key].type
 
-    def _same(self, key: int, text: str) -> str:
-        """Write what is equal for equal values, NULL included."""
-        return same_text(f"CAST({text} AS {self._type(key)})", self._type(key))
+    def _shown(self, key: int, text: Tree) -> Tree:
+        """Return a text as the column of a key, which conditions name."""
+        return aliased(cast(text, self._type(key)), f'"k{key}"')
 
-    def _sql(self, key: int) -> str:
-        return _LEVELS.format(key=int(key))
+    def _same(self, key: int, text: Tree) -> Tree:
+        """Return what is equal for equal values, NULL included."""
+        return same_text(cast(text, self._type(key)), self._type(key))
 
 
-def same_text(value: str, type_: str) -> str:
-    """Write a text that equal values share, and NULL with NULL only."""
-    text = f"trim_scale({value})" if type_.split("(")[0] == "numeric" else value
-    return f"coalesce('v' || CAST({text} AS text), 'n')"
+@cache
+def _levels(key: int) -> Tree:
+    """Return the query of a key's levels ``v`` and their places ``o``; ``$1`` is the release.
+
+    Written once, since most statements that serve an answer have it.
+    """
+    query = sql(
+        "SELECT u.v, CAST(u.o - 1 AS integer) AS o FROM dp.stored_release AS r,"
+        " jsonb_array_elements_text(CASE jsonb_typeof(r.span #> ARRAY['levels', :key])"
+        " WHEN 'array' THEN r.span #> ARRAY['levels', :key] ELSE '[]' END)"
+        " WITH ORDINALITY AS u(v, o) WHERE r.name = $1",
+        key=constant(str(key)),
+    )
+    return raw(render(subquery(query)))
+
+
+def _all(conditions: Sequence[str]) -> Tree | None:
+    return all_of(map(raw, conditions))
+
+
+def same_text(value: Tree, type_: str) -> Tree:
+    """Return a text that equal values share, and NULL with NULL only."""
+    text = sql("trim_scale(:value)", value=value) if type_.split("(")[0] == "numeric" else value
+    found: Tree = sql("coalesce('v' || CAST(:text AS text), 'n')", text=text)
+    return found

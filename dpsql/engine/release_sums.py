@@ -8,8 +8,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from dpsql.engine.release_table import table_name
 from dpsql.relation import quote_identifier, show_name
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    all_of,
+    cast,
+    column,
+    equal,
+    join,
+    join_all,
+    number,
+    parameter,
+    raw,
+    render,
+    sql,
+    subquery,
+    table,
+    unnest,
+)
 
 if TYPE_CHECKING:
     from dpsql.engine.release_levels import Levels
@@ -86,17 +106,17 @@ def sums(
     found: dict[tuple[int, ...], tuple[object, ...]] = {}
     empty = any(c.picks is not None and not c.picks for c in way.chosen)
     if not empty:
-        sql, arrays = _statement(way, readable, levels, order, database)
-        for *group, value, error, number in database.execute(sql, arrays):
-            found[tuple(int(str(g)) for g in group)] = (value, error, number)
+        text, arrays = _statement(way, readable, levels, order, database)
+        for *group, value, error, cells in database.execute(text, arrays):
+            found[tuple(int(str(g)) for g in group)] = (value, error, cells)
     values, errors = [], []
     most = 0
     picked = {c.key: Counter(p.group for p in c.picks) for c in way.chosen if c.picks is not None}
     for place in places:
         if place and place not in found and not empty:
             return None  # no such combination was released; it may have come up since
-        value, error, number = found.get(place, ("0", 0.0, 0))
-        cells = int(str(number))
+        value, error, added = found.get(place, ("0", 0.0, 0))
+        cells = int(str(added))
         if way.counted and cells != _expected(way, span, place, picked):
             return None
         most = max(most, cells)
@@ -109,15 +129,15 @@ def _expected(
     way: Way, span: Span, place: tuple[int, ...], picked: Mapping[int, Counter[int]]
 ) -> int:
     """Count the cells that a group is made of."""
-    number = 1
+    cells = 1
     for c in way.chosen:
         if c.picks is None:
-            number *= span.levels[c.key].number
+            cells *= span.levels[c.key].number
         elif c.group is None:
-            number *= len(c.picks)
+            cells *= len(c.picks)
         else:
-            number *= picked[c.key][place[c.group]]
-    return number
+            cells *= picked[c.key][place[c.group]]
+    return cells
 
 
 def _statement(
@@ -125,58 +145,65 @@ def _statement(
 ) -> tuple[str, list[tuple[str, object]]]:
     """Write the statement that adds up the cells of each group."""
     span = readable.span
-    table = table_name(readable.name)
-    types = _column_types(table, database)
-    inner = ["r.value", "r.standard_error AS e"]
-    joins: list[str] = []
-    signs: list[str] = []
+    released = table_name(readable.name)
+    types = _column_types(released, database)
+    inner = [sql("r.value"), sql("r.standard_error AS e")]
+    joins: list[Tree] = []
+    signs: list[Tree] = []
     numbers: dict[int, int] = {}
     arrays: list[tuple[str, object]] = []
     for c in way.chosen:
         low, high = span.columns[c.place]
         if any(c.key in test.keys for test in way.spanning):
-            type_ = span.reads.keys[c.key].type
-            inner.append(f'CAST(r.{quote_identifier(low)} AS {type_}) AS "k{c.key}"')
+            value = cast(column("r", quote_identifier(low)), span.reads.keys[c.key].type)
+            inner.append(aliased(value, f'"k{c.key}"'))
         if c.picks is None:
             continue
         n = numbers[c.key] = len(joins)
         ends = [("low", low), *([("high", high)] if c.ranged and high is not None else [])]
-        inner += [f"{_same(f'r.{quote_identifier(x)}')} AS {end}{n}" for end, x in ends]
-        listed = [f"{_same(f'CAST(u.{end} AS {types[x]})')} AS {end}" for end, x in ends]
-        k = len(arrays)
-        joins.append(
-            f"JOIN (SELECT {', '.join(listed)}, u.sign, u.g FROM unnest(${k + 1}::text[],"
-            f" ${k + 2}::text[], ${k + 3}::int4[], ${k + 4}::int4[]) AS u(low, high, sign, g))"
-            f" AS p{n} ON {' AND '.join(f'p{n}.{end} = r0.{end}{n}' for end, _ in ends)}"
-        )
+        inner += [aliased(_same(column("r", quote_identifier(x))), f"{end}{n}") for end, x in ends]
+        joins.append(_picked(n, [(end, types[x]) for end, x in ends], len(arrays)))
         arrays += _arrays(c.picks, levels.texts(c.key))
-        signs.append(f"p{n}.sign")
-    tests = [f'r."grouping" = {span.groupings[way.place]}']
+        signs.append(column(f"p{n}", "sign"))
+    tests = [sql('r."grouping" = :grouping', grouping=number(span.groupings[way.place]))]
     if span.several:
-        tests.append(f"r.query = {span.sets[way.place].query + 1}")
-    sign = " * ".join(signs) or "1"
-    by = ", ".join(f"p{numbers[c.key]}.g" for c in order)
-    where = " AND ".join(f"({test.sql})" for test in way.spanning)
-    sql = (
-        f"SELECT {by + ', ' if by else ''}coalesce(round(sum(r0.value * {sign})), 0)::numeric::text"
-        f" AS n, CASE WHEN count(r0.e) = count(*) THEN coalesce(sum(r0.e), 0) END AS e, count(*)"
-        f" AS cells FROM (SELECT {', '.join(inner)} FROM {table} AS r WHERE {' AND '.join(tests)})"
-        f" AS r0 {' '.join(joins)}{' WHERE ' + where if where else ''}"
-        f"{' GROUP BY ' + by if by else ''}"
+        tests.append(sql("r.query = :query", query=number(span.sets[way.place].query + 1)))
+    by = [column(f"p{numbers[c.key]}", "g") for c in order]
+    statement = sql(
+        "SELECT :groups, CAST(CAST(coalesce(round(sum(:signed)), 0) AS numeric) AS text) AS n,"
+        " CASE WHEN count(r0.e) = count(*) THEN coalesce(sum(r0.e), 0) END AS e,"
+        " count(*) AS cells FROM (SELECT :shown FROM :released AS r WHERE :tests) AS r0"
+        " WHERE :spanning GROUP BY :by",
+        groups=[aliased(g, f"g{i}") for i, g in enumerate(by)],
+        signed=join_all(exp.Mul, [sql("r0.value"), *(signs or [number(1)])]),
+        shown=inner,
+        released=table(released),
+        tests=all_of(tests),
+        spanning=all_of(exp.Paren(this=raw(test.sql)) for test in way.spanning),
+        by=by,
     )
-    return _named(sql, by), arrays
+    statement.set("joins", joins)
+    return render(statement), arrays
 
 
-def _named(sql: str, by: str) -> str:
-    """Give the group columns names of their own."""
-    if not by:
-        return sql
-    listed = by.split(", ")
-    named = ", ".join(f"{name} AS g{i}" for i, name in enumerate(listed))
-    return sql.replace(f"SELECT {by}, ", f"SELECT {named}, ", 1)
+def _picked(n: int, ends: Sequence[tuple[str, str]], before: int) -> Tree:
+    """Join the picks of a column, by the ends of its levels, which have types."""
+    listed = [aliased(_same(cast(column("u", end), type_)), end) for end, type_ in ends]
+    arrays = enumerate(("text[]", "text[]", "int4[]", "int4[]"), before + 1)
+    picks = sql(
+        "SELECT :listed, u.sign, u.g FROM :picks",
+        listed=listed,
+        picks=unnest(
+            [cast(parameter(place), type_) for place, type_ in arrays],
+            "u",
+            ["low", "high", "sign", "g"],
+        ),
+    )
+    same = all_of(equal(column(f"p{n}", end), column("r0", f"{end}{n}")) for end, _ in ends)
+    return join(subquery(picks, f"p{n}"), same)
 
 
-def _same(value: str) -> str:
+def _same(value: Tree) -> Tree:
     from dpsql.engine.release_levels import same_text
 
     return same_text(value, "text")

@@ -9,9 +9,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from dpsql.engine import ddl
 from dpsql.engine.progress import Phase
 from dpsql.errors import InvalidParameter
 from dpsql.relation import quote_identifier, show_name
+from dpsql.sqltree import cast, parameter, render, sql
 
 if TYPE_CHECKING:
     from dpsql.engine.release import Outcome
@@ -98,16 +100,15 @@ def table_name(name: str) -> str:
 def create(name: str, released: Released, services: Services) -> None:
     """Create the table, which is not there: `dpsql.engine.publish` has seen to that."""
     question = released.question
-    own = [f"{quote_identifier(n)} {t}" for n, t in columns(question)]
-    union = ["query integer not null"] if several(question) else []
+    union = [ddl.not_null(ddl.column("query", "integer"))] if several(question) else []
     listed = [
         *union,
-        '"grouping" integer not null',
-        *own,
-        "value double precision not null",
-        "standard_error double precision",
+        ddl.not_null(ddl.column("grouping", "integer")),
+        *(ddl.column(own, type_) for own, type_ in columns(question)),
+        ddl.not_null(ddl.column("value", "double precision")),
+        ddl.column("standard_error", "double precision"),
     ]
-    services.database.execute(f"CREATE TABLE {table_name(name)} ({', '.join(listed)})")
+    services.database.execute(ddl.create_table(table_name(name), listed))
 
 
 def several(question: WorkloadQuestion) -> bool:
@@ -213,9 +214,8 @@ def _insert(
 
 def _as_type(text: str, type_name: str, services: Services) -> str | None:
     """Write a label as a value of its column's type, which may cut it."""
-    found = services.database.execute(
-        f"SELECT CAST(CAST($1 AS {type_name}) AS text) AS label", [("text", text)]
-    )
+    statement = sql("SELECT CAST(:value AS text) AS label", value=cast(parameter(1), type_name))
+    found = services.database.execute(render(statement), [("text", text)])
     return None if found[0][0] is None else str(found[0][0])
 
 

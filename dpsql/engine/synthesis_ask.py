@@ -8,12 +8,31 @@ checked there (PRIVACY.md sections 1, 2 and 8).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from sqlglot import exp
+
+from dpsql.errors import InternalError
 from dpsql.relation import quote_identifier
-from dpsql.synthesis.schema import Plan, Planned
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    all_of,
+    any_of,
+    call,
+    column,
+    equal,
+    join,
+    raw,
+    render,
+    select,
+    sql,
+    subquery,
+    table,
+)
+from dpsql.synthesis.schema import ForeignKey, Plan, Planned
 
 #: Attributes that one statement counts by.
 MOST_ATTRIBUTES = 40
@@ -124,27 +143,30 @@ class Statement:
     def by(self, columns: Sequence[tuple[Path, int]], parent: int | None = None) -> Ask:
         """Count by each of the columns; with ``parent``, by the keys of a reference and all."""
         needed = {path[:n] for path, _ in columns for n in range(len(path) + 1)} | {()}
-        shown, joined = [], []
+        shown: list[Tree] = []
         for path, k in columns:
             item = self._learnt[reached(self._plan, self._place, path)][k]
             if item.what is What.PARENT:
                 extra = (*path, item.place)
                 needed.add(extra)
-                shown.append(f"{_alias(extra)}.g0")
+                shown.append(column(alias_of(extra), "g0"))
             else:
-                shown.append(f"{_alias(path)}.x{k}")
-        for path in sorted(needed, key=lambda p: (len(p), p)):
-            joined.append(self._joined(path, needed))
-        groups = ", ".join(f"({text})" for text in shown)
-        text = f"SELECT {', '.join([*shown, f'{self._count}(*)'])} FROM {' '.join(joined)}"
+                shown.append(column(alias_of(path), f"x{k}"))
+        joined = from_paths(needed, lambda path: self._joined(path, needed))
         if parent is not None:
             key = self._plan.tables[self._place].references[parent].key
-            shown = [f"t.f{parent}_{j}" for j in range(len(key.columns))] + shown
-            listed = ", ".join(shown)
-            text = f"SELECT {listed}, {self._count}(*) FROM {' '.join(joined)} GROUP BY {listed}"
-        elif shown:
-            text += f" GROUP BY GROUPING SETS ({groups})"
-        return Ask(text, tuple(columns))
+            own = [column("t", f"f{parent}_{j}") for j in range(len(key.columns))]
+            return Ask(self._counted([*own, *shown], joined, [*own, *shown]), tuple(columns))
+        groups: list[Tree] = [exp.Paren(this=one) for one in shown]
+        sets = [exp.GroupingSets(expressions=groups)] if groups else []
+        return Ask(self._counted(shown, joined, sets), tuple(columns))
+
+    def _counted(self, shown: Sequence[Tree], source: exp.Select, groups: Sequence[Tree]) -> str:
+        """Write a statement that counts the rows of ``source``."""
+        statement = select([*shown, call(self._count, exp.Star())], source)
+        if groups:
+            statement.set("group", exp.Group(expressions=list(groups)))
+        return render(statement)
 
     def children(self, k: int, unit: str | None = None) -> str:
         """Count the rows that refer to each parent by one reference.
@@ -154,54 +176,104 @@ class Statement:
         """
         planned = self._plan.tables[self._place]
         key = planned.references[k].key
-        columns = [quote_identifier(name) for name in key.columns if name != unit]
-        there = " AND ".join(f"t.{name} IS NOT NULL" for name in columns)
-        listed = ", ".join(f"t.{name}" for name in columns)
-        where = f" WHERE {there}" if planned.references[k].nullable else ""
-        return (
-            f"SELECT {listed}, {self._count}(*) FROM {_named(planned)} AS t{where}"
-            f" GROUP BY {listed}"
-        )
+        columns = [column("t", quote_identifier(c)) for c in key.columns if c != unit]
+        there = not_null(columns) if planned.references[k].nullable else None
+        source = sql("SELECT 1 FROM :rows AS t WHERE :there", rows=_named(planned), there=there)
+        return self._counted(columns, source, columns)
 
-    def _joined(self, path: Path, needed: set[Path]) -> str:
+    def _joined(self, path: Path, needed: set[Path]) -> Joined:
         place = reached(self._plan, self._place, path)
         planned = self._plan.tables[place]
-        items = [
-            (expression(planned, item), f"x{k}")
+        items: list[Tree] = [
+            aliased(expression(planned, item), f"x{k}")
             for k, item in enumerate(self._learnt[place])
             if item.what is not What.PARENT
         ]
-        for k, reference in enumerate(planned.references):
-            if (*path, k) in needed:
-                items += [
-                    (quote_identifier(c), f"f{k}_{j}") for j, c in enumerate(reference.key.columns)
-                ]
-        on = ""
-        if path:
-            parent = self._plan.tables[reached(self._plan, self._place, path[:-1])]
-            key = parent.references[path[-1]].key
-            items += [(quote_identifier(c), f"g{j}") for j, c in enumerate(key.parent_columns)]
-            child = _alias(path[:-1])
-            on = " AND ".join(
-                f"{child}.f{path[-1]}_{j} = {_alias(path)}.g{j}" for j in range(len(key.columns))
-            )
-        listed = ", ".join(f"{sql} AS {name}" for sql, name in items)
-        source = f"(SELECT {listed or '1 AS one'} FROM {_named(planned)} AS s) AS {_alias(path)}"
-        return f"JOIN {source} ON {on}" if path else source
+        items += linked(self._plan, self._place, path, needed)
+        return Joined(items, _named(planned), same_key(self._plan, self._place, path))
 
 
-def expression(planned: Planned, item: Learned) -> str:
-    """Write what is learnt over a table's own columns."""
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What is read of the rows that a path leads to, and which of them belong to a row."""
+
+    columns: Sequence[Tree]
+    rows: exp.Table
+    condition: Tree | None
+
+
+def from_paths(needed: Iterable[Path], joined: Callable[[Path], Joined]) -> exp.Select:
+    """Join rows with what they refer to, as ``t`` and ``t_<reference>...``."""
+    found: exp.Select | None = None
+    for path in sorted(needed, key=lambda p: (len(p), p)):
+        here = joined(path)
+        listed = here.columns or [sql("1 AS one")]
+        query = sql("SELECT :listed FROM :rows AS s", listed=listed, rows=here.rows)
+        source = subquery(query, alias_of(path))
+        if found is None:
+            found = exp.Select(from_=exp.From(this=source))
+        else:
+            found.append("joins", join(source, here.condition))
+    if found is None:
+        raise InternalError("a statement joins no table")
+    return found
+
+
+def linked(plan: Plan, place: int, path: Path, needed: set[Path]) -> list[Tree]:
+    """Return the columns by which the rows of a path are joined, with both sides."""
+    found: list[Tree] = []
+    for k, reference in enumerate(plan.tables[reached(plan, place, path)].references):
+        if (*path, k) in needed:
+            found += [aliased(_own(c), f"f{k}_{j}") for j, c in enumerate(reference.key.columns)]
+    if path:
+        theirs = _key(plan, place, path).parent_columns
+        found += [aliased(_own(c), f"g{j}") for j, c in enumerate(theirs)]
+    return found
+
+
+def same_key(plan: Plan, place: int, path: Path) -> Tree | None:
+    """Return which rows a row refers to by the last step of a path; ``None`` without any."""
+    if not path:
+        return None
+    child, own = alias_of(path[:-1]), alias_of(path)
+    number = len(_key(plan, place, path).columns)
+    return all_of(
+        equal(column(child, f"f{path[-1]}_{j}"), column(own, f"g{j}")) for j in range(number)
+    )
+
+
+def _key(plan: Plan, place: int, path: Path) -> ForeignKey:
+    """Return the key of the last step of a path."""
+    return plan.tables[reached(plan, place, path[:-1])].references[path[-1]].key
+
+
+def is_null(columns: Iterable[Tree]) -> Tree | None:
+    """Return that one of some columns is NULL."""
+    return any_of(sql(":column IS NULL", column=c) for c in columns)
+
+
+def not_null(columns: Iterable[Tree]) -> Tree | None:
+    """Return that none of some columns is NULL."""
+    return all_of(sql(":column IS NOT NULL", column=c) for c in columns)
+
+
+def expression(planned: Planned, item: Learned) -> Tree:
+    """Return what is learnt over a table's own columns."""
     if item.what is What.ATTRIBUTE:
-        return planned.attributes[item.place].expression
+        return raw(planned.attributes[item.place].expression)
     columns = planned.references[item.place].key.columns
-    return "(" + " OR ".join(f"{quote_identifier(c)} IS NULL" for c in columns) + ")"
+    return exp.Paren(this=is_null(map(_own, columns)))
 
 
-def _named(planned: Planned) -> str:
-    table = planned.table
-    return f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
+def _own(text: str) -> exp.Column:
+    return column("", quote_identifier(text))
 
 
-def _alias(path: Path) -> str:
+def _named(planned: Planned) -> exp.Table:
+    own = planned.table
+    return table(f"{quote_identifier(own.schema)}.{quote_identifier(own.name)}")
+
+
+def alias_of(path: Path) -> str:
+    """Name the rows that a path leads to."""
     return "t" + "".join(f"_{k}" for k in path)

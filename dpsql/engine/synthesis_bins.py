@@ -20,9 +20,24 @@ import numpy as np
 from dpsql.errors import InvalidParameter
 from dpsql.query.ir import literal
 from dpsql.relation import MODIFIER, Column, Domain, Relation, base, quote_identifier
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    cast,
+    column,
+    constant,
+    number,
+    render,
+    sql,
+    subquery,
+    table,
+    union_all,
+)
 from dpsql.synthesis.schema import Attribute, Table
 
 if TYPE_CHECKING:
+    from sqlglot import exp
+
     from dpsql.engine.services import Services
 
 DEFAULT_BINS = 32
@@ -180,32 +195,37 @@ def _single(value: Fraction) -> float:
 
 def _numbered(name: str, type_name: str, found: Sequence[str], nullable: bool) -> str:
     """Write a CASE that numbers bins, with few comparisons for each value."""
-    plain = base(type_name)
-    inner = [f"CAST({literal(e)} AS {plain})" for e in found[1:-1]]
-    number = _branch(name, inner, 1)
-    if not nullable and inner:
-        return number
-    return f"CASE WHEN {name} IS NULL THEN NULL ELSE {number} END"
+    plain, value = base(type_name), column("", name)
+    inner = [cast(constant(e), plain) for e in found[1:-1]]
+    bin_ = _branch(value, inner, 1)
+    if nullable or not inner:
+        bin_ = sql("CASE WHEN :value IS NULL THEN NULL ELSE :number END", value=value, number=bin_)
+    return render(bin_)
 
 
-def _branch(name: str, inner: Sequence[str], first: int) -> str:
+def _branch(value: Tree, inner: Sequence[Tree], first: int) -> Tree:
     if not inner:
-        return str(first)
+        return number(first)
     middle = len(inner) // 2
-    below = _branch(name, inner[:middle], first)
-    above = _branch(name, inner[middle + 1 :], first + middle + 1)
-    return f"CASE WHEN {name} < {inner[middle]} THEN {below} ELSE {above} END"
+    found: Tree = sql(
+        "CASE WHEN :value < :edge THEN :below ELSE :above END",
+        value=value,
+        edge=inner[middle],
+        below=_branch(value, inner[:middle], first),
+        above=_branch(value, inner[middle + 1 :], first + middle + 1),
+    )
+    return found
 
 
 def of_public(
-    table: Table, relation: Relation, services: Services, bins: int
+    public: Table, relation: Relation, services: Services, bins: int
 ) -> tuple[Attribute, ...]:
     """Say which columns of a public table attributes are made of: those of few values.
 
     Reads its rows, which are public.  Keys and columns that lead on are left out.
     """
-    keys = {c for unique in table.uniques if len(unique.columns) == 1 for c in unique.columns}
-    keys |= {c for key in table.foreign_keys for c in key.columns}
+    keys = {c for unique in public.uniques if len(unique.columns) == 1 for c in unique.columns}
+    keys |= {c for key in public.foreign_keys for c in key.columns}
     able = [
         c
         for c in relation.columns
@@ -213,32 +233,41 @@ def of_public(
     ]
     if not able:
         return ()
-    counts = ", ".join(
-        f"(SELECT json_build_array(count(*), coalesce(bool_or(d.v IS NULL), false)) FROM"
-        f" ({_different(relation, c, bins + 2)}) AS d) AS n{n}"
-        for n, c in enumerate(able)
-    )
-    found = services.database.execute(f"SELECT {counts}")[0]
+    counts = [
+        aliased(subquery(_counted(relation, c, bins + 2)), f"n{n}") for n, c in enumerate(able)
+    ]
+    found = services.database.execute(render(sql("SELECT :counts", counts=counts)))[0]
     result = []
-    for column, text in zip(able, found, strict=True):
-        number, nulls = json.loads(str(text))
-        if 0 < number - nulls <= bins:
-            name = quote_identifier(column.name)
-            result.append(Attribute(column.name, name, nullable=nulls))
+    for own, text in zip(able, found, strict=True):
+        values, nulls = json.loads(str(text))
+        if 0 < values - nulls <= bins:
+            result.append(Attribute(own.name, quote_identifier(own.name), nullable=nulls))
     return tuple(result)
 
 
-def _different(relation: Relation, column: Column, most: int) -> str:
-    """Write different values of a column, so many at most; other servers send no more either."""
-    name = quote_identifier(column.name)
-    parts = [part.sql for part in relation.parts] or [relation.sql]
+def _counted(relation: Relation, own: Column, most: int) -> exp.Select:
+    """Count different values of a column, so many at most; other servers send no more either."""
     # postgres_fdw sends a grouping away, and no DISTINCT
-    values = [f"(SELECT {name} AS v FROM {part} GROUP BY {name} LIMIT {most})" for part in parts]
-    return f"SELECT DISTINCT v FROM ({' UNION ALL '.join(values)}) AS p LIMIT {most}"
+    values = [
+        sql(
+            "SELECT :value AS v FROM :part GROUP BY :value LIMIT :most",
+            value=column("", quote_identifier(own.name)),
+            part=table(part),
+            most=number(most),
+        )
+        for part in [part.sql for part in relation.parts] or [relation.sql]
+    ]
+    found: exp.Select = sql(
+        "SELECT json_build_array(count(*), coalesce(bool_or(d.v IS NULL), false))"
+        " FROM (SELECT DISTINCT v FROM :found AS p LIMIT :most) AS d",
+        found=union_all(values),
+        most=number(most),
+    )
+    return found
 
 
-def _countable(column: Column, services: Services) -> bool:
+def _countable(own: Column, services: Services) -> bool:
     known = (*_INTEGERS, "numeric", "text", "character varying", "bpchar", "boolean", "date")
-    if base(column.type_name) in known:
+    if base(own.type_name) in known:
         return True
-    return services.catalog.enum(column.type_name) is not None
+    return services.catalog.enum(own.type_name) is not None

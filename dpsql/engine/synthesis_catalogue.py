@@ -11,14 +11,9 @@ from dpsql.synthesis.schema import Plan, Planned
 if TYPE_CHECKING:
     from dpsql.engine.services import Services
 
-#: Whether the default d takes numbers from a sequence.
-SERIAL = """exists (
-          select from pg_depend as p join pg_class as s on s.oid = p.refobjid and s.relkind = 'S'
-           where p.classid = 'pg_attrdef'::regclass and p.objid = d.oid
-             and p.refclassid = 'pg_class'::regclass)"""
 #: Types whose copied columns get sequences of their own.
 _COUNTED = ("int2", "int4", "int8")
-COLUMNS = f"""
+COLUMNS = """
 with recursive base(attnum, oid, modifier) as (
     select a.attnum, a.atttypid, a.atttypmod
       from pg_attribute as a where a.attrelid = $1::oid and a.attnum > 0 and not a.attisdropped
@@ -36,7 +31,11 @@ select a.attname::text as name, format_type(a.atttypid, a.atttypmod) as type_nam
     case a.attstorage when 'p' then 'PLAIN' when 'e' then 'EXTERNAL' when 'm' then 'MAIN'
       else 'EXTENDED' end end as storage,
   col_description(a.attrelid, a.attnum) as comment,
-  {SERIAL} as serial
+  -- the default takes numbers from a sequence
+  exists (select from pg_depend as p
+            join pg_class as s on s.oid = p.refobjid and s.relkind = 'S'
+           where p.classid = 'pg_attrdef'::regclass and p.objid = d.oid
+             and p.refclassid = 'pg_class'::regclass) as serial
   from pg_attribute as a
   join base as b on b.attnum = a.attnum
   join pg_type as t on t.oid = b.oid and t.typtype <> 'd'

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sqlglot import exp
 
 from dpsql.engine.synthesis_rows import failing
 from dpsql.engine.synthesis_tables import TableDetails
 from dpsql.engine.synthesis_values import Held, Values
 from dpsql.errors import DpsqlError, NotAnswerable
 from dpsql.relation import quote_identifier, show_name
+from dpsql.sqltree import aliased, cast, raw, render, sql, subquery
 from dpsql.synthesis.hashing import Flags
 from dpsql.synthesis.notes import Note
 from dpsql.synthesis.schema import Plan, Use
@@ -255,14 +257,20 @@ class _Table:
 
     def _is_plain(self, expression: str, columns: Sequence[str], *, own: bool = True) -> bool:
         """Tell whether an expression calls nothing but PostgreSQL's own immutable functions."""
-        shown = ", ".join(
-            f"null::{self.bases[c].type_name} as {quote_identifier(c) if own else 'value'}"
+        shown = [
+            aliased(
+                cast(exp.Null(), self.bases[c].type_name), quote_identifier(c) if own else "value"
+            )
             for c in columns
+        ]
+        row = sql("SELECT :shown", shown=shown or [sql("NULL AS one")])
+        statement = sql(
+            "SELECT (:condition) AS t FROM :row",
+            condition=raw(expression),
+            row=subquery(row, quote_identifier(self.table.name)),
         )
-        label = quote_identifier(self.table.name)
-        text = f"select ({expression}) as t from (select {shown or 'null as one'}) as {label}"
         try:
-            analysis = self.services.catalog.analyze(text)
+            analysis = self.services.catalog.analyze(render(statement))
         except DpsqlError:
             return False
         oids = [int(oid) for oid in analysis["functions"]]

@@ -10,16 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpsql.engine import ddl
 from dpsql.engine.synthesis_catalogue import require_types_of
 from dpsql.engine.synthesis_measured import Measured
 from dpsql.engine.synthesis_payload import load
 from dpsql.engine.synthesis_public import require_public
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
 from dpsql.relation import quote_identifier, show_name
+from dpsql.sqltree import table
 from dpsql.synthesis.schema import Plan
 from dpsql.synthesis.stored import plan_of
 
 if TYPE_CHECKING:
+    from sqlglot import exp
+
     from dpsql.engine.services import Services
 
 _FOUND = """
@@ -64,16 +68,17 @@ class Copies:
     constraints: dict[int, tuple[int, int]]
     owned: int
 
-    def original(self, place: int) -> str:
-        """Return the quoted name of what was copied."""
-        table = self.plan.tables[place].table
-        return f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
+    def original(self, place: int) -> exp.Table:
+        """Return what was copied, for FROM."""
+        own = self.plan.tables[place].table
+        return table(_name(own.schema, own.name))
 
-    def copy(self, place: int) -> str:
-        """Return the quoted name of a copy; a public table is its own."""
-        if self.plan.tables[place].table.public:
+    def copy(self, place: int) -> exp.Table:
+        """Return a copy, for FROM; a public table is its own."""
+        own = self.plan.tables[place].table
+        if own.public:
             return self.original(place)
-        return f"ONLY {_name(self.target, self.plan.tables[place].table.name)}"
+        return table(_name(self.target, own.name), only=True)
 
     def shown(self, place: int) -> str:
         """Return the name of a copy for a person's eyes."""
@@ -142,12 +147,12 @@ def _require_copy(
     target: str, plan: Plan, place: int, oid: object, services: Services
 ) -> tuple[int, int]:
     """Hold a copy as it is, and refuse what is none any more."""
-    table = plan.tables[place].table
-    name = _name(target, table.name)
+    original = plan.tables[place].table
+    name = _name(target, original.name)
     if oid is not None:
-        services.database.execute(f"LOCK TABLE ONLY {name} IN ACCESS SHARE MODE")
+        services.database.execute(ddl.hold([name], only=True))
         rows = services.database.execute(_COLUMNS, [("oid", oid), ("text", name)])
-        made = {f"{column.name} {column.type_name}" for column in table.columns}
+        made = {f"{column.name} {column.type_name}" for column in original.columns}
         if rows:
             kind, secured, rules, columns, checks, invalid = rows[0]
             plain = kind == "r" and not secured and not rules
@@ -155,7 +160,7 @@ def _require_copy(
                 require_types_of(int(str(oid)), plan.tables[place], services)
                 return int(str(checks)), int(str(invalid))
     raise NotAnswerable(
-        f"{show_name(target, table.name)} is not the table that the synthesis made",
+        f"{show_name(target, original.name)} is not the table that the synthesis made",
         detail="It was dropped, replaced or altered.",
         hint=f"Put it back, or SELECT dp.drop_synthesis('{target}');",
     )

@@ -10,8 +10,24 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dpsql.engine.synthesis_ask import Learned, Path, What, expression, reached
+from sqlglot import exp
+
+from dpsql.engine.synthesis_ask import (
+    Joined,
+    Learned,
+    Path,
+    What,
+    alias_of,
+    expression,
+    from_paths,
+    is_null,
+    linked,
+    not_null,
+    reached,
+    same_key,
+)
 from dpsql.relation import quote_identifier
+from dpsql.sqltree import Tree, aliased, all_of, column, equal, render, select, sql
 from dpsql.synthesis.schema import Plan, Planned
 
 #: Columns of one statement: ``grouping()`` takes no more; and marginals of one.
@@ -88,7 +104,7 @@ class Counter:
     learnt : sequence
         For each table what is learnt of it.
     named : callable
-        The quoted name of a table.
+        A table, for FROM.
     database : Reads
     """
 
@@ -96,7 +112,7 @@ class Counter:
         self,
         plan: Plan,
         learnt: Sequence[tuple[Learned, ...]],
-        named: Callable[[int], str],
+        named: Callable[[int], exp.Table],
         database: Reads,
     ) -> None:
         self._plan, self._learnt = plan, learnt
@@ -116,114 +132,114 @@ class Counter:
 
     def _read(self, place: int, marginals: Sequence[Marginal]) -> dict[Marginal, Counts]:
         columns = list(dict.fromkeys(c for m in marginals for c in m.columns))
-        at = {column: n for n, column in enumerate(columns)}
+        at = {c: n for n, c in enumerate(columns)}
         found: dict[Marginal, dict[Hashable, float]] = {m: {} for m in marginals}
-        names = [f"{_alias(path)}.x{k}" for path, k in columns]
-        sets = ", ".join(
-            "(" + ", ".join(names[at[c]] for c in marginal.columns) + ")" for marginal in marginals
-        )
-        texts = ", ".join(f"({name})::text" for name in names)
+        shown = [column(alias_of(path), f"x{k}") for path, k in columns]
+        sets: list[Tree] = [
+            exp.Tuple(expressions=[shown[at[c]] for c in marginal.columns])
+            for marginal in marginals
+        ]
         whole = (1 << len(columns)) - 1
         which = {
             whole - sum(1 << (len(columns) - 1 - at[c]) for c in marginal.columns): marginal
             for marginal in marginals
         }
-        rows = self.database.execute(
-            f"SELECT grouping({', '.join(names)})::int8 AS which, ARRAY[{texts}] AS cell,"
-            f" count(*) AS n FROM {self._joined(place, columns)} GROUP BY GROUPING SETS ({sets})"
-        )
-        for bits, cell, n in rows:
+        counted = [
+            sql("CAST(grouping(:shown) AS bigint) AS which", shown=shown),
+            sql("ARRAY[:texts] AS cell", texts=[sql("CAST(:x AS text)", x=x) for x in shown]),
+            sql("count(*) AS n"),
+        ]
+        statement = select(counted, self._joined(place, columns))
+        statement.set("group", exp.Group(expressions=[exp.GroupingSets(expressions=sets)]))
+        for bits, cell, n in self.database.execute(render(statement)):
             marginal = which[int(str(bits))]
             key = tuple(cell[at[c]] for c in marginal.columns)  # type: ignore[index]
             found[marginal][key] = int(str(n))
         self.database.tick()
         return dict(found)
 
-    def _joined(self, place: int, columns: Sequence[Column]) -> str:
+    def _joined(self, place: int, columns: Sequence[Column]) -> exp.Select:
         needed = {path[:n] for path, _ in columns for n in range(len(path) + 1)} | {()}
-        parts = []
-        for path in sorted(needed, key=lambda p: (len(p), p)):
-            planned = self._plan.tables[reached(self._plan, place, path)]
-            shown = [
-                (level(planned, self._learnt[reached(self._plan, place, path)][k]), f"x{k}")
-                for other, k in columns
-                if other == path
+
+        def joined(path: Path) -> Joined:
+            here = reached(self._plan, place, path)
+            planned, learnt = self._plan.tables[here], self._learnt[here]
+            shown: list[Tree] = [
+                aliased(level(planned, learnt[k]), f"x{k}") for other, k in columns if other == path
             ]
-            for k, reference in enumerate(planned.references):
-                if (*path, k) in needed:
-                    own = enumerate(reference.key.columns)
-                    shown += [(quote_identifier(c), f"f{k}_{j}") for j, c in own]
-            on = ""
-            if path:
-                above = self._plan.tables[reached(self._plan, place, path[:-1])]
-                theirs = above.references[path[-1]].key.parent_columns
-                shown += [(quote_identifier(c), f"g{j}") for j, c in enumerate(theirs)]
-                child, own_alias = _alias(path[:-1]), _alias(path)
-                on = " AND ".join(
-                    f"{child}.f{path[-1]}_{j} = {own_alias}.g{j}" for j in range(len(theirs))
-                )
-            listed = ", ".join(f"{sql} AS {name}" for sql, name in shown) or "1 AS one"
-            table = self.named(reached(self._plan, place, path))
-            source = f"(SELECT {listed} FROM {table} AS s) AS {_alias(path)}"
-            parts.append(f"JOIN {source} ON {on}" if path else source)
-        return " ".join(parts)
+            shown += linked(self._plan, place, path, needed)
+            return Joined(shown, self.named(here), same_key(self._plan, place, path))
+
+        return from_paths(needed, joined)
 
     def rows(self, place: int) -> int:
         """Count a table."""
-        return self.number(f"SELECT count(*) AS n FROM {self.named(place)} AS s")
+        return self._number(sql("SELECT count(*) AS n FROM :rows AS s", rows=self.named(place)))
 
-    def number(self, sql: str) -> int:
+    def _number(self, statement: exp.Select) -> int:
         """Read one number."""
-        return int(str(self.database.execute(sql)[0][0]))
+        return int(str(self.database.execute(render(statement))[0][0]))
 
     def degrees(self, place: int, k: int) -> dict[int, int]:
         """Count the parents of a reference by their number of children, if they have any."""
-        columns = [
-            f"s.{quote_identifier(c)}" for c in self._plan.tables[place].references[k].key.columns
-        ]
-        there = " AND ".join(f"{c} IS NOT NULL" for c in columns)
-        rows = self.database.execute(
-            f"SELECT d.n AS degree, count(*) AS parents FROM (SELECT count(*) AS n"
-            f" FROM {self.named(place)} AS s WHERE {there} GROUP BY {', '.join(columns)}) AS d"
-            " GROUP BY d.n"
+        columns = _of("s", self._plan.tables[place].references[k].key.columns)
+        statement = sql(
+            "SELECT d.n AS degree, count(*) AS parents FROM (SELECT count(*) AS n"
+            " FROM :rows AS s WHERE :there GROUP BY :columns) AS d GROUP BY d.n",
+            rows=self.named(place),
+            there=not_null(columns),
+            columns=columns,
         )
+        rows = self.database.execute(render(statement))
         return {int(str(degree)): int(str(parents)) for degree, parents in rows}
 
     def orphans(
         self, place: int, columns: Sequence[str], parent: int, theirs: Sequence[str]
     ) -> int:
         """Count rows that refer to no row: of a key with a NULL none does."""
-        own = [f"s.{quote_identifier(c)}" for c in columns]
-        there = " AND ".join(f"{c} IS NOT NULL" for c in own)
-        same = " AND ".join(
-            f"p.{quote_identifier(c)} = {mine}" for c, mine in zip(theirs, own, strict=True)
+        own = _of("s", columns)
+        statement = sql(
+            "SELECT count(*) AS n FROM :rows AS s WHERE :there"
+            " AND NOT EXISTS (SELECT FROM :parents AS p WHERE :same)",
+            rows=self.named(place),
+            there=not_null(own),
+            parents=self.named(parent),
+            same=all_of(map(equal, _of("p", theirs), own)),
         )
-        return self.number(
-            f"SELECT count(*) AS n FROM {self.named(place)} AS s WHERE {there}"
-            f" AND NOT EXISTS (SELECT FROM {self.named(parent)} AS p WHERE {same})"
-        )
+        return self._number(statement)
 
     def duplicates(self, place: int, columns: Sequence[str], *, nulls_distinct: bool) -> int:
         """Count rows whose key another row has before them."""
-        own = [f"s.{quote_identifier(c)}" for c in columns]
-        there = " AND ".join(f"{c} IS NOT NULL" for c in own) if nulls_distinct else "true"
-        return self.number(
-            f"SELECT coalesce(sum(d.n - 1), 0)::int8 AS n FROM (SELECT count(*) AS n"
-            f" FROM {self.named(place)} AS s WHERE {there} GROUP BY {', '.join(own)}) AS d"
+        own = _of("s", columns)
+        statement = sql(
+            "SELECT CAST(coalesce(sum(d.n - 1), 0) AS bigint) AS n FROM (SELECT count(*) AS n"
+            " FROM :rows AS s WHERE :there GROUP BY :columns) AS d",
+            rows=self.named(place),
+            there=not_null(own) if nulls_distinct else None,
+            columns=own,
         )
+        return self._number(statement)
 
     def nulls(self, place: int, columns: Sequence[str]) -> int:
         """Count rows with a NULL in any of some columns."""
         if not columns:
             return 0
-        null = " OR ".join(f"s.{quote_identifier(c)} IS NULL" for c in columns)
-        return self.number(f"SELECT count(*) AS n FROM {self.named(place)} AS s WHERE {null}")
+        statement = sql(
+            "SELECT count(*) AS n FROM :rows AS s WHERE :lacking",
+            rows=self.named(place),
+            lacking=is_null(_of("s", columns)),
+        )
+        return self._number(statement)
 
 
-def level(planned: Planned, item: Learned) -> str:
-    """Write what is learnt over a table's own columns; of a parent the key that refers to it."""
+def _of(source: str, columns: Sequence[str]) -> list[Tree]:
+    return [column(source, quote_identifier(c)) for c in columns]
+
+
+def level(planned: Planned, item: Learned) -> Tree:
+    """Return what is learnt over a table's own columns; of a parent the key that refers to it."""
     if item.what is What.PARENT:
-        return quote_identifier(planned.references[item.place].key.columns[0])
+        return column("", quote_identifier(planned.references[item.place].key.columns[0]))
     return expression(planned, item)
 
 
@@ -238,7 +254,3 @@ def _statements(marginals: Sequence[Marginal]) -> list[list[Marginal]]:
         found[-1].append(marginal)
         columns = more
     return found
-
-
-def _alias(path: Path) -> str:
-    return "t" + "".join(f"_{k}" for k in path)

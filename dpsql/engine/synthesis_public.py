@@ -14,6 +14,7 @@ from dpsql.engine.synthesis_ask import Learned, expression
 from dpsql.engine.synthesis_measured import MeasuredTable
 from dpsql.errors import NotAnswerable
 from dpsql.relation import quote_identifier
+from dpsql.sqltree import aliased, cast, column, number, render, sql, table
 from dpsql.synthesis.generated import Generated
 from dpsql.synthesis.schema import ForeignKey, Plan, Planned, Table
 
@@ -47,40 +48,51 @@ def read_public(planned: Planned, learnt: Sequence[Learned], services: Services)
     """
     import numpy as np
 
-    table = planned.table
-    rows = _number(table, MOST_ROWS, services)
+    public = planned.table
+    rows = _number(public, MOST_ROWS, services)
     if rows > MOST_ROWS:
         raise NotAnswerable(
-            f"the public table {table.shown} has too many rows to be referred to",
+            f"the public table {public.shown} has too many rows to be referred to",
             detail=f"At most {MOST_ROWS} are listed.",
         )
-    unique = list(dict.fromkeys(c for unique in table.uniques for c in unique.columns))
-    asked = [expression(planned, item) for item in learnt] + [quote_identifier(c) for c in unique]
+    unique = list(dict.fromkeys(c for unique in public.uniques for c in unique.columns))
+    asked = [expression(planned, item) for item in learnt]
+    asked += [column("", quote_identifier(c)) for c in unique]
     texts: list[_Texts] = []
     if asked:
         names = [quote_identifier(f"dpsql {n}") for n in range(len(asked))]
-        values = ", ".join(f"({sql})::text AS {v}" for v, sql in zip(names, asked, strict=True))
+        found = [column("s", v) for v in names]
         # rows without a key in an order of their own, since each reading may find another one
-        by_values = ", ".join(f's.{v} COLLATE "C"' for v in names)
-        order = _places("s", order_of(table)) if table.uniques else by_values
-        shown = ", ".join(f"array_agg(s.{v} ORDER BY {order}) AS c{n}" for n, v in enumerate(names))
-        source = f"(SELECT *, {values} FROM {quoted(table)}) AS s"
-        row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {source}")[0]
-        texts = [tuple(found or ()) for found in row]
+        order = (
+            [column("s", quote_identifier(c)) for c in order_of(public)]
+            if public.uniques
+            else [sql(':value COLLATE "C"', value=v) for v in found]
+        )
+        statement = sql(
+            "SELECT :listed FROM (SELECT *, :texts FROM :public) AS s",
+            listed=[
+                aliased(sql("array_agg(:value ORDER BY :keys)", value=v, keys=order), f"c{n}")
+                for n, v in enumerate(found)
+            ],
+            texts=[aliased(cast(a, "text"), v) for a, v in zip(asked, names, strict=True)],
+            public=table(quoted(public)),
+        )
+        row: tuple[Any, ...] = services.database.execute(render(statement))[0]
+        texts = [tuple(values or ()) for values in row]
     levels, codes = [], []
-    for column in texts[: len(learnt)]:
-        known = {text: n for n, text in enumerate(dict.fromkeys(column))}
+    for values in texts[: len(learnt)]:
+        known = {text: n for n, text in enumerate(dict.fromkeys(values))}
         levels.append(tuple(known))
-        codes.append([known[text] for text in column])
-    found = np.array(codes, dtype=np.int32).reshape(len(codes), rows).T
+        codes.append([known[text] for text in values])
+    by_rows = np.array(codes, dtype=np.int32).reshape(len(codes), rows).T
     keys = dict(zip(unique, texts[len(learnt) :], strict=True))
-    return MeasuredTable(tuple(levels), np.ascontiguousarray(found), keys)
+    return MeasuredTable(tuple(levels), np.ascontiguousarray(by_rows), keys)
 
 
-def digest(table: MeasuredTable) -> str:
+def digest(public: MeasuredTable) -> str:
     """Return a digest of the keys of a public table in their order: links are numbers of rows."""
-    number = 0 if table.codes is None else len(table.codes)
-    return hashlib.sha256(repr((number, list(table.keys.items()))).encode()).hexdigest()
+    rows = 0 if public.codes is None else len(public.codes)
+    return hashlib.sha256(repr((rows, list(public.keys.items()))).encode()).hexdigest()
 
 
 def require_rows(
@@ -102,7 +114,7 @@ def require_rows(
         linked = [*_linked(place, plan, generated)]
         if linked:
             require_public(planned.table, services)
-        types = {column.name: column.base for column in planned.table.columns}
+        types = {c.name: c.base for c in planned.table.columns}
         for key, rows in linked:
             columns = [c for c in key.parent_columns if types[c] in _STEADY]
             wanted = {tuple(listed.keys[c][row] for c in columns) for row in rows}
@@ -131,14 +143,21 @@ def _linked(
                 yield reference.key, linked[linked >= 0].tolist()
 
 
-def _present(table: Table, columns: Sequence[str], services: Services) -> set[_Texts]:
+def _present(public: Table, columns: Sequence[str], services: Services) -> set[_Texts]:
     """Read columns of a public table as texts."""
     # by the types' output functions: casts to text could be code of their owners
-    shown = ", ".join(
-        f"array_agg(CASE WHEN t.{c} IS NOT NULL THEN format('%s', t.{c}) END) AS c{n}"
-        for n, c in enumerate(map(quote_identifier, columns))
-    )
-    row: tuple[Any, ...] = services.database.execute(f"SELECT {shown} FROM {quoted(table)} AS t")[0]
+    shown = [
+        aliased(
+            sql(
+                "array_agg(CASE WHEN :value IS NOT NULL THEN format('%s', :value) END)",
+                value=column("t", quote_identifier(c)),
+            ),
+            f"c{n}",
+        )
+        for n, c in enumerate(columns)
+    ]
+    statement = sql("SELECT :shown FROM :public AS t", shown=shown, public=table(quoted(public)))
+    row: tuple[Any, ...] = services.database.execute(render(statement))[0]
     return set(zip(*(texts or () for texts in row), strict=True))
 
 
@@ -149,42 +168,42 @@ def _shown(columns: Sequence[str], gone: set[_Texts]) -> str:
     return f"One of {len(gone)}: {values}."
 
 
-def require_public(table: Table, services: Services) -> None:
+def require_public(public: Table, services: Services) -> None:
     """Refuse a public table that became something which runs code of its owner when it is read.
 
     Raises
     ------
     NotAnswerable
     """
-    problem = services.database.execute(_PUBLIC, [("text", quoted(table))])[0][0]
+    problem = services.database.execute(_PUBLIC, [("text", quoted(public))])[0][0]
     if problem:
         raise NotAnswerable(
-            f"the public table {table.shown} is not what it was",
+            f"the public table {public.shown} is not what it was",
             detail=f"Now {problem}; whoever made that could have code run with your rights.",
             hint="Drop the copy with dp.drop_synthesis and measure again.",
         )
 
 
-def order_of(table: Table) -> tuple[str, ...]:
+def order_of(public: Table) -> tuple[str, ...]:
     """Return the columns that rows are ordered by: the primary key's, or the first unique ones."""
-    primary = (unique.columns for unique in table.uniques if unique.primary)
-    return next(primary, table.uniques[0].columns if table.uniques else ())
+    primary = (unique.columns for unique in public.uniques if unique.primary)
+    return next(primary, public.uniques[0].columns if public.uniques else ())
 
 
-def _places(alias: str, columns: Sequence[str]) -> str:
-    return ", ".join(f"{alias}.{quote_identifier(column)}" for column in columns)
-
-
-def _number(table: Table, most: int, services: Services) -> int:
+def _number(public: Table, most: int, services: Services) -> int:
     """Count rows, up to one more than so many."""
-    limited = f"SELECT FROM {quoted(table)} LIMIT {most + 1}"
-    rows = services.database.execute(f"SELECT count(*) AS n FROM ({limited}) AS t")
+    statement = sql(
+        "SELECT count(*) AS n FROM (SELECT FROM :public LIMIT :most) AS t",
+        public=table(quoted(public)),
+        most=number(most + 1),
+    )
+    rows = services.database.execute(render(statement))
     return int(str(rows[0][0]))
 
 
-def quoted(table: Table) -> str:
+def quoted(public: Table) -> str:
     """Write the qualified name of a table."""
-    return f"{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
+    return f"{quote_identifier(public.schema)}.{quote_identifier(public.name)}"
 
 
 def small_references(plan: Plan, planned: Planned, services: Services) -> list[int]:

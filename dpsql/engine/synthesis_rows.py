@@ -11,12 +11,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sqlglot import exp
 
 from dpsql.engine.synthesis_catalogue import STILL
+from dpsql.engine.synthesis_forms import value_of
 from dpsql.engine.synthesis_tables import TableDetails
 from dpsql.errors import NotAnswerable
-from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    call,
+    cast,
+    column,
+    cte,
+    insert,
+    number,
+    parameter,
+    raw,
+    render,
+    sql,
+    subquery,
+    unnest,
+    with_,
+)
+from dpsql.sqltree import name as identifier
 from dpsql.synthesis.assembled import Assembled
 from dpsql.synthesis.hashing import Flags
 from dpsql.synthesis.mending import mend
@@ -30,7 +49,7 @@ if TYPE_CHECKING:
 #: Values of one statement, and rows.
 _VALUES = 1_000_000
 _ROWS = 50_000
-_NUMBER = "dpsql row"
+_NUMBER = quote_identifier("dpsql row")
 
 
 def batch_rows(columns: int) -> int:
@@ -134,56 +153,48 @@ class _Batch:
     def insert(self, numbers: Mapping[str, Numbers], rows: int) -> None:
         """Insert the rows."""
         written = [name for name, use in self.planned.uses if name in numbers or use is Use.MISSING]
-        source, parameters = self._source(numbers, rows)
-        shown = ", ".join(
-            _value(self.kinds[name], f"r.{_column(n)}", f"l.{_column(n)}")
-            if name in numbers
-            else "NULL"
-            for name in written
-            for n in [_place(name, numbers)]
-        )
-        listed = ", ".join(quote_identifier(name) for name in written)
+        name = self.details.name
         if not written:
-            insert = f"INSERT INTO {self.details.name} SELECT FROM generate_series(1, $1)"
-            self.services.database.execute(insert, [("int4", rows)])
+            statement = insert(name, [], sql("SELECT FROM generate_series(1, $1)"))
+            self.services.database.execute(render(statement), [("int4", rows)])
             return
-        self.services.database.execute(
-            f"WITH l AS MATERIALIZED ({self._levels(numbers)})"
-            f" INSERT INTO {self.details.name} ({listed}) OVERRIDING SYSTEM VALUE"
-            f" SELECT {shown} FROM l, {source}",
-            parameters,
-        )
+        source, parameters = self._source(numbers, rows)
+        shown = [self._value(c, numbers) if c in numbers else exp.Null() for c in written]
+        query = sql("SELECT :shown FROM l, :source", shown=shown, source=source)
+        statement = insert(name, [quote_identifier(c) for c in written], query)
+        self.services.database.execute(self._with_levels(numbers, statement), parameters)
 
     def _source(
         self, numbers: Mapping[str, Numbers], rows: int
-    ) -> tuple[str, list[tuple[str, object]]]:
+    ) -> tuple[exp.Unnest, list[tuple[str, object]]]:
         """Return the FROM item of the numbers, and the parameters: numbers, then levels."""
-        calls, parameters = [], []
+        calls: list[Tree] = []
+        parameters: list[tuple[str, object]] = []
         levels: list[tuple[str, object]] = []
         for n, (name, array) in enumerate(numbers.items(), 1):
             function, sent = _sent(self.kinds[name], array)
-            calls.append(f"dp.{function}(${n})")
+            calls.append(call(function, parameter(n)))
             parameters.append(("bytea", sent))
             if self.kinds[name].form == "listed":
                 # of the type itself: a cast from text could be code of the type's owner
                 kind = self.kinds[name]
                 levels.append((f"{kind.type_name}[]", [_given(kind, v) for v in kind.levels]))
-        names = ", ".join(_column(n) for n in range(len(numbers)))
         if not numbers:
             every = list(range(1, rows + 1))
-            return f"unnest(${1}) AS r({_quoted_number()})", [("int4[]", every)]
-        source = f"unnest({', '.join(calls)}) WITH ORDINALITY AS r({names}, {_quoted_number()})"
+            return unnest([parameter(1)], "r", [_NUMBER]), [("int4[]", every)]
+        names = [_column(n) for n in range(len(numbers))]
+        source = unnest(calls, "r", [*names, _NUMBER], ordinality=True)
         return source, [*parameters, *levels]
 
-    def _levels(self, numbers: Mapping[str, Numbers]) -> str:
-        """Return the query that has the levels of every column as arrays, once."""
-        shown: list[str] = []
+    def _with_levels(self, numbers: Mapping[str, Numbers], statement: Tree) -> str:
+        """Write a statement over the levels of every column, which are there as arrays, once."""
+        shown: list[Tree] = []
         for n, name in enumerate(numbers):
-            kind = self.kinds[name]
-            if kind.form == "listed":
-                parameter = len(numbers) + len(shown) + 1
-                shown.append(f"${parameter} AS {_column(n)}")
-        return f"SELECT {', '.join(shown) or 'NULL'}"
+            if self.kinds[name].form == "listed":
+                levels = parameter(len(numbers) + len(shown) + 1)
+                shown.append(aliased(levels, _column(n)))
+        arrays = sql("SELECT :shown", shown=shown or [exp.Null()])
+        return render(with_([cte("l", arrays, materialized=True)], statement))
 
     def satisfy(
         self, numbers: dict[str, Numbers], free: tuple[str, ...], seed: tuple[int, ...], job: int
@@ -193,14 +204,11 @@ class _Batch:
         if broken is None:
             return
         name = self.details.checks[broken][0]
-        copy, column = self.details.name, self.details.of_domains.get(name)
-        if column is None:
+        copy, own = self.details.name, self.details.of_domains.get(name)
+        if own is None:
             way = f"ALTER TABLE {copy} DROP CONSTRAINT {quote_identifier(name)}"
         else:
-            way = (
-                f"ALTER TABLE {copy} ALTER {quote_identifier(column)}"
-                f" TYPE {self.details.plain[column]}"
-            )
+            way = f"ALTER TABLE {copy} ALTER {quote_identifier(own)} TYPE {self.details.plain[own]}"
         raise NotAnswerable(
             f'no synthetic row of {self.planned.table.name} satisfies the constraint "{name}"',
             detail="Rows are generated without knowledge of it, and none of the levels that were"
@@ -215,67 +223,70 @@ class _Batch:
         if not rows:
             return {}
         source, parameters = self._source(numbers, rows)
-        inner = [f"r.{_quoted_number()}"]
+        inner: list[Tree] = [column("r", _NUMBER)]
         inner += [
-            f"{self._typed(name, numbers)} AS {quote_identifier(name)}"
+            aliased(self._typed(name, numbers), quote_identifier(name))
             for name in self.details.types
             if name not in self.details.generated
         ]
         label = quote_identifier(self.planned.table.name)
-        query = f"SELECT {', '.join(inner)} FROM l, {source}"
+        tried = subquery(sql("SELECT :shown FROM l, :source", shown=inner, source=source), label)
         if self.details.generated:
-            made = ", ".join(
-                f"CAST(({self.details.expressions[name]}) AS {self._type(name)})"
-                f" AS {quote_identifier(name)}"
+            made = [
+                aliased(self._cast(name, self._expression(name)), quote_identifier(name))
                 for name in self.details.generated
-            )
-            query = f"SELECT {label}.*, {made} FROM ({query}) AS {label}"
-        cases = " ".join(
-            f"WHEN NOT coalesce(({expression}), true) THEN {n}"
-            for n, (_, expression) in enumerate(self.details.checks)
+            ]
+            every = exp.Column(this=exp.Star(), table=identifier(label))
+            query = sql("SELECT :every, :made FROM :tried", every=every, made=made, tried=tried)
+            tried = subquery(query, label)
+        cases = [
+            exp.If(this=sql("NOT coalesce((:check), true)", check=raw(check)), true=number(n))
+            for n, (_, check) in enumerate(self.details.checks)
+        ]
+        statement = sql(
+            "SELECT * FROM (SELECT :number AS row, :broken AS broken FROM :tried) AS f"
+            " WHERE f.broken IS NOT NULL",
+            number=column(label, _NUMBER),
+            broken=exp.Case(ifs=cases),
+            tried=tried,
         )
-        found = self.services.database.execute(
-            f"WITH l AS MATERIALIZED ({self._levels(numbers)})"
-            f" SELECT * FROM (SELECT {label}.{_quoted_number()} AS row, CASE {cases} END AS broken"
-            f" FROM ({query}) AS {label}) AS f WHERE f.broken IS NOT NULL",
-            parameters,
-        )
+        found = self.services.database.execute(self._with_levels(numbers, statement), parameters)
         return {int(str(row)) - 1: int(str(which)) for row, which in found}
 
-    def _typed(self, name: str, numbers: Mapping[str, Numbers]) -> str:
+    def _typed(self, name: str, numbers: Mapping[str, Numbers]) -> Tree:
         if name in numbers:
-            n = _column(_place(name, numbers))
-            value = _value(self.kinds[name], f"r.{n}", f"l.{n}")
-        elif self.uses.get(name) is Use.DEFAULT:
-            value = self.details.expressions.get(name, "NULL")
-        else:
-            value = "NULL"
-        return f"CAST({value} AS {self._type(name)})"
+            return self._cast(name, self._value(name, numbers))
+        default = self.uses.get(name) is Use.DEFAULT and name in self.details.expressions
+        return self._cast(name, self._expression(name) if default else exp.Null())
+
+    def _value(self, name: str, numbers: Mapping[str, Numbers]) -> Tree:
+        """Return the value of a column's number in ``r``, by its levels in ``l``."""
+        n = _column(list(numbers).index(name))
+        return value_of(self.kinds[name], column("r", n), column("l", n))
+
+    def _expression(self, name: str) -> Tree:
+        """Return a column's default, or how it is generated, as the catalogue has it."""
+        return raw(self.details.expressions[name])
+
+    def _cast(self, name: str, value: Tree) -> Tree:
+        return cast(value, self._type(name))
 
     def _type(self, name: str) -> str:
         """Return a column's type, of a domain what that is over: a cast to it could fail."""
         return self.details.plain.get(name, self.details.types[name])
 
 
-def _place(name: str, numbers: Mapping[str, Numbers]) -> int:
-    return list(numbers).index(name) if name in numbers else -1
-
-
 def _column(n: int) -> str:
     return f"c{n}"
-
-
-def _quoted_number() -> str:
-    return quote_identifier(_NUMBER)
 
 
 def _sent(kind: Kind, array: Numbers) -> tuple[str, bytes]:
     """Return the function that reads the bytes of an array, and these."""
     if array.dtype.kind == "f":
-        return "floats", array.astype(np.float64).tobytes()
+        return "dp.floats", array.astype(np.float64).tobytes()
     if kind.form == "listed":
-        return "integers", np.where(array == MISSING, 0, array + 1).astype(np.int32).tobytes()
-    return "bigints", array.astype(np.int64).tobytes()
+        return "dp.integers", np.where(array == MISSING, 0, array + 1).astype(np.int32).tobytes()
+    return "dp.bigints", array.astype(np.int64).tobytes()
 
 
 def _given(kind: Kind, text: str | None) -> object:
@@ -283,51 +294,3 @@ def _given(kind: Kind, text: str | None) -> object:
     if text is not None and kind.type_name == "boolean":
         return text in ("t", "true")
     return text
-
-
-def _value(kind: Kind, number: str, levels: str) -> str:
-    """Write the value of a number as SQL."""
-    if kind.form == "listed":
-        return f"{levels}[{number}]"
-    if kind.form == "constant":
-        return f"{literal(kind.text)}::{kind.type_name}"
-    if kind.form == "numeric":
-        return f"({number} * {literal(f'1e{-kind.scale}')}::numeric)"
-    if kind.form == "text":
-        return f"({literal(kind.text)} || {number})"
-    if kind.form == "uuid":
-        return f"md5({literal(kind.text)} || {number})::uuid"
-    if kind.form == "bytes":
-        return f"decode(lpad(to_hex({number}), 16, '0'), 'hex')"
-    if kind.form == "date":
-        return f"(date '2000-01-01' + {number}::integer)"
-    if kind.form == "time":
-        return f"(time '00:00' + {number} * interval '{10**kind.scale} microsecond')"
-    if kind.form in ("timestamp", "timestamptz"):
-        unit = "second" if kind.scale == 6 else "microsecond"
-        first = (
-            "timestamptz '2000-01-01 00:00:00+00'"
-            if kind.form == "timestamptz"
-            else "timestamp '2000-01-01'"
-        )
-        return f"({first} + {number} * interval '1 {unit}')"
-    if kind.form in _WRITTEN:
-        return _WRITTEN[kind.form].format(n=number, scale=kind.scale, unit=10**kind.scale)
-    return number
-
-
-#: How values of other types are made of numbers from 1.
-_WRITTEN = {
-    "inet": "(inet '::' + {n})",
-    "cidr": "host(inet '::' + {n})::cidr",
-    "macaddr": "lpad(to_hex({n}), 12, '0')::macaddr",
-    "macaddr8": "lpad(to_hex({n}), 16, '0')::macaddr8",
-    "timetz": "(timetz '00:00+00' + {n} * interval '{unit} microsecond')",
-    "interval": "({n} * interval '1 second')",
-    "money": "{n}::money",
-    "oid": "{n}::oid",
-    "pg_lsn": "(pg_lsn '0/0' + {n}::numeric)",
-    "jsonb": "to_jsonb({n})",
-    "bit": "{n}::bit({scale})",
-    "varbit": "{n}::bit({scale})::varbit",
-}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpsql.engine.synthesis_bins import DEFAULT_BINS, attribute, of_public
-from dpsql.engine.synthesis_catalogue import SERIAL, counts_itself, default_needs
+from dpsql.engine.synthesis_catalogue import counts_itself, default_needs
 from dpsql.errors import InvalidParameter, NotAnswerable, UndeclaredRelation, UnreadableRelation
 from dpsql.query.check import allowed
 from dpsql.relation import Relation, show_name
@@ -32,31 +32,24 @@ _INTEGERS = ("int2", "int4", "int8")
 _FIRST = range(10**17)
 _LAST = 2**62
 
-_BASE = """
-(with recursive over (type, name, base, filled) as (
-    select t.oid, t.typname, t.typbasetype, t.typnotnull from pg_type as t where t.oid = a.atttypid
-    union all
-    select t.oid, t.typname, t.typbasetype, t.typnotnull from over as o
-      join pg_type as t on t.oid = o.base)
- select json_build_array((select o.name from over as o where o.base = 0),
-                         (select bool_or(o.filled) from over as o)))
-"""
-_FOREIGN_KEY_PROBLEM = """
-case
-    when k.conkey && dp.derived_columns(k.conrelid) then 'refers to numbers of rows'
-    when not k.convalidated then 'is not valid'
-    when not coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true) then 'is not enforced'
-    when coalesce((to_jsonb(k) ->> 'conperiod')::boolean, false) then 'compares periods'
-    when c.relkind = 'r' and c.relhassubclass then 'does not cover the tables that inherit'
-    when exists (select from pg_trigger as t where t.tgconstraint = k.oid
-                    and t.tgenabled not in ('O', 'A')) then 'has disabled triggers'
-end
-"""
-_TABLES = f"""
+_TABLES = """
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.own_problem(c.oid) as problem,
   (select json_agg(json_build_array(a.attname, a.attnum, format_type(a.atttypid, a.atttypmod),
             a.attnotnull, pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '',
-            a.attidentity <> '', {_BASE}, d.oid::int8, {SERIAL}) order by a.attnum)
+            a.attidentity <> '',
+            (with recursive over (type, name, base, filled) as (
+               select t.oid, t.typname, t.typbasetype, t.typnotnull
+                 from pg_type as t where t.oid = a.atttypid
+               union all
+               select t.oid, t.typname, t.typbasetype, t.typnotnull
+                 from over as o join pg_type as t on t.oid = o.base)
+             select json_build_array((select o.name from over as o where o.base = 0),
+                                     (select bool_or(o.filled) from over as o))),
+            d.oid::int8,
+            exists (select from pg_depend as p
+                      join pg_class as s on s.oid = p.refobjid and s.relkind = 'S'
+                     where p.classid = 'pg_attrdef'::regclass and p.objid = d.oid
+                       and p.refclassid = 'pg_class'::regclass)) order by a.attnum)
      from pg_attribute as a
      left join pg_attrdef as d on d.adrelid = a.attrelid and d.adnum = a.attnum
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
@@ -75,7 +68,18 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.own_problem(c.oid
     where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indpred is null
       and i.indexprs is null) as uniques,
   (select json_agg(json_build_array(k.conname, mine.columns, k.confrelid::int8, theirs.columns,
-            pn.nspname, p.relname, {_FOREIGN_KEY_PROBLEM},
+            pn.nspname, p.relname,
+            case
+              when k.conkey && dp.derived_columns(k.conrelid) then 'refers to numbers of rows'
+              when not k.convalidated then 'is not valid'
+              when not coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true)
+                then 'is not enforced'
+              when coalesce((to_jsonb(k) ->> 'conperiod')::boolean, false) then 'compares periods'
+              when c.relkind = 'r' and c.relhassubclass
+                then 'does not cover the tables that inherit'
+              when exists (select from pg_trigger as t where t.tgconstraint = k.oid
+                              and t.tgenabled not in ('O', 'A')) then 'has disabled triggers'
+            end,
             k.confmatchtype = 'f', k.confrelid <> all ($1)
             and coalesce((select s.kind from dp.standing(k.confrelid) as s) = 'protected', false))
             order by k.conkey, k.conname)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine import ddl
+from dpsql.engine.synthesis_ask import not_null
 from dpsql.engine.synthesis_catalogue import (
     COLUMNS,
     CONSTRAINTS,
@@ -24,8 +26,8 @@ from dpsql.engine.synthesis_catalogue import (
     foreign_code,
 )
 from dpsql.errors import NotAnswerable
-from dpsql.query.ir import literal
 from dpsql.relation import quote_identifier, show_name
+from dpsql.sqltree import column, constant, raw, render, sql, table
 from dpsql.synthesis.assembled import Base
 from dpsql.synthesis.schema import Plan, Planned, Use
 
@@ -133,8 +135,8 @@ class _Reader:
         self.details = TableDetails(self.name)
         self.rows = self._execute(COLUMNS)
 
-    def _execute(self, sql: str) -> list[tuple[Any, ...]]:
-        return self.services.database.execute(sql, [("int8", self.table.oid)])
+    def _execute(self, query: str) -> list[tuple[Any, ...]]:
+        return self.services.database.execute(query, [("int8", self.table.oid)])
 
     def bases_only(self) -> TableDetails:
         """Read the types of a table that is referred to."""
@@ -162,10 +164,10 @@ class _Reader:
         lines = [self._column(*row) for row in self.rows]
         self._domains()
         lines += self._constraints()
-        self.details.first.insert(0, f"CREATE TABLE {self.name} ({', '.join(lines)})")
+        self.details.first.insert(0, ddl.create_table(self.name, lines))
         self._indexes()
         self._foreign_keys()
-        self.details.last.append(f"COMMENT ON TABLE {self.name} IS {literal(self.remark)}")
+        self.details.last.append(ddl.comment_on_table(self.name, self.remark))
         return self.details
 
     def _column(
@@ -185,83 +187,80 @@ class _Reader:
         comment: str | None,
         serial: bool,
     ) -> str:
-        details, quoted = self.details, quote_identifier(name)
+        details, value = self.details, ""
         details.types[name] = type_name
         details.bases[name] = (base, base_type, modifier)
-        line = f"{quoted} {type_name}"
-        if collation:
-            line += f" COLLATE {collation}"
         if identity:
-            line += f" GENERATED {'ALWAYS' if identity == 'a' else 'BY DEFAULT'} AS IDENTITY"
+            value = ddl.identity(always=identity == "a")
             self.taken.add(_short(f"{self.table.name}_{name}", "_seq"))
             self._continue_counting(name)
         elif counts_itself(base, serial=serial):
             self._sequence(name, base_type)
         elif expression is not None and default_oid is not None:
             code = default_needs(default_oid, self.services, serial=serial)
-            column = show_name(self.table.name, name)
+            shown = show_name(self.table.name, name)
             if code is None:
                 details.expressions[name] = expression
-                line += (
-                    f" GENERATED ALWAYS AS ({expression}) STORED"
-                    if generated
-                    else f" DEFAULT {expression}"
-                )
+                value = ddl.generated(expression) if generated else ddl.default(expression)
                 if generated:
                     details.generated.append(name)
             else:
                 what = "is not computed" if generated else "has no default"
-                self.notes.append(f"{column} {what}: the original's needs {code}")
-        if not_null:
-            line += " NOT NULL"
+                self.notes.append(f"{shown} {what}: the original's needs {code}")
         if storage:
-            details.first.append(f"ALTER TABLE {self.name} ALTER {quoted} SET STORAGE {storage}")
+            details.first.append(ddl.set_storage(self.name, name, storage))
         if comment:
-            details.last.append(f"COMMENT ON COLUMN {self.name}.{quoted} IS {literal(comment)}")
-        return line
+            details.last.append(ddl.comment_on_column(self.name, name, comment))
+        line = ddl.column(name, type_name, collation=collation, value=value)
+        return ddl.not_null(line) if not_null else line
 
     def _sequence(self, name: str, type_name: str) -> None:
         """Give a serial column a sequence of its own."""
-        quoted = quote_identifier(name)
         own = self._free(f"{self.table.name}_{name}", "_seq")
         sequence = f"{self.target}.{quote_identifier(own)}"
+        following = sql("nextval(CAST(:sequence AS regclass))", sequence=constant(sequence))
         self.details.first += [
-            f"CREATE SEQUENCE {sequence} AS {type_name} OWNED BY {self.name}.{quoted}",
-            f"ALTER TABLE {self.name} ALTER {quoted} SET DEFAULT"
-            f" nextval({literal(sequence)}::regclass)",
+            ddl.create_sequence(sequence, type_name, self.name, name),
+            ddl.set_default(self.name, name, following),
         ]
         self.details.expressions[name] = "NULL"
         self._continue_counting(name)
 
     def _continue_counting(self, name: str) -> None:
         if dict(self.planned.uses).get(name) is not Use.DEFAULT:
-            owned = f"pg_get_serial_sequence({literal(self.name)}, {literal(name)})"
-            self.details.last.append(
-                f"SELECT setval({owned}, coalesce(max({quote_identifier(name)}), 0) + 1, false)"
-                f" AS done FROM {self.name}"
+            statement = sql(
+                "SELECT setval(pg_get_serial_sequence(:copy, :name), coalesce(max(:own), 0) + 1,"
+                " false) AS done FROM :rows",
+                copy=constant(self.name),
+                name=constant(name),
+                own=column("", quote_identifier(name)),
+                rows=table(self.name),
             )
+            self.details.last.append(render(statement))
 
     def _domains(self) -> None:
         """Have constraints of domains tried on values of the types that these are over.
 
         A value that one refuses cannot be cast, so that those of no table are tried before.
         """
-        for column, plain, label, expression in self._execute(DOMAINS):
-            self.details.plain[column] = plain
+        for own, plain, label, expression in self._execute(DOMAINS):
+            self.details.plain[own] = plain
             if label is None:
                 continue
-            name = label if label not in self.details.of_domains else f"{label} ({column})"
-            value = f"SELECT {quote_identifier(column)} AS value"
-            text = f'(SELECT ({expression}) FROM ({value}) AS "dpsql domain")'
-            self.details.checks.append((name, text))
-            self.details.checked[name] = [column]
-            self.details.of_domains[name] = column
+            name = label if label not in self.details.of_domains else f"{label} ({own})"
+            tried = sql(
+                '(SELECT (:condition) FROM (SELECT :own AS value) AS "dpsql domain")',
+                condition=raw(expression),
+                own=column("", quote_identifier(own)),
+            )
+            self.details.checks.append((name, render(tried)))
+            self.details.checked[name] = [own]
+            self.details.of_domains[name] = own
 
     def _constraints(self) -> list[str]:
         lines = []
         for row in self._execute(CONSTRAINTS):
             oid, name, kind, definition, expression, comment, columns = row
-            quoted = quote_identifier(name)
             if kind == "x":  # noted before the charge
                 continue
             if code := foreign_code("pg_constraint", oid, self.services):
@@ -272,13 +271,13 @@ class _Reader:
             if kind == "c":
                 self.details.checks.append((name, expression))
                 self.details.checked[name] = json.loads(columns or "[]")
-                lines.append(f"CONSTRAINT {quoted} {definition.removesuffix(' NOT VALID')}")
+                own = name
+                lines.append(ddl.constraint(name, definition.removesuffix(" NOT VALID")))
             else:
-                quoted = quote_identifier(self._index(name))
-                self._last(f"ALTER TABLE {self.name} ADD CONSTRAINT {quoted} {definition}", name)
+                own = self._index(name)
+                self._last(ddl.add_constraint(self.name, own, definition), name)
             if comment:
-                on = f"{quoted} ON {self.name}"
-                self._last(f"COMMENT ON CONSTRAINT {on} IS {literal(comment)}", name)
+                self._last(ddl.comment_on_constraint(self.name, own, comment), name)
         return lines
 
     def _indexes(self) -> None:
@@ -294,9 +293,8 @@ class _Reader:
             if why is not None:
                 self.notes.append(f"index {name} of {self.table.name} is left out: {why}")
                 continue
-            own = quote_identifier(self._index(name))
-            made = f"CREATE {'UNIQUE ' if distinct else ''}INDEX {own} ON {self.name}"
-            self._last(f"{made} USING {tail.removeprefix(place)}", name)
+            own, method = self._index(name), tail.removeprefix(place)
+            self._last(ddl.create_index(own, self.name, method, unique=distinct), name)
 
     def _index(self, name: str) -> str:
         """Name an index as the original's is named, if nothing of another schema has the name."""
@@ -317,13 +315,18 @@ class _Reader:
         self.details.last.append(statement)
         for unique in self.table.uniques:
             if unique.name == name and self.planned.unsure(unique):
-                columns = _names(unique.columns)
-                there = [f"{quote_identifier(c)} IS NOT NULL" for c in unique.columns]
-                where = f" WHERE {' AND '.join(there)}" if unique.nulls_distinct else ""
-                self.details.unsure[statement] = [
-                    f"SELECT true AS repeated FROM {self.name}{where} GROUP BY {columns}"
+                columns = [column("", quote_identifier(c)) for c in unique.columns]
+                repeated = sql(
+                    "SELECT true AS repeated FROM :copy WHERE :there GROUP BY :columns"
                     " HAVING count(*) > 1 LIMIT 1",
-                    f"{name} of {self.table.name} is left out: rows are equal in {columns}",
+                    copy=table(self.name),
+                    there=not_null(columns) if unique.nulls_distinct else None,
+                    columns=columns,
+                )
+                shown = ddl.names(unique.columns)
+                self.details.unsure[statement] = [
+                    render(repeated),
+                    f"{name} of {self.table.name} is left out: rows are equal in {shown}",
                 ]
 
     def _foreign_keys(self) -> None:
@@ -341,12 +344,11 @@ class _Reader:
                     f" privilege REFERENCES on {parent.shown}"
                 )
                 continue
-            self.details.foreign.append(
-                f"ALTER TABLE {self.name} ADD CONSTRAINT {quote_identifier(key.name)}"
-                f" FOREIGN KEY ({_names(key.columns)}) REFERENCES"
-                f" {schema}.{quote_identifier(parent.name)} ({_names(key.parent_columns)})"
-                f"{terms.get(key.name, '')}"
+            referred = f"{schema}.{quote_identifier(parent.name)}"
+            definition = ddl.foreign_key(
+                key.columns, referred, key.parent_columns, terms.get(key.name, "")
             )
+            self.details.foreign.append(ddl.add_constraint(self.name, key.name, definition))
 
     def _may_refer(self, parent: int) -> bool:
         granted = self.services.database.execute(
@@ -354,10 +356,6 @@ class _Reader:
             [("int8", parent)],
         )
         return bool(granted[0][0])
-
-
-def _names(columns: Sequence[str]) -> str:
-    return ", ".join(quote_identifier(column) for column in columns)
 
 
 def _short(name: str, end: str) -> str:

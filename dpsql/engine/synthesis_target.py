@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpsql.engine import ddl
 from dpsql.engine.standby import refuse_standby
 from dpsql.engine.synthesis_catalogue import require_types
 from dpsql.engine.synthesis_public import referenced
 from dpsql.errors import InvalidParameter, NotAnswerable, PermissionDenied
-from dpsql.relation import quote_identifier, show_name
+from dpsql.relation import show_name
 from dpsql.synthesis.keys import NoKey, made_up
 from dpsql.synthesis.schema import Plan, Use
 
@@ -196,5 +197,5 @@ def make_schema(target: str, services: Services) -> bool:
         [("name", target)],
     )[0][0]
     if not there:
-        services.database.execute(f"CREATE SCHEMA {quote_identifier(target)}")
+        services.database.execute(ddl.create_schema(target))
     return not there

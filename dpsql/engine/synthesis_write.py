@@ -12,6 +12,7 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dpsql.engine import ddl
 from dpsql.engine.synthesis_catalogue import require_types_of
 from dpsql.engine.synthesis_public import referenced, require_rows
 from dpsql.engine.synthesis_rows import checks_of, write
@@ -152,7 +153,7 @@ def _require_own(job: Job, services: Services) -> None:
     own = [d.name for d, p in zip(job.details, job.plan.tables, strict=True) if not p.table.public]
     database = services.database
     if not _others(job, services):
-        database.execute(f"LOCK TABLE {', '.join(own)} IN ACCESS SHARE MODE")  # stays as it is
+        database.execute(ddl.hold(own))
     if others := _others(job, services):
         raise NotAnswerable(
             "the synthetic tables were dropped, or replaced by others",
@@ -194,7 +195,7 @@ def begin(job: Job, services: Services) -> None:
         [("name", job.target), ("int8", job.number)],
     )
     if old:
-        database.execute(f"DROP TABLE {', '.join(old)}")
+        database.execute(ddl.drop_tables(old))
     remark = f"synthetic, epsilon {job.epsilon}, delta {job.delta}"
     details, notes = read_details(job.plan, job.target, remark, services)
     try:
@@ -351,7 +352,7 @@ def statements_of(job: Job) -> list[str]:
     return [
         *(statement for details in own for statement in details.last),
         *(statement for details in own for statement in details.foreign),
-        *(f"ANALYZE {details.name}" for details in own),
+        *(ddl.analyze(details.name) for details in own),
     ]
 
 

@@ -12,28 +12,33 @@ from dpsql.ledger.model import Account, Cap, Charge, Charged, Hit, Outlook
 from dpsql.ledger.refusals import outlook, refusal, standby, unavailable
 from dpsql.ledger.transactions import Row, StatementFailed, Transactions
 
-_MICROSECONDS = "(extract(epoch from taken_at) * 1000000)::bigint"
-_PEEK = f"""
-select spend_id, payload, {_MICROSECONDS} from dp.ledger_peek($1::oid, $2::bytea)
+_PEEK = """
+select spend_id, payload, (extract(epoch from taken_at) * 1000000)::bigint
+  from dp.ledger_peek($1::oid, $2::bytea)
 """
-_ACCOUNT = """budget_loss, budget_delta, spent_loss, spent_delta, composition,
+_OPEN = """
+select status, spend_id, payload, (extract(epoch from taken_at) * 1000000)::bigint,
+       budget_loss, budget_delta, spent_loss, spent_delta, composition,
        budget_window::text, (extract(epoch from window_end) * 1000000)::bigint,
        (select format('%I.%I', r.schema_name, r.relation_name) from dp.root as r
          where r.id = root and status in ('exceeded_root', 'stopped', 'stopped_all')),
        case when status = 'exceeded_root' then dp.ledger_exhausted(root) end,
        (select case status when 'stopped' then r.failure_limit else r.failure_limit_in_all end
-          from dp.root as r where r.id = root and status in ('stopped', 'stopped_all'))"""
-_OPEN = f"""
-select status, spend_id, payload, {_MICROSECONDS},
-       {_ACCOUNT}
+          from dp.root as r where r.id = root and status in ('stopped', 'stopped_all'))
   from dp.ledger_open($1::oid, $2::integer[], $3::numeric, $4::numeric, $5::numeric, $6::numeric,
                       $7::bytea, $8::bytea, $9::text, $10::text, $11::text, $12::text,
                       $13::boolean, $14::timestamptz, $15::oid[], $16::bytea, $17::bigint,
                       $18::jsonb)
 """
-_OUTLOOK = f"""
+_OUTLOOK = """
 select status, null, payload, null,
-       {_ACCOUNT}
+       budget_loss, budget_delta, spent_loss, spent_delta, composition,
+       budget_window::text, (extract(epoch from window_end) * 1000000)::bigint,
+       (select format('%I.%I', r.schema_name, r.relation_name) from dp.root as r
+         where r.id = root and status in ('exceeded_root', 'stopped', 'stopped_all')),
+       case when status = 'exceeded_root' then dp.ledger_exhausted(root) end,
+       (select case status when 'stopped' then r.failure_limit else r.failure_limit_in_all end
+          from dp.root as r where r.id = root and status in ('stopped', 'stopped_all'))
   from dp.ledger_outlook($1::oid, $2::integer[], $3::numeric, $4::numeric, $5::numeric,
                          $6::numeric, $7::bytea, $8::boolean, $9::jsonb)
 """

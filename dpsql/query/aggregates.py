@@ -28,6 +28,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypeGuard
+
+from sqlglot import exp
 
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query import refusals
@@ -35,10 +38,11 @@ from dpsql.query.bounds import ColumnBounds
 from dpsql.query.cells import histogram, ranked, share
 from dpsql.query.graph import as_type, bare, not_null
 from dpsql.query.ir import TRUE, Expr, constant, decimal
-from dpsql.query.measures import Formula, Measure, Value
-from dpsql.query.syntax import Node
+from dpsql.query.measures import FIRST, Formula, Measure, Value, decimal_tree
 from dpsql.query.types import FLOATS
 from dpsql.query.values import all_of, argument, exact, valid, zeroed
+from dpsql.sqltree import sql
+from dpsql.sqltree.nodes import Call, Place, position
 
 _AVERAGES = {
     "dp_avg": ("mean", False),
@@ -62,17 +66,14 @@ _RANKS = {
 NAMES = frozenset({"dp_count", "dp_sum", "dp_histogram", *_AVERAGES, *_RANKS})
 
 
-def is_aggregate(node: Node) -> bool:
+def is_aggregate(node: exp.Expr) -> TypeGuard[Call]:
     """Tell whether a node is a call of one of the extension's aggregates."""
-    if node.kind != "call":
-        return False
-    schema, name = node.pair()
-    return schema == "public" and name in NAMES
+    return isinstance(node, Call) and node.schema == "public" and node.name in NAMES
 
 
 def formula(
-    node: Node,
-    build: Callable[[Node], Expr],
+    node: Call,
+    build: Callable[[exp.Expr], Expr],
     bounds: ColumnBounds,
     *,
     declared: bool,
@@ -82,7 +83,7 @@ def formula(
 
     Parameters
     ----------
-    node : Node
+    node : Call
         A call for which `is_aggregate` holds.
     build : callable
         Makes a total expression of an argument.
@@ -93,19 +94,19 @@ def formula(
     summed : bool
         Whether some value is summed in the statement as it is; averages then use that sum.
     """
-    name = node.pair()[1]
+    name = node.name
     if "order" in node.flags:
-        refusals.refuse("aggregate_order", node.position)
-    args = list(node.args)
-    if any(is_aggregate(n) for arg in args for n in arg.walk()):
-        refusals.refuse("nested_count", node.position)
-    chosen = build(args.pop()) if "filter" in node.flags else TRUE
+        refusals.refuse("aggregate_order", position(node))
+    args = list(node.expressions)
+    if any(is_aggregate(n) for n in node.walk() if n is not node):
+        refusals.refuse("nested_count", position(node))
+    chosen = build(node.args["filter"]) if "filter" in node.flags else TRUE
     if node.flags - {"filter", "distinct", "star"}:
-        refusals.refuse("expression", node.position)
+        refusals.refuse("expression", position(node))
     if "distinct" in node.flags and name != "dp_count":
-        refusals.refuse("aggregate_distinct", node.position)
+        refusals.refuse("aggregate_distinct", position(node))
     if name == "dp_count":
-        return Formula("{0}", (_count(node, args, chosen, build),))
+        return Formula(FIRST, (_count(node, args, chosen, build),))
     if name == "dp_histogram":
         return histogram(node, args, chosen, build, bounds)
     if name in _RANKS:
@@ -118,7 +119,7 @@ def formula(
     value = replace(exact(x, found, node), loose=given.loose)
     if name == "dp_sum":
         measure = Measure(chosen, zeroed(value, found))
-        return Formula("{0}", (measure,), _SUMS.get(type_, type_), loose=given.loose)
+        return Formula(FIRST, (measure,), _SUMS.get(type_, type_), loose=given.loose)
     result = "double precision" if type_ in FLOATS else "numeric"
     centre = Fraction(0) if summed else _centre(value, loose=given.loose, cut=not declared)
     moved = _less(value, centre)
@@ -133,11 +134,13 @@ def formula(
     return replace(found_formula, loose=given.loose)
 
 
-def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], Expr]) -> Measure:
+def _count(
+    node: Call, args: list[exp.Expr], chosen: Expr, build: Callable[[exp.Expr], Expr]
+) -> Measure:
     if "star" in node.flags:
         return Measure(chosen)
     if len(args) != 1:
-        refusals.refuse("expression", node.position)
+        refusals.refuse("expression", position(node))
     counted = build(args[0])
     condition = all_of(chosen, not_null(bare(counted)))
     if "distinct" not in node.flags:
@@ -146,7 +149,7 @@ def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], E
         raise UnsupportedConstruct(
             "DISTINCT needs an expression over columns, and no interval",
             hint="Use dp_count(DISTINCT column).",
-            position=node.position,
+            position=position(node),
         )
     return Measure(condition, distinct=counted)
 
@@ -156,9 +159,12 @@ def _count(node: Node, args: list[Node], chosen: Expr, build: Callable[[Node], E
 
 def _mean(value: Value, centre: Fraction, measures: tuple[Measure, ...], result: str) -> Formula:
     """Write an average by the sum of the values less their centre, which is smaller."""
-    low, middle, high = (f"'{decimal(x)}'::numeric" for x in (value.low, centre, value.high))
-    text = f"least(greatest(({middle} + {{0}}), {low}), {high})"
-    return Formula(text, measures, result, of_mean=True)
+    tree = sql(
+        "least(greatest(:centre + :mean, :low), :high)",
+        centre=decimal_tree(centre), mean=FIRST,
+        low=decimal_tree(value.low), high=decimal_tree(value.high),
+    )  # fmt: skip
+    return Formula(tree, measures, result, of_mean=True)
 
 
 def _moments(
@@ -169,15 +175,19 @@ def _moments(
     Divided once, as PostgreSQL does it: each division has as many digits as numbers of its size
     deserve, and products of quotients would have twice as many.
     """
-    rows = "greatest({1}, 1)::numeric"
-    most = decimal((value.high - value.low) ** 2 / 4)
-    found = f"({rows} * {{2}}::numeric - {{0}}::numeric * {{0}}::numeric) / ({rows} * {rows})"
-    text = f"least(greatest({found}, 0), {most}::numeric)"
+    total, count, squares = FIRST, Place(this=1), Place(this=2)
+    rows = sql("CAST(greatest(:count, 1) AS numeric)", count=count)
+    tree = sql(
+        "least(greatest((:rows * CAST(:squares AS numeric)"
+        " - CAST(:total AS numeric) * CAST(:total AS numeric)) / (:rows * :rows), 0), :most)",
+        rows=rows, squares=squares, total=total,
+        most=decimal_tree((value.high - value.low) ** 2 / 4),
+    )  # fmt: skip
     if sample:
-        text = f"({text} * greatest({{1}}, 2) / (greatest({{1}}, 2) - 1))"
+        tree = sql(":found * greatest(:n, 2) / (greatest(:n, 2) - 1)", found=tree, n=count)
     if kind == "deviation":
-        text = f"pg_catalog.sqrt({text})"
-    return Formula(text, measures, result)
+        tree = sql("pg_catalog.sqrt(:found)", found=tree)
+    return Formula(tree, measures, result)
 
 
 def _centre(value: Value, *, loose: bool, cut: bool) -> Fraction:

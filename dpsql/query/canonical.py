@@ -14,11 +14,12 @@ from math import factorial, prod
 from typing import NamedTuple
 
 from dpsql.model import GroupDomain, JoinQuery, Occurrence
+from dpsql.query.described import described
 from dpsql.query.emit import Emitted
-from dpsql.query.ir import Expr, map_columns, render
+from dpsql.query.ir import Expr, map_columns
 from dpsql.query.normalise import normalise
 
-_VERSION = "2"
+_VERSION = "3"
 _MAX_PERMUTATIONS = 120
 
 
@@ -33,8 +34,8 @@ def canonical(counted: list[Emitted], domains: tuple[GroupDomain, ...] | None) -
 
 
 def _neutral(e: Expr) -> str:
-    """Write an expression with ``r`` for the alias of every occurrence."""
-    return render(map_columns(e, lambda c: Expr("col", c.type, data=("", *c.data[1:]))))  # type: ignore[index]
+    """Describe an expression with ``r`` for the alias of every occurrence."""
+    return described(map_columns(e, lambda c: Expr("col", c.type, data=("", *c.data[1:]))))  # type: ignore[index]
 
 
 class _Texts(NamedTuple):
@@ -59,7 +60,7 @@ def _colours(query: JoinQuery, texts: list[_Texts]) -> list[str]:
     own = []
     for o in query.occurrences:
         groups = [
-            (query.groups.index(u.attribute), render(u.expression))
+            (query.groups.index(u.attribute), described(u.expression))
             for u in o.uses
             if u.attribute in query.groups
         ]
@@ -121,11 +122,11 @@ def _text(emitted: Emitted, texts: list[_Texts], order: tuple[int, ...]) -> str:
             uses.append(f"a{number}={text}::{query.attributes[a].type_name}")
         filters = " & ".join(sorted(texts[index].filters))
         lines.append(f"{_named(o)} [{', '.join(uses)}] [{filters}]")
-    predicates = sorted(render(normalise(_renumber(p, numbers))) for p in emitted.predicates)
+    predicates = sorted(described(normalise(_renumber(p, numbers))) for p in emitted.predicates)
     names: dict[int, int | str] = dict(numbers)
     if query.computed is not None:
         made = _renumber(query.computed.expression, numbers)
-        names[query.computed.attribute] = render(made)
+        names[query.computed.attribute] = described(made)
     groups = [names[g] for g in query.groups]
     parts = [*lines, f"where {predicates}", f"by {groups}"]
     if query.distinct:

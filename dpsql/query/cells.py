@@ -6,6 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from math import ceil, floor
 
+from sqlglot import exp
+
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query import moments, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds
@@ -13,34 +15,36 @@ from dpsql.query.constants import number
 from dpsql.query.functions import compare
 from dpsql.query.graph import as_type, not_null
 from dpsql.query.ir import Expr, constant, decimal
-from dpsql.query.measures import Formula, Measure
-from dpsql.query.syntax import Node
+from dpsql.query.measures import FIRST, Formula, Measure, decimal_tree
 from dpsql.query.types import FLOATS, INTEGERS
 from dpsql.query.values import all_of, argument, clamped, known, valid, wide, written_bound
+from dpsql.sqltree import number as whole
+from dpsql.sqltree import sql
+from dpsql.sqltree.nodes import Call, position
 
 #: Values are told apart in so many cells at most.
 MAX_CELLS = 2**16
 
 
-def share(node: Node, args: list[Node], build: Callable[[Node], Expr]) -> Fraction:
+def share(node: Call, args: list[exp.Expr], build: Callable[[exp.Expr], Expr]) -> Fraction:
     """Take the share out of the arguments of ``dp_percentile``."""
     if len(args) not in (2, 4):
-        refusals.refuse("expression", node.position)
+        refusals.refuse("expression", position(node))
     found = written_bound(build(args.pop(1)), node, "the share")
     if not 0 <= found <= 1:
         raise UnsupportedConstruct(
             "the share of dp_percentile must be between 0 and 1",
             hint="Use dp_percentile(value, 0.9).",
-            position=node.position,
+            position=position(node),
         )
     return found
 
 
 def ranked(
-    node: Node,
-    args: list[Node],
+    node: Call,
+    args: list[exp.Expr],
     chosen: Expr,
-    build: Callable[[Node], Expr],
+    build: Callable[[exp.Expr], Expr],
     bounds: ColumnBounds,
     rank: Fraction,
 ) -> Formula:
@@ -49,7 +53,7 @@ def ranked(
     value = number(x) if x.kind == "const" else None
     if value is not None:
         # tools ask whether a column is ever NULL, of columns that never are
-        return Formula(f"{decimal(value)}::numeric", (), type_)
+        return Formula(decimal_tree(value), (), type_)
     _require_columns(x, node)
     low, high = known(found, node)
     moment = type_ in moments.SCALES
@@ -62,7 +66,9 @@ def ranked(
         place = _numeric_op("-", x, decimal(low))
         place = _numeric_op("+", _numeric_op("*", place, str(10**scale)), "1")
         cell = Expr("cast", "integer", (place,), "integer")
-        text = f"({decimal(low)}::numeric + ({{0}} - 1) * {decimal(step)}::numeric)"
+        tree = sql(
+            ":low + (:cell - 1) * :step", low=decimal_tree(low), cell=FIRST, step=decimal_tree(step)
+        )
     else:
         top, high = high, max(high, low + Fraction(1, 10**9))
         cells = MAX_CELLS
@@ -71,19 +77,22 @@ def ranked(
         digits = 0
         while Fraction(2, 10**digits) > width:
             digits += 1
-        text = f"{decimal(low)}::numeric + ({{0}} - 0.5) * {decimal(width)}::numeric"
-        text = f"pg_catalog.round({text}, {digits})"
+        tree = sql(
+            "pg_catalog.round(:low + (:cell - 0.5) * :width, :digits)",
+            low=decimal_tree(low), cell=FIRST, width=decimal_tree(width), digits=whole(digits),
+        )  # fmt: skip
         high = top
-    text = f"least(greatest({text}, {decimal(low)}::numeric), {decimal(high)}::numeric)"
+    ends = {"low": decimal_tree(low), "high": decimal_tree(high)}
+    tree = sql("least(greatest(:found, :low), :high)", found=tree, **ends)
     if moment:
-        text = moments.shown(type_, text, low, high)
-    return Formula(text, (Measure(counted, cell=cell, cells=cells, rank=rank),), type_)
+        tree = moments.shown(type_, tree, low, high)
+    return Formula(tree, (Measure(counted, cell=cell, cells=cells, rank=rank),), type_)
 
 
 def _measured(
-    node: Node,
-    args: list[Node],
-    build: Callable[[Node], Expr],
+    node: Call,
+    args: list[exp.Expr],
+    build: Callable[[exp.Expr], Expr],
     bounds: ColumnBounds,
     chosen: Expr,
 ) -> tuple[Expr, Bounds, str, Expr]:
@@ -100,9 +109,9 @@ def _measured(
         low, high = (_moment(build(a), node) for a in args[1:])
         if low > high:
             raise UnsupportedConstruct(
-                f"the lower bound of {node.pair()[1]} is later than the upper one",
+                f"the lower bound of {node.name} is later than the upper one",
                 hint=f"Write {_moment_call(node)}.",
-                position=node.position,
+                position=position(node),
             )
         found = Bounds(low, high, moments.SCALES[x.type])
     else:
@@ -121,31 +130,31 @@ def _declared(x: Expr, bounds: ColumnBounds) -> Bounds | None:
     return bounds(int(occurrence), str(name))
 
 
-def _moment(e: Expr, node: Node) -> Fraction:
+def _moment(e: Expr, node: Call) -> Fraction:
     """Read a date or timestamp that the call names."""
     found = moments.constant_number(e)
     if found is None:
         raise UnsupportedConstruct(
-            f"the bounds of {node.pair()[1]} must be constants in the years 1 to 9999",
+            f"the bounds of {node.name} must be constants in the years 1 to 9999",
             hint=f"Write {_moment_call(node)}.",
-            position=node.position,
+            position=position(node),
         )
     return found
 
 
-def _moment_call(node: Node) -> str:
-    name = node.pair()[1]
+def _moment_call(node: Call) -> str:
+    name = node.name
     more = {"dp_percentile": "0.9, ", "dp_histogram": ""}.get(name, "")
     cells = ", 10" if name == "dp_histogram" else ""
     return f"{name}(value, {more}'2000-01-01', '2030-12-31'{cells})"
 
 
-def _require_columns(x: Expr, node: Node) -> None:
+def _require_columns(x: Expr, node: Call) -> None:
     if not x.occurrences():
         raise UnsupportedConstruct(
-            f"the argument of {node.pair()[1]} must use columns",
-            hint=f"Write {node.pair()[1]}(column).",
-            position=node.position,
+            f"the argument of {node.name} must use columns",
+            hint=f"Write {node.name}(column).",
+            position=position(node),
         )
 
 
@@ -166,15 +175,15 @@ def _numbered(x: Expr, low: Fraction, high: Fraction, cells: int) -> Expr:
 
 
 def histogram(
-    node: Node,
-    args: list[Node],
+    node: Call,
+    args: list[exp.Expr],
     chosen: Expr,
-    build: Callable[[Node], Expr],
+    build: Callable[[exp.Expr], Expr],
     bounds: ColumnBounds,
 ) -> Formula:
     """Count the results in cells of equal width between two bounds; what lies outside is not."""
     if len(args) != 4:
-        refusals.refuse("expression", node.position)
+        refusals.refuse("expression", position(node))
     first = build(args[0])
     moment = first.type in moments.SCALES
     low, high = (
@@ -187,7 +196,7 @@ def histogram(
             "dp_histogram needs increasing bounds and a number of cells",
             detail=f"At most {MAX_CELLS} cells are counted.",
             hint=f"Write {called}.",
-            position=node.position,
+            position=position(node),
         )
     if moment:
         x, valued, inside = _moments_inside(first, low, high, bounds)
@@ -202,7 +211,7 @@ def histogram(
     _require_columns(x, node)
     cell = _numbered(x, low, high, int(cells))
     condition = all_of(chosen, valued, inside)
-    return Formula("{0}", (Measure(condition, cell=cell, cells=int(cells)),), "bigint[]")
+    return Formula(FIRST, (Measure(condition, cell=cell, cells=int(cells)),), "bigint[]")
 
 
 def _moments_inside(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from sqlglot import exp
+
 from dpsql.errors import DpsqlError
+from dpsql.query.nodes import constant_of, names, operands
 from dpsql.query.parse import parse_expression
-from dpsql.query.syntax import Node
 from dpsql.query.types import INTEGERS
+from dpsql.sqltree.nodes import Operation
 
 #: The same comparison with its sides exchanged.
 _TURNED = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
@@ -31,13 +34,13 @@ def allowed(column: str, expression: str) -> tuple[int | None, int | None]:
         ``None``: no such end.
     """
     try:
-        node = parse_expression(expression)
+        node = parse_expression(expression).unnest()
     except DpsqlError:
         return None, None
     lows: list[int] = []
     highs: list[int] = []
-    for part in node.args if node.kind == "and" else (node,):
-        found = _compared(column, part)
+    for part in operands(node) if isinstance(node, exp.And) else (node,):
+        found = _compared(column, part.unnest())
         if found is None:
             return None, None
         operator, number = found
@@ -48,19 +51,20 @@ def allowed(column: str, expression: str) -> tuple[int | None, int | None]:
     return max(lows, default=None), min(highs, default=None)
 
 
-def _compared(column: str, node: Node) -> tuple[str, int] | None:
+def _compared(column: str, node: exp.Expr) -> tuple[str, int] | None:
     """Read ``column operator number``."""
-    if node.kind != "op" or node.value not in _TURNED or len(node.args) != 2:
+    if not isinstance(node, Operation) or node.args["operator"] not in _TURNED:
         return None
-    operator = str(node.value)
-    left, right = node.args
-    if left.kind == "const":
+    operator = str(node.args["operator"])
+    left, right = node.args.get("this"), node.expression
+    if left is not None and constant_of(left):
         left, right, operator = right, left, _TURNED[operator]
-    if (left.kind, left.value) != ("name", (column,)) or right.kind != "const":
+    number = constant_of(right)
+    if not isinstance(left, exp.Column) or names(left) != (column,) or number is None:
         return None
-    if right.type not in INTEGERS or right.value is None:
+    if number.type not in INTEGERS or number.text is None:
         return None
     try:
-        return operator, int(str(right.value))
+        return operator, int(number.text)
     except ValueError:
         return None

@@ -17,6 +17,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
+
+from sqlglot import exp
 
 from dpsql.counted import Contributions
 from dpsql.errors import InternalError
@@ -25,7 +28,26 @@ from dpsql.query.elimination import Base, Plan
 from dpsql.query.flat_sql import answering
 from dpsql.query.places import any_cut
 from dpsql.query.reach_sql import within_reach
+from dpsql.query.source_sql import of
 from dpsql.query.types import ONE_TEXT
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    all_of,
+    cast,
+    column,
+    constant,
+    cte,
+    equal,
+    number,
+    render,
+    select,
+    sql,
+    subquery,
+    table,
+    union_all,
+    with_,
+)
 
 #: No size of eight bytes exceeds larger bounds; sizes that may come near are numeric.
 _LARGEST = 2**63
@@ -79,7 +101,7 @@ def contribution_sql(
     statement = _Statement(plan, queries, bounds, "numeric" if numeric else "bigint")
     if not statement.single:
         statement.answer = within_reach(statement.answer, statement.query, reach)
-    return statement.text()
+    return render(statement.written())
 
 
 class _Statement:
@@ -101,15 +123,15 @@ class _Statement:
         self.bounds = bounds
         self.buckets = [self._listed(*each) for each in zip(queries, bounds, strict=True)]
         groups = self.query.groups
-        self.keys = "".join(f", c.a{a}::text AS k{i + 1}" for i, a in enumerate(groups))
-        self.nothing = "".join(f", NULL::text AS k{i + 1}" for i in range(len(groups)))
-        self.columns = [f"a{a}" for a in dict.fromkeys(groups)]
+        self.keys = _keys(of("c", groups))
+        self.nothing = _keys([exp.Null()] * len(groups))
+        self.columns = tuple(dict.fromkeys(groups))
 
-    def _listed(self, query: JoinQuery, bounds: Sequence[int]) -> str:
+    def _listed(self, query: JoinQuery, bounds: Sequence[int]) -> Tree:
         """Write the bounds that a size can exceed."""
         type_ = self._type(query)
         listed = [str(b) for b in bounds if type_ == "numeric" or b < _LARGEST]
-        return f"'{{{','.join(listed)}}}'::{type_}[]"
+        return cast(constant("{" + ",".join(listed) + "}"), f"{type_}[]")
 
     def _type(self, query: JoinQuery) -> str:
         """Return the type of a unit's size."""
@@ -120,156 +142,227 @@ class _Statement:
         (weight,) = query.weights
         return self.single and weight.integer and weight.factor == 1 and weight.bound < _SHORT
 
-    def text(self) -> str:
+    def written(self) -> exp.Query:
         if self.query.distinct:
             return self._distinct()
-        unit = f"a{self.query.unit}"
+        unit = column("", f"a{self.query.unit}")
         values = [self._value(query) for query in self.queries]
-        listed = "".join(f", {value} AS v{j}" for j, value in enumerate(values))
-        keys = ", ".join(dict.fromkeys((*self.columns, unit)))
-        contributed = f"SELECT {keys}{listed} FROM ({self.answer}) AS c"
+        named = [aliased(value, f"v{j}") for j, value in enumerate(values)]
+        keys = of("", dict.fromkeys((*self.columns, self._unit())))
+        contributed = sql(
+            "SELECT :keys, :named FROM :answer AS c", keys=keys, named=named, answer=self.answer
+        )
         if self.single or not self.query.groups:
-            # OFFSET 0: PostgreSQL would compute a value wherever it is used
-            once = f"NOT MATERIALIZED ({contributed} OFFSET 0)"
-            stored = once if len(values) == 1 else f"MATERIALIZED ({contributed})"
+            once = len(values) == 1
+            if once:  # PostgreSQL would compute a value wherever it is used
+                contributed.set("offset", exp.Offset(expression=number(0)))
             rows = [self._totals(j, query) for j, query in enumerate(self.queries)]
-            return self.writer.head(f"c AS {stored}") + " UNION ALL ".join(rows)
-        sizes = "".join(f", sum(abs(v{j})) AS t{j}" for j in range(len(values)))
-        parts = [
-            f"c AS MATERIALIZED ({contributed})",
-            f"t AS MATERIALIZED (SELECT {unit}{sizes} FROM c GROUP BY {unit})",
+            return self._with([cte("c", contributed, materialized=not once)], rows)
+        sizes = [
+            aliased(sql("sum(abs(:v))", v=column("", f"v{j}")), f"t{j}") for j in range(len(values))
         ]
+        summed = sql("SELECT :unit, :sizes FROM c GROUP BY :unit", unit=unit, sizes=sizes)
+        parts = [cte("c", contributed, materialized=True), cte("t", summed, materialized=True)]
         rows = []
         for j, query in enumerate(self.queries):
-            rows += [self._sizes(j, query), self._shares(j, query, unit)]
-        return self.writer.head(*parts) + " UNION ALL ".join(rows)
+            rows += [self._sizes(j, query), self._shares(j, query)]
+        return self._with(parts, rows)
 
-    def _value(self, query: JoinQuery) -> str:
+    def _unit(self) -> int:
+        if self.query.unit is None:
+            raise InternalError("the count has no privacy unit")
+        return self.query.unit
+
+    def _with(self, parts: Sequence[exp.CTE], rows: Sequence[exp.Query]) -> exp.Query:
+        return with_([*self.writer.ctes(), *parts], union_all(rows))
+
+    def _value(self, query: JoinQuery) -> Tree:
         """Write what a unit adds to a group, an integer."""
         if not query.weights:
-            return "c.n"
-        added = f"c.w{self.query.weights.index(query.weights[0])}"
-        return f"({added})::bigint" if self._is_short(query) else integer_sql(added, query)
+            return column("c", "n")
+        added = column("c", f"w{self.query.weights.index(query.weights[0])}")
+        return cast(added, "bigint") if self._is_short(query) else integer_sql(added, query)
 
-    def _bucket(self, j: int, size: str, type_: str) -> str:
+    def _bucket(self, j: int, size: Tree, type_: str) -> Tree:
         """Write the number of bounds that a size exceeds."""
-        return f"pg_catalog.width_bucket(({size})::{type_} - 1, {self.buckets[j]})"
+        bucket: Tree = sql(
+            "pg_catalog.width_bucket(:size - 1, :bounds)",
+            size=cast(size, type_),
+            bounds=self.buckets[j],
+        )
+        return bucket
 
-    def _totals(self, j: int, query: JoinQuery) -> str:
+    def _totals(self, j: int, query: JoinQuery) -> exp.Select:
         """Write sizes and shares of units whose one value is their size."""
-        by = [f"c.{column}" for column in self.columns]
+        by = of("c", self.columns)
+        counted: Tree = sql("count(*)")
         if self.single and not query.weights:
-            bucket, amount, share = self._bucket_of_one(j), "count(*)", "count(*)"
+            bucket, amount, share = number(self._bucket_of_one(j)), counted, counted
         else:
-            value, amount, share = f"v{j}", f"sum(v{j})", "count(*)"
-            bucket = self._bucket(j, f"abs({value})", self._type(query))
+            value = column("", f"v{j}")
+            amount, share = sql("sum(:v)", v=value), counted
+            bucket = self._bucket(j, sql("abs(:v)", v=value), self._type(query))
             if query.weights:
-                share = f"count(*) FILTER (WHERE {value} > 0) - count(*) FILTER (WHERE {value} < 0)"
+                share = sql(
+                    "count(*) FILTER (WHERE :v > 0) - count(*) FILTER (WHERE :v < 0)", v=value
+                )
                 if not self.query.groups:
-                    bucket = f"CASE WHEN {value} < 0 THEN -1 - {bucket} ELSE {bucket} END"
+                    bucket = sql(
+                        "CASE WHEN :v < 0 THEN -1 - :bucket ELSE :bucket END",
+                        v=value,
+                        bucket=bucket,
+                    )
             by.insert(0, bucket)
-        return (
-            f"SELECT {2 * j + 1} AS label, ({bucket})::text AS bucket, count(*)::text AS units, "
-            f"({amount})::text AS amount, (({share}) * {query.grid})::text AS share{self.keys} "
-            f"FROM c {_grouped(by)}"
-        )
+        share = sql(":share * :grid", share=share, grid=number(query.grid))
+        columns = _cells(2 * j + 1, bucket, counted, amount, share)
+        return _grouped([*columns, *self.keys], table("c"), by)
 
-    def _bucket_of_one(self, j: int) -> str:
-        """Write the number of bounds that the size 1 exceeds."""
-        return str(bisect_left(self.bounds[j], 1))
+    def _bucket_of_one(self, j: int) -> int:
+        """Return the number of bounds that the size 1 exceeds."""
+        return bisect_left(self.bounds[j], 1)
 
-    def _sizes(self, j: int, query: JoinQuery) -> str:
-        bucket = self._bucket(j, f"t{j}", self._type(query))
-        return (
-            f"SELECT {2 * j} AS label, {bucket}::text AS bucket, count(*)::text AS units, "
-            f"NULL::text AS amount, NULL::text AS share{self.nothing} FROM t GROUP BY {bucket}"
-        )
+    def _sizes(self, j: int, query: JoinQuery) -> exp.Select:
+        bucket = self._bucket(j, column("", f"t{j}"), self._type(query))
+        columns = _cells(2 * j, bucket, sql("count(*)"), exp.Null(), exp.Null())
+        return _grouped([*columns, *self.nothing], table("t"), [bucket])
 
-    def _shares(self, j: int, query: JoinQuery, unit: str) -> str:
+    def _shares(self, j: int, query: JoinQuery) -> exp.Select:
         type_ = self._type(query)
-        bucket = self._bucket(j, f"t.t{j}", type_)
+        size, value = column("t", f"t{j}"), column("c", f"v{j}")
+        bucket = self._bucket(j, size, type_)
         exact = type_ if type_ == "bigint" else "numeric"
-        ratio = f"c.v{j}::{exact} * {GRID}, nullif(t.t{j}, 0)::{exact}"
-        share = f"div({ratio})" if exact == "numeric" else ratio.replace(",", " /", 1)
-        keys = ", ".join(f"c.{column}" for column in self.columns)
-        return (
-            f"SELECT {2 * j + 1} AS label, {bucket}::text AS bucket, NULL::text AS units, "
-            f"sum(c.v{j})::text AS amount, coalesce(sum({share}), 0)::text AS share{self.keys} "
-            f"FROM c JOIN t ON c.{unit} = t.{unit} GROUP BY {bucket}, {keys}"
+        ratio = {
+            "value": cast(value, exact),
+            "grid": number(GRID),
+            "size": cast(sql("nullif(:size, 0)", size=size), exact),
+        }
+        share = (
+            sql("div(:value * :grid, :size)", **ratio)
+            if exact == "numeric"
+            else sql(":value * :grid / :size", **ratio)
         )
+        added = sql("sum(:v)", v=value)
+        share = sql("coalesce(sum(:share), 0)", share=share)
+        columns = _cells(2 * j + 1, bucket, exp.Null(), added, share)
+        found: exp.Select = sql(
+            "SELECT :columns FROM c JOIN t ON :same GROUP BY :bucket, :keys",
+            columns=[*columns, *self.keys],
+            same=equal(*(column(side, f"a{self.query.unit}") for side in "ct")),
+            bucket=bucket,
+            keys=of("c", self.columns),
+        )
+        return found
 
-    def _distinct(self) -> str:
+    def _distinct(self) -> exp.Query:
         """Write the statement for distinct values: ranks in a unit, least ranks of a value."""
-        unit = f"a{self.query.unit}"
-        values = [f"a{a}" for a in dict.fromkeys((*self.query.groups, *self.query.distinct))]
-        present = " AND ".join(f"a{a} IS NOT NULL" for a in self.query.distinct)
-        columns = ", ".join(dict.fromkeys((*values, unit)))
+        values = tuple(dict.fromkeys((*self.query.groups, *self.query.distinct)))
+        present = all_of(sql(":v IS NOT NULL", v=v) for v in of("", self.query.distinct))
+        rows: exp.Select = sql(
+            "SELECT :columns FROM :answer AS c WHERE :present",
+            columns=of("", dict.fromkeys((*values, self._unit()))),
+            answer=self.answer,
+            present=present,
+        )
         if self.single:
-            return self._single_values(values, columns, present)
-        order = [
-            f"pg_catalog.hashtextextended(coalesce({v}::text, ''), {i})"
-            for i, v in enumerate(values)
-            if v != unit
+            return self._single_values(values, rows)
+        unit = column("", f"a{self.query.unit}")
+        told = [(i, column("", f"a{a}")) for i, a in enumerate(values) if a != self.query.unit]
+        hashed = [
+            sql("pg_catalog.hashtextextended(coalesce(:v::text, ''), :seed)", v=v, seed=number(i))
+            for i, v in told
         ]
-        order += [f"{v}::text" for v in values if v != unit]
-        ordered = f" ORDER BY {', '.join(order)}" if order else ""
-        rank = "dense_rank" if self.bag else "row_number"
-        ranked = (
-            f"SELECT {columns}, {rank}() OVER (PARTITION BY {unit}{ordered})"
-            f"::{self.number} AS rank FROM ({self.answer}) AS c WHERE {present}"
+        order = [*hashed, *(cast(v, "text") for _, v in told)]
+        over: dict[str, Any] = {"unit": unit, "order": order}
+        rank = (
+            sql("dense_rank() OVER (PARTITION BY :unit ORDER BY :order)", **over)
+            if self.bag
+            else sql("row_number() OVER (PARTITION BY :unit ORDER BY :order)", **over)
         )
-        if unit in values:  # no other unit has the value: its rank is its least one
+        ranked = select([*rows.expressions, aliased(cast(rank, self.number), "rank")], rows)
+        if self.query.unit in values:  # no other unit has the value: its rank is its least one
             return self._ranked_values(ranked, unit)
-        listed = ", ".join(values)
-        sorted_once = (
-            f"SELECT grouping({unit}) AS label, {listed}, "
-            f"CASE grouping({unit}) WHEN 0 THEN max(rank) ELSE min(rank) END AS rank "
-            f"FROM ({ranked}) AS r GROUP BY GROUPING SETS (({unit}), ({listed}))"
+        sorted_once = sql(
+            "SELECT grouping(:unit) AS label, :listed,"
+            " CASE grouping(:unit) WHEN 0 THEN max(rank) ELSE min(rank) END AS rank"
+            " FROM :ranked AS r GROUP BY GROUPING SETS (:sets)",
+            unit=unit,
+            listed=of("", values),
+            ranked=ranked,
+            sets=[exp.Tuple(expressions=[unit]), exp.Tuple(expressions=of("", values))],
         )
-        keys = "".join(f", {i + 6}" for i in range(len(self.query.groups)))
-        return (
-            f"{self.writer.head()}SELECT c.label, {self._bucket(0, 'c.rank', self.number)}::text "
-            "AS bucket, CASE c.label WHEN 0 THEN count(*) END::text AS units, "
-            "CASE c.label WHEN 1 THEN count(*) END::text AS amount, "
-            f"CASE c.label WHEN 1 THEN '0' END AS share{self.keys} "
-            f"FROM ({sorted_once}) AS c GROUP BY 1, 2{keys}"
+        statement = sql(
+            "SELECT c.label, :bucket::text AS bucket,"
+            " (CASE c.label WHEN 0 THEN count(*) END)::text AS units,"
+            " (CASE c.label WHEN 1 THEN count(*) END)::text AS amount,"
+            " CASE c.label WHEN 1 THEN '0' END AS share, :keys"
+            " FROM :sorted AS c GROUP BY 1, 2, :places",
+            bucket=self._bucket(0, column("c", "rank"), self.number),
+            keys=self.keys,
+            sorted=sorted_once,
+            places=self._places(),
         )
+        return self._with([], [statement])
 
-    def _ranked_values(self, ranked: str, unit: str) -> str:
+    def _places(self) -> list[Tree]:
+        """Return the places of the keys in the statement."""
+        return [number(i + 6) for i in range(len(self.query.groups))]
+
+    def _ranked_values(self, ranked: exp.Select, unit: Tree) -> exp.Query:
         """Write the statement for ranked values of which the unit is a part."""
-        sizes = (
-            f"SELECT 0 AS label, {self._bucket(0, 't.size', self.number)}::text AS bucket, "
-            "count(*)::text AS units, NULL::text AS amount, NULL::text AS share"
-            f"{self.nothing} FROM (SELECT max(rank) AS size FROM r GROUP BY {unit}) AS t GROUP BY 2"
+        sizes = sql(
+            "SELECT :columns, :nothing FROM (SELECT max(rank) AS size FROM r GROUP BY :unit) AS t"
+            " GROUP BY 2",
+            columns=_cells(
+                0,
+                self._bucket(0, column("t", "size"), self.number),
+                sql("count(*)"),
+                exp.Null(),
+                exp.Null(),
+            ),
+            nothing=self.nothing,
+            unit=unit,
         )
-        keys = "".join(f", {i + 6}" for i in range(len(self.query.groups)))
-        counts = (
-            f"SELECT 1 AS label, {self._bucket(0, 'c.rank', self.number)}::text AS bucket, "
-            "NULL::text AS units, count(*)::text AS amount, '0' AS share"
-            f"{self.keys} FROM r AS c GROUP BY 2{keys}"
+        counts = sql(
+            "SELECT 1 AS label, :bucket::text AS bucket, NULL::text AS units,"
+            " count(*)::text AS amount, '0' AS share, :keys FROM r AS c GROUP BY 2, :places",
+            bucket=self._bucket(0, column("c", "rank"), self.number),
+            keys=self.keys,
+            places=self._places(),
         )
-        return f"{self.writer.head(f'r AS MATERIALIZED ({ranked})')}{sizes} UNION ALL {counts}"
+        return self._with([cte("r", ranked, materialized=True)], [sizes, counts])
 
-    def _single_values(self, values: Sequence[str], columns: str, present: str) -> str:
+    def _single_values(self, values: Sequence[int], rows: exp.Select) -> exp.Query:
         """Write the statement for distinct values of units that have one each."""
-        bucket = self._bucket_of_one(0)
-        rows = f"SELECT {columns} FROM ({self.answer}) AS c WHERE {present}"
-        own = f"a{self.query.unit}" in values  # no other unit has the value
-        listed = ", ".join(values)
-        source = f"({rows})" if own else f"(SELECT {listed} FROM r GROUP BY {listed})"
-        grouped = _grouped([f"c.{column}" for column in self.columns])
-        units = "count(*)" if own else "NULL"
-        counts = (
-            f"SELECT 1 AS label, '{bucket}' AS bucket, {units}::text AS units, "
-            f"count(*)::text AS amount, '0' AS share{self.keys} FROM {source} AS c {grouped}"
-        )
+        bucket = constant(str(self._bucket_of_one(0)))
+        own = self.query.unit in values  # no other unit has the value
+        apart = sql("SELECT :listed FROM r GROUP BY :listed", listed=of("", values))
+        columns = sql(
+            "SELECT 1 AS label, :bucket AS bucket, :units::text AS units,"
+            " count(*)::text AS amount, '0' AS share",
+            bucket=bucket,
+            units=sql("count(*)") if own else exp.Null(),
+        ).expressions
+        source = subquery(rows if own else apart, "c")
+        counts = _grouped([*columns, *self.keys], source, of("c", self.columns))
         if own:
-            return self.writer.head() + counts
-        return (
-            f"{self.writer.head(f'r AS MATERIALIZED ({rows})')}{counts} UNION ALL "
-            f"SELECT 0, '{bucket}', count(*)::text, NULL, NULL{self.nothing} FROM r "
-            "HAVING count(*) > 0"
+            return self._with([], [counts])
+        units = sql(
+            "SELECT 0, :bucket, count(*)::text, NULL, NULL, :nothing FROM r HAVING count(*) > 0",
+            bucket=bucket,
+            nothing=self.nothing,
         )
+        return self._with([cte("r", rows, materialized=True)], [counts, units])
+
+
+def _keys(values: Sequence[Tree]) -> list[Tree]:
+    return [aliased(cast(value, "text"), f"k{i + 1}") for i, value in enumerate(values)]
+
+
+def _cells(label: int, bucket: Tree, units: Tree, amount: Tree, share: Tree) -> list[Tree]:
+    """Write the columns before the keys."""
+    texts = {"bucket": bucket, "units": units, "amount": amount, "share": share}
+    shown = [aliased(cast(value, "text"), name) for name, value in texts.items()]
+    return [aliased(number(label), "label"), *shown]
 
 
 def _may_repeat(query: JoinQuery, plan: Plan) -> bool:
@@ -297,16 +390,23 @@ def _ungrouped(plan: Plan) -> Plan:
     return replace(plan, factors=(replace(rows, grouped=False, unit=True),))
 
 
-def _grouped(keys: Sequence[str]) -> str:
-    """Write the grouping of an aggregate, which without keys has no row of nothing."""
-    return f"GROUP BY {', '.join(keys)}" if keys else "HAVING count(*) > 0"
+def _grouped(columns: Sequence[Tree], source: Tree, keys: Sequence[Tree]) -> exp.Select:
+    """Write an aggregate, which without keys has no row of nothing."""
+    if keys:
+        found = sql("SELECT 1 FROM :source GROUP BY :keys", source=source, keys=keys)
+    else:
+        found = sql("SELECT 1 FROM :source HAVING count(*) > 0", source=source)
+    return select(columns, found)
 
 
-def integer_sql(value: str, query: JoinQuery) -> str:
+def integer_sql(value: Tree, query: JoinQuery) -> Tree:
     """Write a sum of weights as the integer that it is, in ``numeric``."""
     (weight,) = query.weights
-    factor = f" * {weight.factor}" if weight.factor > 1 else ""
-    return f"trunc({value}::numeric{factor})"
+    exact: Tree = cast(value, "numeric")
+    if weight.factor > 1:
+        exact = sql(":value * :factor", value=exact, factor=number(weight.factor))
+    whole: Tree = sql("trunc(:value)", value=exact)
+    return whole
 
 
 def read_contributions(
@@ -317,11 +417,11 @@ def read_contributions(
     """Assemble the histograms from the rows of `contribution_sql`."""
     units = [[0] * (len(listed) + 1) for listed in bounds]
     groups: list[dict[Key, dict[int, tuple[int, int]]]] = [{} for _ in queries]
-    for label, bucket, number, amount, share, *texts in rows:
+    for label, bucket, many, amount, share, *texts in rows:
         j, cell = divmod(int(str(label)), 2)
         place = int(str(bucket))
-        if number is not None:
-            units[j][place if place >= 0 else ~place] += int(str(number))
+        if many is not None:
+            units[j][place if place >= 0 else ~place] += int(str(many))
         if cell:
             key = tuple(None if k is None else str(k) for k in texts)
             groups[j].setdefault(key, {})[place] = int(str(amount)), int(str(share))

@@ -22,17 +22,39 @@ is then written in ``numeric``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
+
+from sqlglot import exp
 
 from dpsql.counted import Counts
 from dpsql.errors import InternalError
 from dpsql.model import Weight
 from dpsql.query.elimination import Base, Factor, Placed, Plan, Product
+from dpsql.query.joined_sql import total_sql
 from dpsql.query.part_sql import grouped_sql, largest_sql
 from dpsql.query.places import is_cut
-from dpsql.query.source_sql import all_sql, source_sql, weight_sql
+from dpsql.query.source_sql import all_sql, named, of, source_sql, weight_sql
+from dpsql.sqltree import (
+    Tree,
+    all_of,
+    cast,
+    column,
+    cte,
+    equal,
+    from_,
+    join_all,
+    joined,
+    number,
+    render,
+    select,
+    sql,
+    subquery,
+    table,
+    union_all,
+    with_,
+)
 
 __all__ = ["Writer", "assemble", "counting_sql", "read_counts"]
 
@@ -60,7 +82,7 @@ def counting_sql(plan: Plan, *, numeric: bool = False) -> str:
         labelled with a factor's number hold its maximum (NULL: no rows); rows labelled
         ``-1 - j`` are those of the j-th factor of the answer, keys by position in ``groups``.
     """
-    return Writer(plan, "numeric" if numeric else "bigint").statement()
+    return render(Writer(plan, "numeric" if numeric else "bigint").statement())
 
 
 def read_counts(plan: Plan, rows: Iterable[Sequence[object]]) -> Counts:
@@ -88,8 +110,8 @@ def assemble(
     boundaries = {}
     for boundary, numbers in plan.boundaries:
         value = 1
-        for number in numbers:
-            value *= maxima[number]
+        for n in numbers:
+            value *= maxima[n]
         boundaries[boundary] = value
     groups: dict[tuple[str | None, ...], int] = {}
     if plan.answer is not None:
@@ -116,13 +138,14 @@ def _shared(plan: Plan, n: int) -> tuple[int, ...]:
     return tuple(sorted(set(left.output) & set(right.output)))
 
 
-def _times(*factors: str) -> str:
-    """Write a product; a factor that is known to be 1 is empty."""
-    return " * ".join(f for f in factors if f)
+def _times(*factors: Tree | None) -> Tree | None:
+    """Write a product; a factor that is known to be 1 is ``None``, and so is a product of none."""
+    return join_all(exp.Mul, (f for f in factors if f is not None))
 
 
-def _named(values: dict[str, str]) -> list[str]:
-    return [f"{value} AS {name}" for name, value in values.items()]
+def _same(attributes: Iterable[int]) -> Tree | None:
+    """Write that two factors ``l`` and ``r`` agree."""
+    return all_of(equal(column("l", f"a{a}"), column("r", f"a{a}")) for a in attributes)
 
 
 class Writer:
@@ -137,54 +160,53 @@ class Writer:
         self.number = number
         self.references = plan.references()
         self.tops = plan.tops()
-        self.written: dict[int, str] = {}
+        self.written: dict[int, exp.Query] = {}
         self.peaks = self._find_peaks()
 
-    def statement(self) -> str:
+    def statement(self) -> exp.Query:
         """Write the whole statement."""
         rows = [self._maximum_row(n) for n in self.plan.maxima()]
         rows += [self._answer_rows(j, n) for j, n in enumerate(self.plan.answer or ())]
         if not rows:
-            rows = ["SELECT 0 AS label, NULL::text AS value WHERE false"]
-        return self.head() + " UNION ALL ".join(rows)
+            rows = [sql("SELECT 0 AS label, NULL::text AS value WHERE false")]
+        return with_(self.ctes(), union_all(rows))
 
-    def head(self, *more: str) -> str:
-        """Write the WITH clause of what is stored, and ``more`` after it."""
-        ctes = []
+    def ctes(self) -> list[exp.CTE]:
+        """Write what is stored before an answer."""
+        found = []
         for n in range(len(self.plan.factors)):
             if n in self.peaks:
-                ctes.append(f"m{n} AS MATERIALIZED ({self._maxima(n, self.peaks[n])})")
+                found.append(cte(f"m{n}", self._maxima(n, self.peaks[n]), materialized=True))
             elif self._stored(n):
-                ctes.append(f"f{n} AS MATERIALIZED ({self._body(n)})")
-        ctes += more
-        return f"WITH {', '.join(ctes)} " if ctes else ""
+                found.append(cte(f"f{n}", self._body(n), materialized=True))
+        return found
 
-    def answer(self, attributes: Sequence[int]) -> str:
+    def answer(self, attributes: Sequence[int]) -> exp.Select:
         """Write the answer as rows of ``attributes``, in their types, and the count ``n``.
 
         With attributes, every row has results: a part of the join that shares none of them is one
         row, and may be empty.
         """
         numbers = self.plan.answer or ()
-        origin = {
-            a: f"f{j}.a{a}" for j, n in enumerate(numbers) for a in self.plan.factors[n].output
-        }
         factors = [self.plan.factors[n] for n in numbers]
-        counts = ["" if factor.unit else f"f{j}.n" for j, factor in enumerate(factors)]
-        columns = [f"{origin[a]} AS a{a}" for a in attributes]
-        columns.append(f"{_times(*counts) or '1'}::{self.number} AS n")
+        origin = {a: column(f"f{j}", f"a{a}") for j, f in enumerate(factors) for a in f.output}
+        counts = [None if f.unit else column(f"f{j}", "n") for j, f in enumerate(factors)]
+        values: dict[str, Tree] = {"n": cast(_times(*counts) or number(1), self.number)}
         for i, weight in enumerate(self.plan.query.weights):
             if not any(weight.occurrences <= factor.occurrences for factor in factors):
                 raise InternalError("a value spans parts of a join that are counted apart")
             parts = [
-                f"f{j}.w{i}" if weight.occurrences <= factor.occurrences else counts[j]
-                for j, factor in enumerate(factors)
+                column(f"f{j}", f"w{i}") if weight.occurrences <= f.occurrences else counts[j]
+                for j, f in enumerate(factors)
             ]
-            columns.append(f"{_times(*parts)} AS w{i}")
-        sources = " CROSS JOIN ".join(f"{self._source(n)} AS f{j}" for j, n in enumerate(numbers))
-        apart = [f"{counts[j]} > 0" for j, f in enumerate(factors) if counts[j] and not f.output]
-        where = f" WHERE {' AND '.join(apart)}" if attributes and apart else ""
-        return f"SELECT {', '.join(columns)} FROM {sources}{where}"
+            values[f"w{i}"] = _times(*parts) or number(1)
+        sources: list[Tree] = [self._source(n, f"f{j}") for j, n in enumerate(numbers)]
+        sources[1:] = [joined(source, None) for source in sources[1:]]
+        apart = [
+            sql(":n > 0", n=n) for n, f in zip(counts, factors, strict=True) if n and not f.output
+        ]
+        columns = [*named({a: origin[a] for a in attributes}), *named(values)]
+        return select(columns, from_(sources, all_of(apart) if attributes else None))
 
     def _stored(self, n: int) -> bool:
         factor = self.plan.factors[n]
@@ -202,10 +224,10 @@ class Writer:
     def _find_peaks(self) -> dict[int, tuple[int, ...]]:
         """Return the factors of which only maxima are read, and by which attributes."""
         readers: dict[int, list[int]] = {}
-        for number, factor in enumerate(self.plan.factors):
+        for reader, factor in enumerate(self.plan.factors):
             if isinstance(factor, Product):
                 for child in (factor.left, factor.right):
-                    readers.setdefault(child, []).append(number)
+                    readers.setdefault(child, []).append(reader)
         found: dict[int, tuple[int, ...]] = {}
         for n, numbers in readers.items():
             shared = {_shared(self.plan, number) for number in numbers}
@@ -219,28 +241,36 @@ class Writer:
                 found[n] = shared.pop()
         return found
 
-    def _maxima(self, n: int, attributes: tuple[int, ...]) -> str:
+    def _maxima(self, n: int, attributes: tuple[int, ...]) -> exp.Select:
         """Write the largest count for each value of some attributes of a factor."""
-        columns = "".join(f"a{a}, " for a in attributes)
-        value = "1" if self.plan.factors[n].unit else "n"
-        group = f" GROUP BY {columns[:-2]}" if attributes else ""
-        source = self._source(n) if n not in self.peaks else f"({self._body(n)})"
-        return f"SELECT {columns}max({value})::{self.number} AS n FROM {source} AS f{group}"
+        keys = of("", attributes)
+        found: exp.Select = sql(
+            "SELECT :keys, :most AS n FROM :source AS f GROUP BY :keys",
+            keys=keys,
+            most=cast(self._most(n), self.number),
+            source=self._body(n) if n in self.peaks else self._source(n),
+        )
+        return found
 
-    def _source(self, n: int) -> str:
-        """Write the factor for a FROM clause, without its alias."""
-        return f"f{n}" if self._stored(n) else f"({self._body(n)})"
+    def _most(self, n: int) -> Tree:
+        """Write the largest count of the rows of a factor."""
+        most: Tree = sql("max(1)") if self.plan.factors[n].unit else sql("max(n)")
+        return most
 
-    def _body(self, n: int) -> str:
+    def _source(self, n: int, alias: str = "") -> exp.Table | exp.Subquery:
+        """Write the factor for a FROM clause."""
+        return table(f"f{n}", alias) if self._stored(n) else subquery(self._body(n), alias)
+
+    def _body(self, n: int) -> exp.Query:
         if n not in self.written:
             factor = self.plan.factors[n]
             if isinstance(factor, Placed) or self._cut(factor):
-                text = grouped_sql(self.plan.query, factor, self.number)
+                made = grouped_sql(self.plan.query, factor, self.number)
             elif isinstance(factor, Base):
-                text = self._base(n, factor)
+                made = self._base(n, factor)
             else:
-                text = self._product(n, factor)
-            self.written[n] = text
+                made = self._product(n, factor)
+            self.written[n] = made
         return self.written[n]
 
     def _cut(self, factor: Factor) -> TypeGuard[Base]:
@@ -249,77 +279,75 @@ class Writer:
             return False
         return is_cut(self.plan.query.occurrences[factor.occurrence])
 
-    def _base(self, n: int, base: Base) -> str:
-        values = {
+    def _base(self, n: int, base: Base) -> exp.Select:
+        values: dict[str, Tree] = {
             name: weight_sql(weight, self.number)
             for name, weight in self._weights(base.occurrences)
             if weight.occurrences == base.occurrences
         }
         expressions, source = source_sql(self.plan.query, base, (), values)
-        columns = [f"{expressions[a]} AS a{a}" for a in base.output]
-        if base.grouped and self._sorted(n):
-            return self._sort(base, columns, source, values)
-        if base.grouped:
-            columns += self._totals({"n": ""} | values, bool(base.output))
-        else:
-            columns += _named(values)
-        text = f"SELECT {', '.join(columns) or '1'} FROM {source}"
-        return text + self._group_by(base)
+        return self._grouped(n, base, expressions, values, source)
+
+    def _grouped(
+        self,
+        n: int,
+        factor: Base | Product,
+        origin: Mapping[int, Tree],
+        values: Mapping[str, Tree],
+        source: exp.Select,
+    ) -> exp.Select:
+        """Write the rows of a factor, grouped if it is."""
+        columns = named({a: origin[a] for a in factor.output})
+        if not factor.grouped:
+            return select([*columns, *named(values)], source)
+        if self._sorted(n):
+            return self._sort(factor, select([*columns, *named(values)], source), values)
+        found = select([*columns, *self._totals(values, bool(factor.output))], source)
+        keys = [number(i + 1) for i in range(len(factor.output))]
+        found.set("group", exp.Group(expressions=keys) if keys else None)
+        return found
 
     def _weights(self, occurrences: frozenset[int]) -> list[tuple[str, Weight]]:
         """Name the weights that a factor of these occurrences holds."""
         named = ((f"w{i}", weight) for i, weight in enumerate(self.plan.query.weights))
         return [(name, weight) for name, weight in named if weight.occurrences <= occurrences]
 
-    def _totals(self, values: dict[str, str], grouped: bool = True) -> list[str]:
+    def _totals(self, values: Mapping[str, Tree], grouped: bool = True) -> list[Tree]:
         """Write the sums of a grouping; a row without a count of its own counts 1."""
-        found = []
-        for name, value in values.items():
-            total = "count(*)" if not value else f"sum({value})"
-            total = total if grouped or not value else f"coalesce({total}, 0)"
-            found.append(f"{total}::{self.number} AS n" if name == "n" else f"{total} AS {name}")
-        return found
+        totals: dict[str, Tree] = {"n": sql("count(*)")}
+        totals |= {name: total_sql(value, whole=not grouped) for name, value in values.items()}
+        return named(totals | {"n": cast(totals["n"], self.number)})
 
-    def _product(self, n: int, product: Product) -> str:
+    def _product(self, n: int, product: Product) -> exp.Select:
         left, right = self.plan.factors[product.left], self.plan.factors[product.right]
-        origin = {a: f"r.a{a}" for a in right.output} | {a: f"l.a{a}" for a in left.output}
+        origin = {a: column("r", f"a{a}") for a in right.output}
+        origin |= {a: column("l", f"a{a}") for a in left.output}
         shared = sorted(set(left.output) & set(right.output))
-        on = " AND ".join(f"l.a{a} = r.a{a}" for a in shared)
-        source = f"{self._source(product.left)} AS l " + (
-            f"JOIN {self._source(product.right)} AS r ON {on}"
-            if shared
-            else f"CROSS JOIN {self._source(product.right)} AS r"
-        )
+        other = joined(self._source(product.right, "r"), _same(shared))
+        source = from_([self._source(product.left, "l"), other])
         values = self._values(product, left, right)
         if product.predicates:
+            inner = select([*named(dict(sorted(origin.items()))), *named(values)], source)
             tests = all_sql(self.plan.query.predicates[n] for n in product.predicates)
-            inner = [f"{sql} AS a{a}" for a, sql in sorted(origin.items())] + _named(values)
-            source = f"(SELECT {', '.join(inner)} FROM {source}) AS s WHERE {tests}"
-            origin = {a: f"s.a{a}" for a in origin}
-            values = {name: f"s.{name}" for name in values}
+            source = from_([subquery(inner, "s")], tests)
+            origin = {a: column("s", f"a{a}") for a in origin}
+            values = {name: column("s", name) for name in values}
             for name, weight in self._weights(product.occurrences):
                 if name not in values:  # it spans what only comes together here
-                    values[name] = _times(weight_sql(weight, self.number), values.get("n", ""))
-        columns = [f"{origin[a]} AS a{a}" for a in product.output]
-        if product.grouped and self._sorted(n):
-            return self._sort(product, columns, source, values)
-        if product.grouped:
-            columns += self._totals({"n": ""} | values, bool(product.output))
-        else:
-            columns += _named(values)
-        return f"SELECT {', '.join(columns) or '1'} FROM {source}" + self._group_by(product)
+                    value = weight_sql(weight, self.number)
+                    values[name] = _times(value, values.get("n")) or value
+        return self._grouped(n, product, origin, values, source)
 
-    def _values(self, product: Product, left: Factor, right: Factor) -> dict[str, str]:
+    def _values(self, product: Product, left: Factor, right: Factor) -> dict[str, Tree]:
         """Write a joined row's count, unless it is 1, and its sums."""
-        counts = {s: "" if f.unit else f"{s}.n" for s, f in (("l", left), ("r", right))}
-        n = _times(counts["l"], counts["r"])
-        values = {"n": n} if n else {}
+        counts = {s: None if f.unit else column(s, "n") for s, f in (("l", left), ("r", right))}
+        values = {"n": _times(counts["l"], counts["r"])}
         for name, weight in self._weights(product.occurrences):
             if weight.occurrences <= left.occurrences:
-                values[name] = _times(f"l.{name}", counts["r"])
+                values[name] = _times(column("l", name), counts["r"])
             elif weight.occurrences <= right.occurrences:
-                values[name] = _times(f"r.{name}", counts["l"])
-        return values
+                values[name] = _times(column("r", name), counts["l"])
+        return {name: value for name, value in values.items() if value is not None}
 
     def _sorted(self, n: int) -> bool:
         """Whether a grouping is better sorted: many groups, few rows in each."""
@@ -330,51 +358,55 @@ class Writer:
         return self.plan.rows[n] > max(_MANY_GROUPS, _REPEATING * read)
 
     def _sort(
-        self, factor: Base | Product, columns: list[str], source: str, values: dict[str, str]
-    ) -> str:
+        self, factor: Base | Product, rows: exp.Select, values: Mapping[str, Tree]
+    ) -> exp.Select:
         """Write a grouping of rows in order; the attribute of most values leads.
 
         It needs the fewest comparisons, and is the likeliest to be clustered.
         """
-        order = sorted(factor.output, key=lambda a: (-self.plan.distinct[a], a))
-        keys = ", ".join(f"a{a}" for a in order)
-        inner = ", ".join([*columns, *_named(values)])
-        totals = self._totals({"n": ""} | {name: name for name in values})
-        outer = ", ".join([*(f"a{a}" for a in factor.output), *totals])
-        ordered = f"SELECT {inner} FROM {source} ORDER BY {keys}"
-        return f"SELECT {outer} FROM ({ordered}) AS o GROUP BY {keys}"
+        order = sorted((-self.plan.distinct[a], a) for a in factor.output)
+        keys = of("", [a for _, a in order])
+        rows.set("order", exp.Order(expressions=[exp.Ordered(this=key) for key in keys]))
+        found: exp.Select = sql(
+            "SELECT :columns, :totals FROM :rows AS o GROUP BY :keys",
+            columns=of("", factor.output),
+            totals=self._totals({name: column("", name) for name in values}),
+            rows=rows,
+            keys=keys,
+        )
+        return found
 
-    def _group_by(self, factor: Base | Product) -> str:
-        if not factor.grouped or not factor.output:
-            return ""
-        return " GROUP BY " + ", ".join(str(i + 1) for i in range(len(factor.output)))
+    def _row(
+        self, label: int, value: Tree, source: exp.Select, keys: Sequence[Tree] = ()
+    ) -> exp.Select:
+        """Write rows of the statement, by default without keys."""
+        groups = range(len(self.plan.query.groups))
+        shown = keys or [exp.Null()] * len(groups)
+        columns: dict[str, Tree] = {"label": number(label), "value": cast(value, "text")}
+        columns |= {f"k{i + 1}": cast(shown[i], "text") for i in groups}
+        return select(named(columns), source)
 
-    def _maximum_row(self, n: int) -> str:
-        value = "max(1)" if self.plan.factors[n].unit else "max(n)"
-        keys = "".join(f", NULL::text AS k{i + 1}" for i in range(len(self.plan.query.groups)))
+    def _maximum_row(self, n: int) -> exp.Select:
+        factor, most = self.plan.factors[n], sql("max(n)")
         if n in self.tops:
-            return f"SELECT {n} AS label, ({self._top(n)})::text AS value{keys}"
+            return self._row(n, subquery(self._top(n)), exp.Select())
         if n in self.peaks:
-            return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM m{n} AS f"
-        factor = self.plan.factors[n]
+            return self._row(n, most, from_([table(f"m{n}", "f")]))
         if isinstance(factor, Placed) or self._cut(factor):
             # also of what is stored, which may never be read
             largest = largest_sql(self.plan.query, factor, self.number)
             if largest is not None:
-                return f"SELECT {n} AS label, max(n)::text AS value{keys} FROM {largest} AS f"
+                return self._row(n, most, from_([subquery(largest, "f")]))
         if isinstance(factor, Product) and self.references[n] == 1:
             alone = self._rows_alone(n, factor)
             if alone is not None:
-                return f"SELECT {n} AS label, ({alone})::text AS value{keys}"
-        limit = " LIMIT 1" if self.plan.factors[n].unit else ""
-        source = (
-            f"(SELECT * FROM {self._source(n)} AS f{limit}) AS f"
-            if limit
-            else (f"{self._source(n)} AS f")
-        )
-        return f"SELECT {n} AS label, {value}::text AS value{keys} FROM {source}"
+                return self._row(n, subquery(alone), exp.Select())
+        source = self._source(n, "f")
+        if factor.unit:
+            source = subquery(sql("SELECT * FROM :source AS f LIMIT 1", source=source), "f")
+        return self._row(n, self._most(n), from_([source]))
 
-    def _rows_alone(self, n: int, product: Product) -> str | None:
+    def _rows_alone(self, n: int, product: Product) -> exp.Query | None:
         """Write the maximum of a product whose groups are about the rows of a side in parts.
 
         Where each group has one row of that side, as an order is alone with its key, the other side
@@ -393,36 +425,53 @@ class Writer:
             if largest is None:
                 continue
             joining = grouped_sql(query, replace(rows, output=shared), self.number)
-            on = " AND ".join(f"l.a{a} = r.a{a}" for a in shared) or "true"
-            few = f"SELECT max({'1' if factor.unit else 'l.n'})::{self.number} AS n"
-            few += f" FROM {self._source(other)} AS l JOIN ({joining}) AS r ON {on} OFFSET 0"
-            whole = f"SELECT max(f.n)::{self.number} AS n FROM {self._source(n)} AS f OFFSET 0"
-            # conditions without columns are tested before anything below them is read
-            return (
-                f"WITH u AS MATERIALIZED (SELECT max(n) AS n FROM {largest} AS f)"
-                f" SELECT max(n) FROM (SELECT f.n FROM ({few}) AS f WHERE (SELECT n FROM u) <= 1"
-                f" UNION ALL SELECT f.n FROM ({whole}) AS f WHERE (SELECT n FROM u) > 1) AS f"
+            few = sql(
+                "SELECT :most AS n FROM :other AS l JOIN :rows AS r ON :same OFFSET 0",
+                most=cast(sql("max(1)") if factor.unit else sql("max(l.n)"), self.number),
+                other=self._source(other),
+                rows=joining,
+                same=_same(shared) or exp.true(),
             )
+            whole = sql(
+                "SELECT :most AS n FROM :source AS f OFFSET 0",
+                most=cast(sql("max(f.n)"), self.number),
+                source=self._source(n),
+            )
+            # conditions without columns are tested before anything below them is read
+            found: exp.Query = sql(
+                "WITH u AS MATERIALIZED (SELECT max(n) AS n FROM :largest AS f)"
+                " SELECT max(n) FROM (SELECT f.n FROM :few AS f WHERE (SELECT n FROM u) <= 1"
+                " UNION ALL SELECT f.n FROM :whole AS f WHERE (SELECT n FROM u) > 1) AS f",
+                largest=largest,
+                few=few,
+                whole=whole,
+            )
+            return found
         return None
 
-    def _top(self, n: int) -> str:
+    def _top(self, n: int) -> exp.Select:
         """Write the maximum of a product that sums nothing, without forming it."""
         product = self.plan.factors[n]
         if not isinstance(product, Product):
             raise TypeError("not a product")
         shared = _shared(self.plan, n)
-        sides = [
-            f"m{number}" if number in self.peaks else f"({self._maxima(number, shared)})"
-            for number in (product.left, product.right)
-        ]
-        on = " AND ".join(f"l.a{a} = r.a{a}" for a in shared) or "true"
-        return f"SELECT max(l.n * r.n) FROM {sides[0]} AS l JOIN {sides[1]} AS r ON {on}"
-
-    def _answer_rows(self, j: int, n: int) -> str:
-        factor = self.plan.factors[n]
-        value = "1" if factor.unit else "f.n"
-        keys = "".join(
-            f", {f'f.a{a}::text' if a in factor.output else 'NULL::text'} AS k{i + 1}"
-            for i, a in enumerate(self.plan.query.groups)
+        left, right = (
+            table(f"m{side}") if side in self.peaks else self._maxima(side, shared)
+            for side in (product.left, product.right)
         )
-        return f"SELECT {-1 - j} AS label, {value}::text AS value{keys} FROM {self._source(n)} AS f"
+        found: exp.Select = sql(
+            "SELECT max(l.n * r.n) FROM :left AS l JOIN :right AS r ON :same",
+            left=left,
+            right=right,
+            same=_same(shared) or exp.true(),
+        )
+        return found
+
+    def _answer_rows(self, j: int, n: int) -> exp.Select:
+        factor = self.plan.factors[n]
+        value = number(1) if factor.unit else column("f", "n")
+        keys = [
+            column("f", f"a{a}") if a in factor.output else exp.Null()
+            for a in self.plan.query.groups
+        ]
+        return self._row(-1 - j, value, from_([self._source(n, "f")]), keys)

@@ -13,7 +13,6 @@ from dpsql.query.types import TIME, TIMESTAMP, TIMESTAMPTZ
 if TYPE_CHECKING:
     from dpsql.query.catalog import Catalog
     from dpsql.query.expressions import Builder
-    from dpsql.query.syntax import Node
 
 NAMES = frozenset(("extract", "date_part", "date_trunc", "timezone", "isfinite"))
 MAX_DAYS = 1_000_000  # 2738 years: from AD 200000 to far below the types' ends
@@ -116,16 +115,14 @@ def _require_small(interval: Expr, catalog: Catalog, position: int) -> None:
         raise functions.not_allowed("an interval of more than 1000 years", position)
 
 
-def call(name: str, args: Sequence[Expr], builder: Builder, node: Node) -> Expr:
+def call(name: str, args: Sequence[Expr], builder: Builder, position: int) -> Expr:
     """Build ``extract``, ``date_part``, ``date_trunc``, ``timezone`` or ``isfinite``."""
     zone = builder.catalog.time_zone
-    result = functions.result_of(name, args, node.position)
+    result = functions.result_of(name, args, position)
     if name == "isfinite":
         return Expr("fn", result, tuple(args), name)
     if args[0].kind != "const" or args[0].data is None:
-        raise functions.not_allowed(
-            f"{name} with a field or zone that is not constant", node.position
-        )
+        raise functions.not_allowed(f"{name} with a field or zone that is not constant", position)
     constant_part = str(args[0].data)
     operand = args[1]
     if name == "timezone":
@@ -133,10 +130,10 @@ def call(name: str, args: Sequence[Expr], builder: Builder, node: Node) -> Expr:
     field = constant_part.lower()
     if name == "date_trunc":
         if field not in _TRUNCATIONS:
-            raise functions.not_allowed(f"date_trunc to {field}", node.position)
+            raise functions.not_allowed(f"date_trunc to {field}", position)
         return _truncate(field, operand, zone)
     if field not in _FIELDS[operand.type]:
-        raise functions.not_allowed(f"{name} of {field} from {operand.type}", node.position)
+        raise functions.not_allowed(f"{name} of {field} from {operand.type}", position)
     if operand.type == TIMESTAMPTZ and field != "epoch":
         operand = totality.at_zone(operand, zone)
     extracted = Expr("extract", "numeric", (operand,), field)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import Attribute, AttributeUse, Computed, JoinQuery, Occurrence, Predicate, Weight
+from dpsql.query.described import described
 from dpsql.query.graph import AttributeClass, Graph, as_type, bare
-from dpsql.query.ir import ALWAYS, NEVER, Expr, constant, render, renumber
+from dpsql.query.ir import ALWAYS, NEVER, Expr, constant, renumber
 from dpsql.query.measures import Measure, Value, fits_bigint
 from dpsql.query.places import with_places
 from dpsql.query.shippable import shippable
@@ -343,7 +344,7 @@ def emit(graph: Graph, measure: Measure | None = None) -> Emitted:
     for old in graph.alive:
         conditions = graph.filters.get(old, ())
         by_effort = [(_effort(f), emitter.own(f)) for f in conditions]
-        by_effort.sort(key=lambda known: (known[0], render(known[1])))
+        by_effort.sort(key=lambda known: (known[0], described(known[1])))
         filters = [NEVER] if graph.contradiction else [f for _, f in by_effort]
         occurrences.append(
             Occurrence(

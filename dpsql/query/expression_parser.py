@@ -13,12 +13,16 @@ Grammar (``ruleutils.c``, ``get_rule_expr`` without pretty printing)::
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from sqlglot import exp
 
 from dpsql.errors import SyntaxInvalid
 from dpsql.query import refusals
 from dpsql.query.lexer import Token
-from dpsql.query.syntax import Node
+from dpsql.query.nodes import identifier, is_bare
+from dpsql.sqltree import cast, raw
+from dpsql.sqltree.nodes import Call, Operation, Quantified, Value, at, position
 
 _SQL_VALUES = frozenset(
     [
@@ -35,15 +39,24 @@ _SQL_VALUES = frozenset(
         "CURRENT_SCHEMA",
     ]
 )
+_SPECIAL = frozenset(
+    ["EXTRACT", "SUBSTRING", "TRIM", "POSITION", "COALESCE", "NULLIF", "GREATEST", "LEAST"]
+)
+#: Words that may begin something else than a name.
+_KEYWORDS = frozenset(
+    (
+        *("TRUE", "FALSE", "NULL", "CASE", "ARRAY", "EXISTS", "SELECT", "WITH", "ROW", "GROUPING"),
+        *("NORMALIZE", *_SQL_VALUES, *_SPECIAL),
+    )
+)
 _TIME_PRECISION = frozenset(["CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"])
 _MULTIWORD = {
     "double": ("precision",),
     "character": ("varying",),
     "bit": ("varying",),
 }
-_BIGINT_DIGITS = 19
-_TYPED = frozenset(("typed",))  # a constant written with its type
 _TRUTH = ("NULL", "TRUE", "FALSE", "UNKNOWN")
+_COLUMN = ("table", "db", "catalog")
 
 
 class ExpressionParser:
@@ -51,23 +64,13 @@ class ExpressionParser:
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
-        self._at = 0
-        self.peek = tokens[0]
+        self._at = -1
+        self.advance()
         #: Whether what is read is negated; whether it is output, outside of aggregates.
         self._negated = False
         self.in_output = False
 
     # -- cursor ---------------------------------------------------------------
-
-    @property
-    def position(self) -> int:
-        """1-based offset of the next token."""
-        return self.peek.start + 1
-
-    @property
-    def keyword(self) -> str:
-        """The next token in upper case if it is an unquoted word, else empty."""
-        return self.peek.text.upper() if self.peek.kind == "word" else ""
 
     def token_at(self, ahead: int) -> Token:
         """Look ahead."""
@@ -75,43 +78,29 @@ class ExpressionParser:
 
     def keyword_at(self, ahead: int) -> str:
         """Look ahead for a keyword or a parenthesis."""
-        token = self.token_at(ahead)
-        return token.text.upper() if token.kind in ("word", "punct") else ""
+        return self.token_at(ahead).keyword
 
     def advance(self) -> Token:
         """Consume one token."""
-        token = self.peek
-        if token.kind != "end":
+        before = self._tokens[self._at]
+        if self._at < len(self._tokens) - 1:
             self._at += 1
-            self.peek = self._tokens[self._at]
-        return token
+        self.peek = self._tokens[self._at]
+        #: Offset of the next token, from 1.
+        self.position = self.peek[2] + 1
+        self.keyword = self.peek[4]
+        return before
 
     def accept(self, keyword: str) -> bool:
-        """Consume a keyword if it is next."""
+        """Consume a keyword or a punctuation mark if it is next."""
         if self.keyword == keyword:
             self.advance()
             return True
         return False
 
-    def is_punct(self, text: str) -> bool:
-        """Tell whether a punctuation mark is next."""
-        return self.peek.kind == "punct" and self.peek.text == text
-
-    def accept_punct(self, text: str) -> bool:
-        """Consume a punctuation mark if it is next."""
-        if self.is_punct(text):
-            self.advance()
-            return True
-        return False
-
     def expect(self, keyword: str) -> None:
-        """Consume a keyword or refuse."""
+        """Consume a keyword or a punctuation mark, or refuse."""
         if not self.accept(keyword):
-            self.refuse_here()
-
-    def expect_punct(self, text: str) -> None:
-        """Consume a punctuation mark or refuse."""
-        if not self.accept_punct(text):
             self.refuse_here()
 
     def identifier(self) -> str:
@@ -142,54 +131,51 @@ class ExpressionParser:
             construct = f"not_{construct}"
         self.refuse(construct, position)
 
-    def sub_query(self) -> object:
+    def sub_query(self) -> exp.Select:
         """Read a sub-query of a condition; without one there is none to read."""
         self.refuse_here()
 
-    def _exists(self) -> Node:
+    def _exists(self) -> exp.Expr:
         start = self.position
         if self.in_output or self._negated:
             self._refuse_query("exists")
         self.advance()
-        self.expect_punct("(")
+        self.expect("(")
         query = self.sub_query()
-        self.expect_punct(")")
-        return Node("exists", start, query)
+        self.expect(")")
+        return at(exp.Exists(this=query), start)
 
-    def _in_query(self, left: Node) -> Node:
+    def _in_query(self, left: exp.Expr) -> exp.Expr:
         start = self.position
         if self.in_output or self._negated:
             self._refuse_query("in_query")
         self.advance()
-        self.expect_punct("(")
+        self.expect("(")
         query = self.sub_query()
-        self.expect_punct(")")
-        return Node("in_query", start, query, (left,))
+        self.expect(")")
+        return at(exp.In(this=left, query=exp.Subquery(this=query)), start)
 
     # -- expressions ----------------------------------------------------------
 
-    def expression(self) -> Node:
+    def expression(self) -> exp.Expr:
         """Read one expression with its casts."""
         node = self._primary()
-        while True:
+        while self.keyword in ("::", "[", "."):
             start = self.position
-            if self.accept_punct("::"):
-                name = self.type_name()
-                if node.kind == "const" and not node.type:
-                    node = Node("const", node.position, node.value, type=name, flags=_TYPED)
-                else:
-                    node = Node("cast", start, name, (node,))
-            elif self.is_punct("[") or self.is_punct("."):
+            if not self.accept("::"):
                 self.refuse("subscript")
-            else:
-                return node
+            # a constant is where its text begins, another cast where its type is named
+            if is_bare(node):
+                start = position(node)
+            node = at(cast(node, self.type_name()), start)
+        return node
 
     def type_name(self) -> str:
         """Read a type's name as ``format_type`` writes it."""
         token = self.peek
         first = self.identifier()
         quoted = token.kind == "quoted"
-        if self.is_punct("."):
+        if self.keyword == ".":
             self.advance()
             second = self.identifier()
             name = f"{_quote(first)}.{_quote(second)}"
@@ -200,19 +186,19 @@ class ExpressionParser:
             for word in _MULTIWORD.get(first, ()):
                 if self.peek.kind == "word" and self.peek.text == word:
                     name += " " + self.advance().text
-        if self.accept_punct("("):
+        if self.accept("("):
             numbers = [self._number()]
-            while self.accept_punct(","):
+            while self.accept(","):
                 numbers.append(self._number())
-            self.expect_punct(")")
+            self.expect(")")
             name += f"({','.join(numbers)})"
         if not quoted and first in ("timestamp", "time") and self.keyword in ("WITH", "WITHOUT"):
             name += " " + self.advance().text
             for word in ("TIME", "ZONE"):
                 name += " " + self.peek.text
                 self.expect(word)
-        while self.accept_punct("["):
-            self.expect_punct("]")
+        while self.accept("["):
+            self.expect("]")
             name += "[]"
         return name
 
@@ -224,27 +210,27 @@ class ExpressionParser:
             self.refuse_here()
         return sign + self.advance().text
 
-    def _primary(self) -> Node:
+    def _primary(self) -> exp.Expr:
         token = self.peek
         start = self.position
         if token.kind == "string":
             self.advance()
-            return Node("const", start, token.text, type="")
+            return at(exp.Literal(this=token.text, is_string=True), start)
         if token.kind == "number":
             self.advance()
-            return Node("const", start, token.text, type=_number_type(token.text))
-        if token.kind == "punct" and token.text == "(":
+            return at(exp.Literal(this=token.text, is_string=False), start)
+        if self.keyword == "(":
             return self._parenthesised()
-        if token.kind == "word":
-            word = token.text.upper()
+        word = self.keyword
+        if word in _KEYWORDS:
             following = self.token_at(1)
-            called = following.kind == "punct" and following.text == "("
+            called = following.keyword == "("
             if word in ("TRUE", "FALSE"):
                 self.advance()
-                return Node("const", start, word[0].lower(), type="boolean")
+                return at(exp.Boolean(this=word == "TRUE"), start)
             if word == "NULL":
                 self.advance()
-                return Node("const", start, None, type="")
+                return at(exp.Null(), start)
             if word == "CASE":
                 return self._case()
             if word == "ARRAY":
@@ -261,8 +247,8 @@ class ExpressionParser:
                 if called and word in _TIME_PRECISION:
                     self.advance()
                     value += f"({self._number()})"
-                    self.expect_punct(")")
-                return Node("sqlvalue", start, value)
+                    self.expect(")")
+                return at(Value(this=value), start)
             if called and word in _SPECIAL:
                 return self._special(word)
             if called and word == "GROUPING":
@@ -273,91 +259,93 @@ class ExpressionParser:
             return self._name_or_call()
         self.refuse_here()
 
-    def _name_or_call(self) -> Node:
+    def _name_or_call(self) -> exp.Expr:
         start = self.position
         parts = [self.identifier()]
-        while self.accept_punct("."):
+        while self.accept("."):
             if self.peek.kind == "operator" and self.peek.text == "*":
                 self.refuse("whole_row", start)
             parts.append(self.identifier())
-        if not self.is_punct("("):
-            return Node("name", start, tuple(parts))
+        if self.keyword != "(":
+            if len(parts) > 1 + len(_COLUMN):
+                refusals.refuse("expression", start)
+            last, *before = map(identifier, reversed(parts))
+            return at(exp.Column(this=last, **dict(zip(_COLUMN, before, strict=False))), start)
         self.advance()
         outside = self.in_output
         if parts[-1].startswith("dp_") and not parts[-1].startswith("dp_interval_"):
             self.in_output = False  # an argument is a condition on rows
-        flags = set()
-        args: list[Node] = []
+        args: dict[str, Any] = {}
         if self.peek.kind == "operator" and self.peek.text == "*":
             self.advance()
-            flags.add("star")
-        elif not self.is_punct(")"):
-            if self.accept("DISTINCT"):
-                flags.add("distinct")
-            args = self._arguments(flags)
+            args["star"] = True
+        elif self.keyword != ")":
+            args["distinct"] = self.accept("DISTINCT")
+            args["expressions"] = self._arguments(args)
         if self.accept("ORDER"):
-            flags.add("order")
+            args["order"] = True
             self._skip_to_close()
-        self.expect_punct(")")
+        self.expect(")")
         if self.accept("FILTER"):
-            flags.add("filter")  # its condition is the last argument
-            self.expect_punct("(")
+            self.expect("(")
             self.expect("WHERE")
-            args = [*args, self.expression()]
-            self.expect_punct(")")
+            args["filter"] = self.expression()
+            self.expect(")")
         self.in_output = outside
         if self.keyword == "WITHIN":
             self.refuse("other_aggregate")
         if self.keyword == "OVER":
             self.refuse("window")
-        schema = ".".join(parts[:-1])
-        return Node("call", start, (schema, parts[-1]), tuple(args), flags=frozenset(flags))
+        return at(Call(this=parts[-1], schema=".".join(parts[:-1]), **args), start)
 
-    def _arguments(self, flags: set[str]) -> list[Node]:
+    def _arguments(self, flags: dict[str, Any]) -> list[exp.Expr]:
         args = []
         while True:
             if self.accept("VARIADIC"):
-                flags.add("variadic")
+                flags["variadic"] = True
             if self.token_at(1).text in ("=>", ":="):
                 self.refuse_here()
             args.append(self.expression())
-            if not self.accept_punct(","):
+            if not self.accept(","):
                 return args
 
     def _skip_to_close(self) -> None:
         """Skip to the closing parenthesis of a clause that will be refused by name."""
         depth = 0
         while self.peek.kind != "end":
-            if self.is_punct("("):
+            if self.keyword == "(":
                 depth += 1
-            elif self.is_punct(")"):
+            elif self.keyword == ")":
                 if depth == 0:
                     return
                 depth -= 1
             self.advance()
 
-    def _special(self, word: str) -> Node:
-        """Functions with a syntax of their own become ordinary calls."""
+    def _special(self, word: str) -> exp.Expr:
+        """Functions with a syntax of their own become calls that keep it as their form."""
         start = self.position
         self.advance()
-        self.expect_punct("(")
-        name = word.lower()
+        self.expect("(")
+        name, form = word.lower(), "keyword"
         if word == "EXTRACT":
-            field = Node("const", self.position, self.identifier(), type="text")
+            form, at_field = word, self.position
+            field = exp.Literal(this=self.identifier(), is_string=True)
             self.expect("FROM")
-            args = [field, self.expression()]
+            args = [at(cast(field, "text"), at_field), self.expression()]
         elif word == "SUBSTRING":
             args = [self.expression()]
             if self.keyword == "SIMILAR":
                 self.refuse_here()
-            for keyword in ("FROM", "FOR"):
-                if self.accept(keyword):
+            form = "FROM" if self.accept("FROM") else ""
+            if form:
+                args.append(self.expression())
+                if self.accept("FOR"):
                     args.append(self.expression())
-            if len(args) == 1:
-                while self.accept_punct(","):
-                    args.append(self.expression())
+            while not form and self.accept(","):
+                args.append(self.expression())
         elif word == "TRIM":
-            name = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}.get(self.keyword, "")
+            form = self.keyword
+            name = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}.get(form, "")
             if not name:
                 self.refuse_here()
             self.advance()
@@ -365,127 +353,119 @@ class ExpressionParser:
             self.expect("FROM")
             args.insert(0, self.expression())
         elif word == "POSITION":
-            args = [self.expression()]
+            form, args = "IN", [self.expression()]
             self.expect("IN")
             args.insert(0, self.expression())
         else:  # COALESCE, NULLIF, GREATEST, LEAST
             args = [self.expression()]
-            while self.accept_punct(","):
+            while self.accept(","):
                 args.append(self.expression())
-        self.expect_punct(")")
-        return Node("call", start, ("", name), tuple(args), flags=frozenset({"special"}))
+        self.expect(")")
+        return at(Call(this=name, expressions=args, form=form), start)
 
-    def _case(self) -> Node:
+    def _case(self) -> exp.Expr:
         start = self.position
         self.advance()
-        args: list[Node] = []
-        operand = self.keyword != "WHEN"
-        if operand:
-            args.append(self.expression())
+        operand = self.expression() if self.keyword != "WHEN" else None
+        branches = []
         while self.accept("WHEN"):
-            args.append(self.expression())
+            when = self.expression()
             self.expect("THEN")
-            args.append(self.expression())
-        if self.accept("ELSE"):
-            args.append(self.expression())
-        else:
-            args.append(Node("const", start, None))
+            branches.append(exp.If(this=when, true=self.expression()))
+        default = self.expression() if self.accept("ELSE") else None
         self.expect("END")
-        return Node("case", start, operand, tuple(args))
+        return at(exp.Case(this=operand, ifs=branches, default=default), start)
 
-    def _array(self) -> Node:
+    def _array(self) -> exp.Expr:
         start = self.position
         self.advance()
-        if self.is_punct("("):
+        if self.keyword == "(":
             self._refuse_query("in_query")
-        self.expect_punct("[")
+        self.expect("[")
         args = []
-        while not self.is_punct("]"):
+        while self.keyword != "]":
             args.append(self.expression())
-            self.accept_punct(",")
-        self.expect_punct("]")
-        return Node("array", start, None, tuple(args))
+            self.accept(",")
+        self.expect("]")
+        return at(exp.Array(expressions=args), start)
 
     # -- inside parentheses ---------------------------------------------------
 
-    def _parenthesised(self) -> Node:
+    def _parenthesised(self) -> exp.Expr:
         start = self.position
         self.advance()
         if self.keyword in ("SELECT", "WITH", "VALUES"):
             self._refuse_query("scalar")
         if self.accept("NOT"):
             outside, self._negated = self._negated, not self._negated
-            node = Node("not", start, None, (self.expression(),))
+            node: exp.Expr = at(exp.Not(this=self.expression()), start)
             self._negated = outside
         elif self.peek.kind == "operator":
             operator = self.advance().text
-            node = Node("op", start, operator, (self.expression(),))
+            node = at(Operation(operator=operator, expression=self.expression()), start)
         else:
             left = self.expression()
-            node = left if self.is_punct(")") else self._applied(left)
-        self.expect_punct(")")
-        return node
+            if self.accept(")"):
+                return left
+            node = self._applied(left)
+        self.expect(")")
+        return at(exp.Paren(this=node), position(node))
 
-    def _applied(self, left: Node) -> Node:
+    def _applied(self, left: exp.Expr) -> exp.Expr:
         start = self.position
         word = self.keyword
         if word in ("AND", "OR"):
-            args = [left]
+            kind = exp.And if word == "AND" else exp.Or
             while self.accept(word):
-                args.append(self.expression())
-            return Node(word.lower(), start, None, tuple(args))
+                left = kind(this=left, expression=self.expression())
+            return at(left, start)
         if word == "IS":
             self.advance()
             negated = self.accept("NOT")
             if self.accept("DISTINCT"):
                 self.expect("FROM")
-                node = Node("distinct", start, None, (left, self.expression()))
-                return Node("not", start, None, (node,)) if negated else node
+                node = at(exp.NullSafeNEQ(this=left, expression=self.expression()), start)
+                return at(exp.Not(this=exp.Paren(this=node)), start) if negated else node
             if self.keyword not in _TRUTH:
                 self.refuse_here()
             test = self.advance().text.upper()
-            return Node("is", start, f"NOT {test}" if negated else test, (left,))
+            return at(exp.Is(this=left, expression=raw(f"NOT {test}" if negated else test)), start)
         if word == "COLLATE":
             self.advance()
-            parts = [self.identifier()]
-            while self.accept_punct("."):
-                parts.append(self.identifier())
-            return Node("collate", start, tuple(parts), (left,))
+            name: exp.Expr = identifier(self.identifier())
+            while self.accept("."):
+                name = exp.Dot(this=name, expression=identifier(self.identifier()))
+            return at(exp.Collate(this=left, expression=name), start)
         if word == "AT":
             for keyword in ("AT", "TIME", "ZONE"):
                 self.expect(keyword)
-            return Node("call", start, ("", "timezone"), (self.expression(), left))
+            args = [self.expression(), left]
+            return at(Call(this="timezone", expressions=args, form="AT TIME ZONE"), start)
         if word == "IN":
             return self._in_query(left)
         if word == "OPERATOR":
             refusals.refuse("expression", start, "The operator is not one of pg_catalog.")
-        if self.is_punct(","):
-            self.refuse("row_value", left.position)
+        if self.keyword == ",":
+            self.refuse("row_value", position(left))
         if self.peek.kind == "operator":
             operator = self.advance().text
             if self.keyword in ("ANY", "ALL"):
                 quantifier = self.advance().text.upper()
-                self.expect_punct("(")
+                self.expect("(")
                 if self.keyword in ("SELECT", "WITH"):
                     known = {"=ANY": "in_query", "<>ALL": "not_in_query"}
                     self._refuse_query(known.get(operator + quantifier, "scalar"), start)
                 argument = self.expression()
-                self.expect_punct(")")
-                return Node("any", start, (operator, quantifier), (left, argument))
-            return Node("op", start, operator, (left, self.expression()))
+                self.expect(")")
+                return at(
+                    Quantified(
+                        this=left, operator=operator, quantifier=quantifier, expression=argument
+                    ),
+                    start,
+                )
+            right = self.expression()
+            return at(Operation(this=left, operator=operator, expression=right), start)
         self.refuse_here()
-
-
-_SPECIAL = frozenset(
-    ["EXTRACT", "SUBSTRING", "TRIM", "POSITION", "COALESCE", "NULLIF", "GREATEST", "LEAST"]
-)
-
-
-def _number_type(text: str) -> str:
-    if not text.isdigit() or len(text) > _BIGINT_DIGITS:
-        return "numeric"
-    value = int(text)
-    return "integer" if value < 2**31 else "bigint" if value < 2**63 else "numeric"
 
 
 def _quote(name: str) -> str:

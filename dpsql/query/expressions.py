@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from sqlglot import exp
+
 from dpsql.query import date_functions, functions, refusals, totality
 from dpsql.query.aggregates import NAMES
 from dpsql.query.catalog import Catalog
 from dpsql.query.constants import array_elements, check_pattern, enum_labels, fold, integer_value
 from dpsql.query.ir import FALSE, TRUE, Expr, constant
+from dpsql.query.nodes import constant_of, names, operands, type_of
 from dpsql.query.normalise import of_one_type
-from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS, SIMPLE, TIMESTAMP, TIMESTAMPTZ
 from dpsql.relation import base
+from dpsql.sqltree.nodes import Call, Operation, Quantified, Value, at, position
 
-Lookup = Callable[[Node], Expr]
+Lookup = Callable[[exp.Column], Expr]
 COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
 _NEGATION = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -32,7 +35,7 @@ class Builder:
         self.catalog = catalog
         self.lookup = lookup
 
-    def build(self, node: Node) -> Expr:
+    def build(self, node: exp.Expr) -> Expr:
         """Build one expression.
 
         Raises
@@ -40,11 +43,11 @@ class Builder:
         FunctionNotAllowed, UnsupportedConstruct
             With the position of the offending part.
         """
-        method = getattr(self, f"_{node.kind}", None)
+        method = getattr(self, f"_{node.key}", None)
         if method is None:
-            refusals.refuse("expression", node.position)
+            refusals.refuse("expression", position(node))
         built: Expr = method(node)
-        return fold(totality.checked(built, node.position), self.catalog)
+        return fold(totality.checked(built, position(node)), self.catalog)
 
     def type_of(self, full: str, position: int) -> str:
         """Return the base type, refusing types outside the list."""
@@ -55,50 +58,55 @@ class Builder:
 
     # -- leaves ---------------------------------------------------------------
 
-    def _name(self, node: Node) -> Expr:
+    def _column(self, node: exp.Column) -> Expr:
         found = self.lookup(node)
-        self.type_of(found.type, node.position)
+        self.type_of(found.type, position(node))
         return found
 
-    def _const(self, node: Node) -> Expr:
-        text = None if node.value is None else str(node.value)
-        full = node.type or "text"
-        type_ = self.type_of(full, node.position)
+    def _constant(self, node: exp.Expr) -> Expr:
+        text, full = constant_of(node) or (None, "")
+        full = full or "text"
+        type_ = self.type_of(full, position(node))
         if full == type_:
             return constant(type_, text)
         value = constant("text", text)
         return fold(totality.cast_node(value, full, type_), self.catalog)
 
-    def _sqlvalue(self, node: Node) -> Expr:
+    _literal = _boolean = _null = _constant
+
+    def _value(self, node: Value) -> Expr:
         types = {
             "CURRENT_DATE": "date",
             "CURRENT_TIMESTAMP": TIMESTAMPTZ,
             "LOCALTIMESTAMP": "timestamp without time zone",
             "LOCALTIME": "time without time zone",
         }
-        type_ = types.get(str(node.value).split("(")[0])
+        type_ = types.get(node.name.split("(")[0])
         if type_ is None:
-            raise functions.not_allowed(str(node.value), node.position)
-        return constant(type_, self.catalog.evaluate(f"SELECT ({node.value})::text"))
+            raise functions.not_allowed(node.name, position(node))
+        return constant(type_, self.catalog.evaluate(f"SELECT ({node.name})::text"))
 
     # -- sub-queries, which `flatten` joins where they are conditions of a whole query
 
-    def _exists(self, node: Node) -> NoReturn:
-        refusals.refuse("exists", node.position)
+    def _exists(self, node: exp.Expr) -> NoReturn:
+        refusals.refuse("exists", position(node))
 
-    def _in_query(self, node: Node) -> NoReturn:
-        refusals.refuse("in_query", node.position)
+    def _in(self, node: exp.Expr) -> NoReturn:
+        refusals.refuse("in_query", position(node))
 
     # -- logic ----------------------------------------------------------------
 
-    def _and(self, node: Node) -> Expr:
-        parts = [self.build(a) for a in node.args]
+    def _paren(self, node: exp.Paren) -> Expr:
+        return self.build(node.this)
+
+    def _and(self, node: exp.And) -> Expr:
+        parts = [self.build(a) for a in operands(node)]
         if any(p == FALSE for p in parts):
             return FALSE
         return self._connective("and", [p for p in parts if p != TRUE], TRUE)
 
-    def _or(self, node: Node) -> Expr:
-        parts = [self.build(a) for a in node.args]
+    def _or(self, node: exp.Or) -> Expr:
+        parts = [self.build(a) for a in operands(node)]
         if any(p == TRUE for p in parts):
             return TRUE
         return self._connective("or", [p for p in parts if p != FALSE], FALSE)
@@ -108,40 +116,42 @@ class Builder:
             return parts[0] if parts else neutral
         return Expr(kind, "boolean", tuple(dict.fromkeys(parts)))
 
-    def _not(self, node: Node) -> Expr:
-        inner = self.build(node.args[0])
+    def _not(self, node: exp.Not) -> Expr:
+        inner = self.build(node.this)
         if inner.kind == "not":
             return inner.args[0]
         if inner.kind == "op" and inner.data in _NEGATION and len(inner.args) == 2:
             return Expr("op", "boolean", inner.args, _NEGATION[str(inner.data)])
         return Expr("not", "boolean", (inner,))
 
-    def _is(self, node: Node) -> Expr:
-        inner = self.build(node.args[0])
+    def _is(self, node: exp.Is) -> Expr:
+        inner = self.build(node.this)
+        test = node.expression.name
         if inner.kind == "col" and inner.data[2]:  # type: ignore[index]
-            if node.value == "NULL":
+            if test == "NULL":
                 return FALSE
-            if node.value == "NOT NULL":
+            if test == "NOT NULL":
                 return TRUE
-        return Expr("is", "boolean", (inner,), node.value)
+        return Expr("is", "boolean", (inner,), test)
 
-    def _distinct(self, node: Node) -> Expr:
-        left, right = (self.build(a) for a in node.args)
+    def _nullsafeneq(self, node: exp.NullSafeNEQ) -> Expr:
+        left, right = self.build(node.this), self.build(node.expression)
         left, right = self._comparable(left, right)
-        self._operator_result("=", left, right, node.position)
+        self._operator_result("=", left, right, position(node))
         return Expr("distinct", "boolean", (left, right))
 
-    def _case(self, node: Node) -> Expr:
-        args = list(node.args)
-        operand = args.pop(0) if node.value else None
+    def _case(self, node: exp.Case) -> Expr:
+        operand = node.args.get("this")
         built: list[Expr] = []
-        for index, argument in enumerate(args):
-            is_when = index % 2 == 0 and index < len(args) - 1
-            if operand is not None and is_when:
-                argument = Node("op", argument.position, "=", (operand, argument))
-            built.append(self.build(argument))
+        for branch in node.args["ifs"]:
+            when = branch.this
+            if operand is not None:
+                equal = Operation(this=operand, operator="=", expression=when)
+                when = at(equal, position(when))
+            built += (self.build(when), self.build(branch.args["true"]))
+        built.append(self.build(node.args.get("default") or at(exp.Null(), position(node))))
         values = [*built[1:-1:2], built[-1]]
-        type_ = self._common_type(values, node.position)
+        type_ = self._common_type(values, position(node))
         if built[-1].kind == "const" and built[-1].data is None:
             built[-1] = constant(type_, None)
         return Expr("case", type_, tuple(built))
@@ -152,17 +162,16 @@ class Builder:
             raise functions.not_allowed("mixing " + " and ".join(sorted(types)), position)
         return types.pop() if types else values[0].type
 
-    def _collate(self, node: Node) -> Expr:
-        inner = self.build(node.args[0])
-        parts = node.value if isinstance(node.value, tuple) else ()
-        return Expr("collate", inner.type, (inner,), parts)
+    def _collate(self, node: exp.Collate) -> Expr:
+        inner = self.build(node.this)
+        return Expr("collate", inner.type, (inner,), names(node.expression))
 
     # -- operators ------------------------------------------------------------
 
-    def _op(self, node: Node) -> Expr:
-        operator = str(node.value)
-        args = tuple(self.build(a) for a in node.args)
-        return self.operator(operator, args, node.position)
+    def _operation(self, node: Operation) -> Expr:
+        sides = (node.args.get("this"), node.expression)
+        args = tuple(self.build(side) for side in sides if side is not None)
+        return self.operator(str(node.args["operator"]), args, position(node))
 
     def operator(self, operator: str, args: tuple[Expr, ...], position: int) -> Expr:
         """Apply an operator totally."""
@@ -203,11 +212,11 @@ class Builder:
             return
         functions.operator_result(operator, left.type, right.type, position)
 
-    def _any(self, node: Node) -> Expr:
-        operator, quantifier = node.pair()
-        left = self.build(node.args[0])
-        _, *elements = of_one_type((left, *self._elements(node.args[1])))
-        tests = [self.operator(operator, (left, e), node.position) for e in elements]
+    def _quantified(self, node: Quantified) -> Expr:
+        operator, quantifier = str(node.args["operator"]), str(node.args["quantifier"])
+        left = self.build(node.this)
+        _, *elements = of_one_type((left, *self._elements(node.expression)))
+        tests = [self.operator(operator, (left, e), position(node)) for e in elements]
         every = quantifier == "ALL"
         if not tests:
             return TRUE if every else FALSE
@@ -219,20 +228,24 @@ class Builder:
                 return Expr("in", "boolean", (left, *unique), every)
         return self._connective("and" if every else "or", list(dict.fromkeys(tests)), TRUE)
 
-    def _elements(self, node: Node) -> list[Expr]:
-        if node.kind == "array":
-            return [self.build(a) for a in node.args]
-        if node.kind == "const" and node.type.endswith("[]") and node.value is not None:
-            return array_elements(node.type, str(node.value), self.catalog)
-        if node.kind == "cast" and str(node.value).endswith("[]"):
-            target = str(node.value)[:-2]
-            return [self.cast_to(e, target, node.position) for e in self._elements(node.args[0])]
-        raise functions.not_allowed("an array that is not constant", node.position)
+    def _elements(self, node: exp.Expr) -> list[Expr]:
+        if isinstance(node, exp.Array):
+            return [self.build(a) for a in node.expressions]
+        if isinstance(node, exp.Cast) and (full := type_of(node)).endswith("[]"):
+            known = constant_of(node)
+            if known is None:
+                elements = self._elements(node.this)
+                return [self.cast_to(e, full[:-2], position(node)) for e in elements]
+            if known.text is not None:
+                return array_elements(full, known.text, self.catalog)
+        raise functions.not_allowed("an array that is not constant", position(node))
 
     # -- casts and calls ------------------------------------------------------
 
-    def _cast(self, node: Node) -> Expr:
-        return self.cast_to(self.build(node.args[0]), str(node.value), node.position)
+    def _cast(self, node: exp.Cast) -> Expr:
+        if constant_of(node) is not None:
+            return self._constant(node)
+        return self.cast_to(self.build(node.this), type_of(node), position(node))
 
     def cast_to(self, e: Expr, full: str, position: int) -> Expr:
         """Cast totally, refusing types and casts outside the lists."""
@@ -244,34 +257,35 @@ class Builder:
             is_enum=e.type not in SIMPLE, position=position,
         )  # fmt: skip
 
-    def _call(self, node: Node) -> Expr:
-        schema, name = node.pair()
+    def _call(self, node: Call) -> Expr:
+        schema, name = node.schema, node.name
         if schema == "public" and name in NAMES:
-            refusals.refuse("nested_count", node.position)
-        if schema not in ("", "pg_catalog") or node.flags - {"special"}:
-            raise functions.not_allowed(f"{name}()", node.position)
-        if name in ("now", "transaction_timestamp", "statement_timestamp") and not node.args:
+            refusals.refuse("nested_count", position(node))
+        if schema not in ("", "pg_catalog") or node.flags - {"form"}:
+            raise functions.not_allowed(f"{name}()", position(node))
+        if name in ("now", "transaction_timestamp", "statement_timestamp") and not node.expressions:
             return constant(TIMESTAMPTZ, self.catalog.evaluate("SELECT (CURRENT_TIMESTAMP)::text"))
         if name in ("coalesce", "greatest", "least"):
-            args = tuple(self.build(a) for a in node.args)
-            type_ = self._common_type(list(args), node.position)
+            args = tuple(self.build(a) for a in node.expressions)
+            type_ = self._common_type(list(args), position(node))
             args = tuple(
                 constant(type_, None) if a.kind == "const" and a.data is None else a for a in args
             )
             return Expr(name, type_, args)
         if name == "nullif":
-            left, right = (self.build(a) for a in node.args)
+            left, right = (self.build(a) for a in node.expressions)
             left, right = self._comparable(left, right)
-            self._operator_result("=", left, right, node.position)
+            self._operator_result("=", left, right, position(node))
             return Expr(name, left.type, (left, right))
         if name in date_functions.NAMES:
-            return date_functions.call(name, [self.build(a) for a in node.args], self, node)
-        args = tuple(self.build(a) for a in node.args)
+            built = [self.build(a) for a in node.expressions]
+            return date_functions.call(name, built, self, position(node))
+        args = tuple(self.build(a) for a in node.expressions)
         folded = functions.FOLDED_FUNCTIONS.get((name, *(a.type for a in args)))
         if folded is not None and all(a.kind == "const" for a in args):
             return fold(Expr("fn", folded[1], args, name), self.catalog)
-        result = functions.result_of(name, args, node.position)
-        return _plain_call(name, args, result, node.position)
+        result = functions.result_of(name, args, position(node))
+        return _plain_call(name, args, result, position(node))
 
 
 def _constant_divisor(divisor: Expr, position: int) -> bool:

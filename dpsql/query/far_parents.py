@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from dpsql.errors import UndeclaredRelation
 from dpsql.relation import Relation, quote_identifier
+from dpsql.sqltree import aliased, all_of, column, render, sql, subquery, table, union_all
 
 
 def agreed(parent: Relation, key: Sequence[str], onward: Sequence[str]) -> Relation:
@@ -56,14 +57,33 @@ def agreed(parent: Relation, key: Sequence[str], onward: Sequence[str]) -> Relat
 def _source(parent: Relation, names: Sequence[str], keys: int) -> str:
     """Write the values of each key; of each part its groups are sent."""
     quoted = [quote_identifier(name) for name in names]
-    all_, own = ", ".join(quoted), ", ".join(quoted[:keys])
-    filled = " AND ".join(f"{name} IS NOT NULL" for name in quoted)
-    parts = " UNION ALL ".join(
-        f"SELECT {all_} FROM {part.sql} WHERE {filled} GROUP BY {all_}" for part in parent.parts
+    columns = [column("", name) for name in quoted]
+    filled = all_of(sql(":v IS NOT NULL", v=v) for v in columns)
+    parts = [
+        sql(
+            "SELECT :columns FROM :part WHERE :filled GROUP BY :columns",
+            columns=columns,
+            part=table(part.sql),
+            filled=filled,
+        )
+        for part in parent.parts
+    ]
+    values = sql(
+        "SELECT :columns FROM :parts AS v GROUP BY :columns",
+        columns=columns,
+        parts=union_all(parts),
     )
-    values = f"SELECT {all_} FROM ({parts}) AS v GROUP BY {all_}"
     if len(quoted) == keys:
-        return f"({values})"
+        return render(subquery(values))
     # of one value any type has the first, but not all have a smallest one
-    only = ", ".join(f"(pg_catalog.array_agg({name}))[1] AS {name}" for name in quoted[keys:])
-    return f"(SELECT {own}, {only} FROM ({values}) AS w GROUP BY {own} HAVING count(*) = 1)"
+    others = [
+        aliased(sql("(pg_catalog.array_agg(:v))[1]", v=v), name)
+        for v, name in zip(columns[keys:], quoted[keys:], strict=True)
+    ]
+    agreed = sql(
+        "SELECT :own, :others FROM :listed AS w GROUP BY :own HAVING count(*) = 1",
+        own=columns[:keys],
+        others=others,
+        listed=values,
+    )
+    return render(subquery(agreed))

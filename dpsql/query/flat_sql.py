@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlglot import exp
+
 from dpsql.model import Computed, JoinQuery
 from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
-from dpsql.query.ir import ALWAYS, render
+from dpsql.query.ir import ALWAYS, tree
 from dpsql.query.joined_sql import joined_sql
 from dpsql.query.places import any_cut
+from dpsql.sqltree import aliased, cast, column, number, sql
 
 
 def is_flat(query: JoinQuery) -> bool:
@@ -44,11 +47,11 @@ class Flat:
         self.query = query
         self.number = number
 
-    def head(self, *more: str) -> str:
-        """Write the WITH clause of ``more``."""
-        return f"WITH {', '.join(more)} " if more else ""
+    def ctes(self) -> list[exp.CTE]:
+        """Return what is stored before an answer: nothing."""
+        return []
 
-    def answer(self, attributes: Sequence[int]) -> str:
+    def answer(self, attributes: Sequence[int]) -> exp.Select:
         """Write the answer as rows of ``attributes``, the count ``n`` and sums ``w0, w1, ...``."""
         return flat_sql(self.query, attributes, self.number)
 
@@ -61,31 +64,35 @@ class Composed:
         self.computed = computed
         self.number = number
 
-    def head(self, *more: str) -> str:
-        """Write the WITH clause of what is stored, and ``more`` after it."""
-        return self.inner.head(*more)
+    def ctes(self) -> list[exp.CTE]:
+        """Write what is stored before an answer."""
+        return self.inner.ctes()
 
-    def answer(self, attributes: Sequence[int]) -> str:
+    def answer(self, attributes: Sequence[int]) -> exp.Select:
         """Write the answer as rows of ``attributes``, in their types, and the count ``n``."""
         own = self.computed.attribute
         given = [a for a in attributes if a != own]
         inner = self.inner.answer(tuple(dict.fromkeys((*given, *sorted(self.computed.inputs)))))
-        made = f"({render(self.computed.expression)}) AS a{own}"
-        columns = [made if a == own else f"j.a{a}" for a in attributes]
-        keys = ", ".join(str(i + 1) for i in range(len(attributes)))
-        total = f"sum(j.n)::{self.number} AS n"
-        return f"SELECT {', '.join([*columns, total])} FROM ({inner}) AS j GROUP BY {keys}"
+        made = aliased(tree(self.computed.expression), f"a{own}")
+        grouped: exp.Select = sql(
+            "SELECT :columns, :total AS n FROM :answer AS j GROUP BY :keys",
+            columns=[made if a == own else column("j", f"a{a}") for a in attributes],
+            total=cast(sql("sum(j.n)"), self.number),
+            answer=inner,
+            keys=[number(i + 1) for i in range(len(attributes))],
+        )
+        return grouped
 
 
 def answering(plan: Plan, *, numeric: bool) -> Writer | Flat | Composed:
     """Choose how an answer is written: as a plain join, or by the plan."""
-    number = "numeric" if numeric else "bigint"
-    writer = Flat(plan.query, number) if is_flat(plan.query) else Writer(plan, number)
+    type_ = "numeric" if numeric else "bigint"
+    writer = Flat(plan.query, type_) if is_flat(plan.query) else Writer(plan, type_)
     computed = plan.query.computed
-    return writer if computed is None else Composed(writer, computed, number)
+    return writer if computed is None else Composed(writer, computed, type_)
 
 
-def flat_sql(query: JoinQuery, attributes: Sequence[int], number: str) -> str:
+def flat_sql(query: JoinQuery, attributes: Sequence[int], type_: str) -> exp.Select:
     """Write the answer as rows of ``attributes``, in their types, the count ``n`` and sums.
 
     Parameters
@@ -94,8 +101,8 @@ def flat_sql(query: JoinQuery, attributes: Sequence[int], number: str) -> str:
         For which `is_flat` holds.
     attributes : sequence of int
         What is grouped by.
-    number : str
+    type_ : str
         The type that counts in.
     """
     everything = frozenset(range(len(query.occurrences)))
-    return joined_sql(query, everything, attributes, number)
+    return joined_sql(query, everything, attributes, type_)

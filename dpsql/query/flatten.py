@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from sqlglot import exp
+
 from dpsql.errors import (
     DeclarationsChanged,
     FunctionNotAllowed,
@@ -29,10 +31,20 @@ from dpsql.query.catalog import Catalog
 from dpsql.query.expressions import Builder
 from dpsql.query.ir import Expr, column_of, conjuncts, constant, literal
 from dpsql.query.matches import Outer, Outers
+from dpsql.query.nodes import (
+    clause,
+    constant_of,
+    is_join,
+    names,
+    operands,
+    sources,
+    target_name,
+    targets,
+)
 from dpsql.query.parse import parse
 from dpsql.query.screen import screen
-from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, Table, With
 from dpsql.relation import Relation, base, show_name
+from dpsql.sqltree.nodes import position
 
 SYSTEM_COLUMNS = frozenset(["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
 MAX_OCCURRENCES = 12
@@ -76,12 +88,12 @@ class Scope:
         self.aliases = {a: dict(change([*c.items()])) for a, c in self.aliases.items()}
         self.merged = dict(change([*self.merged.items()]))
 
-    def lookup(self, node: Node) -> Expr:
+    def lookup(self, node: exp.Column) -> Expr:
         """Resolve a column reference."""
-        return _readable(self._find(node), node.position)
+        return _readable(self._find(node), position(node))
 
-    def _find(self, node: Node) -> Expr:
-        parts = node.value if isinstance(node.value, tuple) else ()
+    def _find(self, node: exp.Column) -> Expr:
+        parts = names(node)
         if len(parts) == 2:
             columns = self.aliases.get(parts[0])
             if columns is None and self.parent is not None:
@@ -90,7 +102,7 @@ class Scope:
                 raise UnsupportedConstruct(
                     "references to an outer query are not supported",
                     hint="Join the relation instead.",
-                    position=node.position,
+                    position=position(node),
                 )
             if parts[1] in columns:
                 return columns[parts[1]]
@@ -101,14 +113,14 @@ class Scope:
             if len(found) == 1:
                 return found.pop()
             if parts[0] in self.aliases:
-                refusals.refuse("whole_row", node.position)
+                refusals.refuse("whole_row", position(node))
         if parts and parts[-1] in SYSTEM_COLUMNS:
-            refusals.refuse("system_column", node.position)
+            refusals.refuse("system_column", position(node))
         # names are resolved as of now, and the transaction's snapshot may be older
         raise DeclarationsChanged(
             "a relation of the statement has other columns by now",
             detail="The transaction's snapshot still shows what was there before.",
-            position=node.position,
+            position=position(node),
         )
 
 
@@ -142,122 +154,129 @@ class Flattener:
         self.outers = outers
         self._views: list[tuple[str, str]] = []
 
-    def top(self, query: Select) -> Scope:
+    def top(self, query: exp.Select) -> Scope:
         """Flatten FROM and WHERE of the outermost query and return its names."""
         return self._sources(query, {})
 
     def _sources(
-        self, query: Select, outer: Mapping[str, _Cte], parent: Scope | None = None
+        self, query: exp.Select, outer: Mapping[str, _Cte], parent: Scope | None = None
     ) -> Scope:
         ctes = dict(outer)
         for cte in query.ctes:
-            ctes[cte.name] = _Cte(cte, dict(ctes))
+            ctes[cte.alias] = _Cte(cte, dict(ctes))
         scope = Scope(parent)
-        if not query.sources:
+        if not sources(query):
             raise UnsupportedConstruct(
                 "a query without FROM is not supported",
                 hint="Use SELECT dp_count(*) FROM relation.",
-                position=query.position,
+                position=position(query),
             )
-        for item in query.sources:
+        for item in sources(query):
             self._item(item, ctes, scope)
-        if query.where is not None:
-            self._condition(query.where, scope, ctes)
+        where = clause(query, "where")
+        if where is not None:
+            self._condition(where, scope, ctes)
         return scope
 
-    def _condition(self, node: Node, scope: Scope, ctes: Mapping[str, _Cte]) -> None:
+    def _condition(self, node: exp.Expr, scope: Scope, ctes: Mapping[str, _Cte]) -> None:
         """Add what must be true of a row."""
-        if node.kind == "and":
-            for part in node.args:
+        node = node.unnest()
+        if isinstance(node, exp.And):
+            for part in operands(node):
                 self._condition(part, scope, ctes)
-        elif node.kind in ("exists", "in_query"):
+        elif isinstance(node, (exp.Exists, exp.In)):
             self._member(node, scope, ctes)
         else:
             built = Builder(self.catalog, scope.lookup).build(node)
             self.block.conjuncts.extend(conjuncts(built))
 
-    def _member(self, node: Node, scope: Scope, ctes: Mapping[str, _Cte]) -> None:
+    def _member(self, node: exp.Exists | exp.In, scope: Scope, ctes: Mapping[str, _Cte]) -> None:
         """Join the sub-query of EXISTS or IN, which has at most one row for each row outside.
 
         That it removes duplicates or sorts means nothing to either.
         """
-        query = cast("Select", node.value)
+        exists = isinstance(node, exp.Exists)
+        query = node.this if exists else node.args["query"].this
+        kind = "exists" if exists else "in_query"
         block = self.block
         outside, known = len(block.relations), len(block.conjuncts)
-        exists = node.kind == "exists"
-        once = exists and query.limit is not None and query.limit.kind == "const"
-        limited = query.limit is not None and not (once and query.limit.value not in (None, "0"))
-        if not query.sources or query.grouped or query.having or query.offset or limited:
-            refusals.refuse(node.kind, node.position)
+        limit = clause(query, "limit")
+        number = constant_of(limit) if exists and limit is not None else None
+        limited = limit is not None and (number is None or number.text in (None, "0"))
+        if not sources(query) or limited or any(map(query.args.get, ("group", "having", "offset"))):
+            refusals.refuse(kind, position(node))
         inner = self._sources(query, ctes, scope)
-        targets = [
-            Builder(self.catalog, inner.lookup).build(t.expression)
-            for t in query.targets
-            if not exists or t.expression.kind not in ("name", "const")
+        asked = [
+            Builder(self.catalog, inner.lookup).build(t)
+            for t in targets(query)
+            if not exists or not (isinstance(t, exp.Column) or constant_of(t))
         ]
         if not exists:
             builder = Builder(self.catalog, scope.lookup)
-            (found,) = targets
-            sides = _common(builder.build(node.args[0]), found, builder, node.position)
-            block.conjuncts.append(builder.operator("=", sides, node.position))
+            (found,) = asked
+            sides = _common(builder.build(node.this), found, builder, position(node))
+            block.conjuncts.append(builder.operator("=", sides, position(node)))
         inside = range(outside, len(block.relations))
         if not matches.at_most_one(block.relations, inside, block.conjuncts[known:]):
-            refusals.refuse(node.kind, node.position)
+            refusals.refuse(kind, position(node))
 
-    def _derived(self, query: Select, ctes: Mapping[str, _Cte]) -> Columns:
+    def _derived(self, query: exp.Select, ctes: Mapping[str, _Cte]) -> Columns:
         """Flatten a sub-query; its output columns as expressions."""
-        plain = not (query.grouped or query.having or query.order)
-        if not plain or query.limit or query.offset:
-            refusals.refuse("derived_aggregate", query.position)
-        if query.distinct:
-            refusals.refuse("derived_distinct", query.position)
+        if any(map(query.args.get, ("group", "having", "order", "limit", "offset"))):
+            refusals.refuse("derived_aggregate", position(query))
+        if query.args.get("distinct"):
+            refusals.refuse("derived_distinct", position(query))
         scope = self._sources(query, ctes)
         builder = Builder(self.catalog, scope.lookup)
         found: Columns = []
-        for target in query.targets:
-            if target.expression.kind == "name":
-                found.append((target.name, scope.lookup(target.expression)))
-            else:
-                found.append((target.name, builder.build(target.expression)))
+        for target in query.expressions:
+            e, name = target.unalias(), target_name(target)
+            built = scope.lookup(e) if isinstance(e, exp.Column) else builder.build(e)
+            found.append((name, built))
         return found
 
-    def _item(self, item: FromItem, ctes: Mapping[str, _Cte], scope: Scope) -> Columns:
+    def _item(self, item: exp.Expr, ctes: Mapping[str, _Cte], scope: Scope) -> Columns:
         """Add a FROM item to the block and its names to the scope; return its columns."""
-        if isinstance(item, Join):
-            return self._join(item, ctes, scope)
-        if isinstance(item, Derived):
-            columns = self._derived(item.query, ctes)
-        else:
+        alias = item.alias_or_name if isinstance(item, exp.Table) else item.alias
+        if is_join(item):
+            # names below an aliased join are visible inside it only
+            inner = Scope(scope.parent) if alias else scope
+            columns = self._joined(item.this, item.this.args["joins"], ctes, inner)
+            if not alias:
+                return columns
+        elif isinstance(item, exp.Table):
             columns = self._table(item, ctes)
-        columns = _rename(columns, item.columns)
-        scope.add(item.alias, columns)
+        else:
+            columns = self._derived(item.this, ctes)
+        columns = _rename(columns, item)
+        scope.add(alias, columns)
         return columns
 
-    def _table(self, item: Table, ctes: Mapping[str, _Cte]) -> Columns:
-        if not item.schema and item.name in ctes:
+    def _table(self, item: exp.Table, ctes: Mapping[str, _Cte]) -> Columns:
+        if not item.db and item.name in ctes:
             cte = ctes[item.name]
-            return _rename(self._derived(cte.definition.query, cte.visible), cte.definition.columns)
-        schema = item.schema or "pg_catalog"
+            return _rename(self._derived(cte.definition.this, cte.visible), cte.definition)
+        schema = item.db or "pg_catalog"
         relation = self.catalog.relation(schema, item.name)
         if relation is not None:
-            if item.only:
+            if item.args.get("only"):
                 raise UnsupportedConstruct(
                     "ONLY is not supported",
                     hint="Name the relation without ONLY; a declared relation covers its parts.",
-                    position=item.position,
+                    position=position(item),
                 )
             return self._occurrence(relation, item)
         view = self.catalog.view(schema, item.name)
         # a temporary table has no schema here, too
-        shown = show_name(item.schema, item.name) if item.schema else show_name(item.name)
+        shown = show_name(item.db, item.name) if item.db else show_name(item.name)
         if view is None:
             raise UndeclaredRelation(
                 f'relation "{shown}" is neither protected nor public',
                 hint=_how_to_declare(schema, shown),
-                position=item.position,
+                position=position(item),
             )
         if (schema, item.name) in self._views or len(self._views) > _MAX_VIEW_DEPTH:
-            raise UnsupportedConstruct("views are nested too deeply", position=item.position)
+            raise UnsupportedConstruct("views are nested too deeply", position=position(item))
         self._views.append((schema, item.name))
         try:
             screen(view, self.catalog)
@@ -267,19 +286,19 @@ class Flattener:
                 error.message,
                 detail=f'It is used in the definition of view "{shown}".',
                 hint=error.hint,
-                position=item.position,
+                position=position(item),
             ) from None
         finally:
             self._views.pop()
 
-    def _occurrence(self, relation: Relation, item: Table) -> Columns:
+    def _occurrence(self, relation: Relation, item: exp.Table) -> Columns:
         number = len(self.block.relations)
         if number >= MAX_OCCURRENCES:
             raise UnsupportedConstruct(
                 f"more than {MAX_OCCURRENCES} relations are not supported",
                 detail=f"This is relation number {number + 1}; each mention counts.",
                 hint="Ask several smaller questions, or join fewer relations.",
-                position=item.position,
+                position=position(item),
             )
         self.block.relations.append(relation)
         return [
@@ -293,38 +312,41 @@ class Flattener:
             for c in relation.columns
         ]
 
-    def _join(self, item: Join, ctes: Mapping[str, _Cte], scope: Scope) -> Columns:
-        # names below an aliased join are visible inside it only
-        inner = Scope(scope.parent) if item.alias else scope
-        if item.outer:
-            columns = self._outer_join(item, ctes, inner)
-        else:
-            left = self._item(item.left, ctes, inner)
-            right = self._item(item.right, ctes, inner)
-            if item.on is not None:
-                self._condition(item.on, inner, ctes)
-            self.block.conjuncts.extend(self._using(item, left, right, inner))
-            for name in item.using:
-                both = _named(left, name, item.position), _named(right, name, item.position)
-                inner.merged[name] = _merged(*both)
-            columns = _shown(item, left, right, inner)
-        if item.alias:
-            columns = _rename(columns, item.columns)
-            scope.add(item.alias, columns)
-        return columns
+    def _joined(
+        self, first: exp.Expr, joins: list[exp.Join], ctes: Mapping[str, _Cte], scope: Scope
+    ) -> Columns:
+        """Add an item and what is joined to it, from left to right."""
+        if not joins:
+            return self._item(first, ctes, scope)
+        *before, item = joins
+        if item.side:
+            return self._outer_join(first, joins, ctes, scope)
+        left = self._joined(first, before, ctes, scope)
+        right = self._item(item.this, ctes, scope)
+        if item.args.get("on") is not None:
+            self._condition(item.args["on"], scope, ctes)
+        self.block.conjuncts.extend(self._using(item, left, right, scope))
+        for name in _using(item):
+            both = _named(left, name, position(item)), _named(right, name, position(item))
+            scope.merged[name] = _merged(*both)
+        return _shown(item, left, right, scope)
 
-    def _using(self, item: Join, left: Columns, right: Columns, scope: Scope) -> list[Expr]:
+    def _using(self, item: exp.Join, left: Columns, right: Columns, scope: Scope) -> list[Expr]:
         """Return the equalities that USING stands for."""
         builder = Builder(self.catalog, scope.lookup)
         found = []
-        for name in item.using:
-            both = _named(left, name, item.position), _named(right, name, item.position)
-            sides = _common(*both, builder, item.position)
-            found.append(builder.operator("=", sides, item.position))
+        for name in _using(item):
+            both = _named(left, name, position(item)), _named(right, name, position(item))
+            sides = _common(*both, builder, position(item))
+            found.append(builder.operator("=", sides, position(item)))
         return found
 
-    def _outer_join(self, item: Join, ctes: Mapping[str, _Cte], scope: Scope) -> Columns:
+    def _outer_join(
+        self, first: exp.Expr, joins: list[exp.Join], ctes: Mapping[str, _Cte], scope: Scope
+    ) -> Columns:
         """Read an outer join, as an inner one where it is one by what FROM says."""
+        *before, item = joins
+        optional_right = item.side == "LEFT"
         outers = self.outers or Outers()
         number = outers.met
         outers.met += 1
@@ -334,64 +356,61 @@ class Flattener:
         inside: list[int] = []
         conditions: list[Expr] = []
         decided = outers.decided.get(number)
-        for side, own in zip((item.left, item.right), mine, strict=True):
-            optional = (side is item.right) == (item.outer == "LEFT")
+        sides: list[tuple[exp.Expr, list[exp.Join]]] = [(first, before), (item.this, [])]
+        for (begin, more), own in zip(sides, mine, strict=True):
+            optional = (own is mine[1]) == optional_right
             if optional and decided is False:
                 # nothing of it is read: its columns are there by name only
                 self.block = Block()
-                columns.append(self._item(side, ctes, own))
+                columns.append(self._joined(begin, more, ctes, own))
                 self.block = block
                 continue
-            first, known, pending = len(block.relations), len(block.conjuncts), len(outers.pending)
-            columns.append(self._item(side, ctes, own))
+            start, known, pending = len(block.relations), len(block.conjuncts), len(outers.pending)
+            columns.append(self._joined(begin, more, ctes, own))
             if optional:
-                inside = [*range(first, len(block.relations))]
+                inside = [*range(start, len(block.relations))]
                 conditions = block.conjuncts[known:]
                 del block.conjuncts[known:]
                 if len(outers.pending) > pending:
-                    refusals.refuse("outer_join", item.position)
+                    refusals.refuse("outer_join", position(item))
         left, right = columns
         both = Scope(scope.parent)
         for own in mine:
             both.take(own)
         if decided is not False:
-            if item.on is not None:
-                built = Builder(self.catalog, both.lookup).build(item.on)
+            if item.args.get("on") is not None:
+                built = Builder(self.catalog, both.lookup).build(item.args["on"])
                 conditions.extend(conjuncts(built))
             conditions.extend(self._using(item, left, right, both))
-        where = mine[item.outer == "LEFT"]
+        where = mine[optional_right]
         if decided is False:
             where.replace(_nothing)
-            right, left = (
-                (_nothing(right), left) if item.outer == "LEFT" else (right, _nothing(left))
-            )
+            right, left = (_nothing(right), left) if optional_right else (right, _nothing(left))
         elif decided or matches.always_one(block.relations, inside, conditions, outers.unsure()):
             block.conjuncts.extend(conditions)
         elif self.outers is None or self._views:
-            refusals.refuse("outer_join", item.position)
+            refusals.refuse("outer_join", position(item))
         else:
             outers.pending.append(
-                Outer(number, frozenset(inside), tuple(conditions), item.position)
+                Outer(number, frozenset(inside), tuple(conditions), position(item))
             )
 
             def extended(shown: Columns) -> Columns:
                 found = matches.extended(shown, block.relations, inside)
                 if found is None:
-                    refusals.refuse("outer_join", item.position)
+                    refusals.refuse("outer_join", position(item))
                 return found
 
             where.replace(extended)
-            right, left = (
-                (extended(right), left) if item.outer == "LEFT" else (right, extended(left))
-            )
+            right, left = (extended(right), left) if optional_right else (right, extended(left))
         for own in mine:
             scope.take(own)
-        kept, lost = (left, right) if item.outer == "LEFT" else (right, left)
-        for name in item.using:
-            first_, second = _named(kept, name, item.position), _named(lost, name, item.position)
-            if first_.type != second.type:
-                refusals.refuse("outer_join", item.position)
-            scope.merged[name] = first_
+        kept, lost = (left, right) if optional_right else (right, left)
+        for name in _using(item):
+            sure, unsure = _named(kept, name, position(item)), _named(lost, name, position(item))
+            if sure.type != unsure.type:
+                refusals.refuse("outer_join", position(item))
+            scope.merged[name] = sure
         return _shown(item, left, right, scope)
 
 
@@ -399,16 +418,21 @@ class Flattener:
 class _Cte:
     """A WITH query and the WITH queries that it can see."""
 
-    definition: With
+    definition: exp.CTE
     visible: Mapping[str, _Cte]
 
 
-def _rename(columns: Columns, names: tuple[str, ...]) -> Columns:
+def _rename(columns: Columns, item: exp.Expr) -> Columns:
     """Apply a column alias list, which may be shorter than the columns."""
+    given = item.alias_column_names
     return [
-        (names[i] if i < len(names) else name, expression)
+        (given[i] if i < len(given) else name, expression)
         for i, (name, expression) in enumerate(columns)
     ]
+
+
+def _using(item: exp.Join) -> list[str]:
+    return [name.name for name in item.args.get("using") or ()]
 
 
 def _named(columns: Columns, name: str, position: int) -> Expr:
@@ -430,14 +454,15 @@ def _nothing(columns: Columns) -> Columns:
     return [(name, constant(e.type, None)) for name, e in columns]
 
 
-def _shown(item: Join, left: Columns, right: Columns, scope: Scope) -> Columns:
+def _shown(item: exp.Join, left: Columns, right: Columns, scope: Scope) -> Columns:
     """Return the columns of a join, those of USING first."""
     columns = [*left, *right]
-    if item.using:
-        merged = [(name, scope.merged[name]) for name in item.using]
-        columns = [*merged, *(c for c in columns if c[0] not in item.using)]
-        if item.using_alias:
-            scope.add(item.using_alias, merged)
+    using = _using(item)
+    if using:
+        merged = [(name, scope.merged[name]) for name in using]
+        columns = [*merged, *(c for c in columns if c[0] not in using)]
+        if item.args.get("using_alias"):
+            scope.add(item.args["using_alias"].name, merged)
     return columns
 
 

@@ -11,20 +11,33 @@ from __future__ import annotations
 from itertools import combinations, product
 from typing import NoReturn
 
+from sqlglot import exp
+
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query.lexer import Token, tokenize
 from dpsql.query.parse import Parser
-from dpsql.query.syntax import Node, Select
+from dpsql.sqltree.nodes import each_once, exact
 
 #: Grouping sets that one query may have: all sets of twelve keys.
 MAX_SETS = 4096
 #: Queries that one workload may unite.
 MAX_QUERIES = 1000
 
-_Sets = list[tuple[Node, ...]]
+_Sets = list[tuple[exp.Expr, ...]]
 
 
-def parse_workload(sql: str) -> tuple[Select, ...]:
+def sets(query: exp.Select) -> list[list[exp.Expr]]:
+    """List the grouping sets of a query that `parse_workload` read; none without GROUP BY."""
+    group = query.args.get("group")
+    return [found.expressions for found in group.args["grouping_sets"]] if group else []
+
+
+def keys(query: exp.Select) -> list[exp.Expr]:
+    """List the keys of all grouping sets, each once."""
+    return each_once(key for found in sets(query) for key in found)
+
+
+def parse_workload(sql: str) -> tuple[exp.Select, ...]:
     """Parse the deparsed statement of a release into its queries.
 
     Raises
@@ -71,21 +84,21 @@ class _WorkloadParser(Parser):
         if not (outermost and self.keyword == "UNION"):
             super().before_set_operation(outermost=outermost)
 
-    def grouping(self, *, outermost: bool) -> tuple[list[Node], tuple[tuple[Node, ...], ...]]:
+    def grouping(self, *, outermost: bool) -> exp.Group:
         if not outermost:
             return super().grouping(outermost=outermost)
-        distinct = self.accept("DISTINCT")
+        once = self.accept("DISTINCT")
         found: _Sets = [()]
         while True:
             found = [(*a, *b) for a, b in product(found, self._item())]
             self._require_few(found)
-            if not self.accept_punct(","):
+            if not self.accept(","):
                 break
-        sets = [tuple(dict.fromkeys(s)) for s in found]
-        if distinct:
-            sets = list({frozenset(s): s for s in reversed(sets)}.values())[::-1]
-        keys = list(dict.fromkeys(key for s in sets for key in s))
-        return keys, tuple(sets)
+        each = [each_once(keys) for keys in found]
+        if once:
+            known = {frozenset(map(exact, keys)): keys for keys in reversed(each)}
+            each = list(known.values())[::-1]
+        return exp.Group(grouping_sets=[exp.Tuple(expressions=keys) for keys in each])
 
     def _item(self) -> _Sets:
         """Read one item of GROUP BY as a list of sets; a plain expression is one set."""
@@ -103,39 +116,39 @@ class _WorkloadParser(Parser):
             ]
         if self.accept("GROUPING"):
             self.expect("SETS")
-            self.expect_punct("(")
+            self.expect("(")
             found = self._item()
-            while self.accept_punct(","):
+            while self.accept(","):
                 found += self._item()
                 self._require_few(found)
-            self.expect_punct(")")
+            self.expect(")")
             return found
         return [self._together()]
 
-    def _parts(self) -> list[tuple[Node, ...]]:
-        self.expect_punct("(")
+    def _parts(self) -> list[tuple[exp.Expr, ...]]:
+        self.expect("(")
         parts = [self._together()]
-        while self.accept_punct(","):
+        while self.accept(","):
             parts.append(self._together())
-        self.expect_punct(")")
+        self.expect(")")
         return parts
 
-    def _together(self) -> tuple[Node, ...]:
+    def _together(self) -> tuple[exp.Expr, ...]:
         """Read ``()``, ``(a, b)``, ``(a)`` or an expression."""
         if not self._is_list():
             return (self.expression(),)
-        self.expect_punct("(")
-        found: list[Node] = []
-        if not self.is_punct(")"):
+        self.expect("(")
+        found: list[exp.Expr] = []
+        if self.keyword != ")":
             found.append(self.expression())
-            while self.accept_punct(","):
+            while self.accept(","):
                 found.append(self.expression())
-        self.expect_punct(")")
+        self.expect(")")
         return tuple(found)
 
     def _is_list(self) -> bool:
         """Tell a list from the parentheses of an operator: it is empty, has a comma or a name."""
-        if not self.is_punct("("):
+        if self.keyword != "(":
             return False
         depth = ahead = 0
         while (token := self.token_at(ahead)).kind != "end":
@@ -181,5 +194,5 @@ class _WorkloadParser(Parser):
             )
 
 
-def _flat(parts: object) -> tuple[Node, ...]:
+def _flat(parts: object) -> tuple[exp.Expr, ...]:
     return tuple(node for part in parts for node in part)  # type: ignore[attr-defined]

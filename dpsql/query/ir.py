@@ -2,26 +2,41 @@
 
 Everything in this form is allowed and total: it cannot raise an error on any row
 (PRIVACY.md section 2), because :mod:`dpsql.query.functions` adds a guard while building
-wherever PostgreSQL's own function is partial.  SQL text for the server is only ever
-rendered from here, with explicit casts, so its meaning does not depend on a parser.
+wherever PostgreSQL's own function is partial.  SQL for the server is only ever made of it
+here, with explicit casts, so its meaning does not depend on a parser.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from string import ascii_lowercase
 from typing import cast
 
+from sqlglot import exp
+
+from dpsql import sqltree
+from dpsql.errors import InternalError
 from dpsql.expression import Expr as Expr
 from dpsql.relation import Column, base, quote_identifier
+from dpsql.sqltree import Tree, all_of, closed, infix, join_all, name, number, raw
+
+#: The names of a template's arguments.
+_ARGUMENTS = ascii_lowercase
+
+
+def template(type_: str, text: str, *args: Expr) -> Expr:
+    """Make an expression of a constant text of `dpsql.sqltree.sql`, and of ``:a``, ``:b``, ...."""
+    return Expr("sql", type_, args, text)
+
 
 #: The system column that tells in which part a row is.
 TABLEOID = "tableoid"
 TRUE = Expr("const", "boolean", data="t")
 FALSE = Expr("const", "boolean", data="f")
 #: Conditions that say nothing, and that nothing meets.
-ALWAYS = Expr("sql", "boolean", data="true")
-NEVER = Expr("sql", "boolean", data="false")
+ALWAYS = template("boolean", "true")
+NEVER = template("boolean", "false")
 
 
 def column(occurrence: int, name: str, type_: str, full_type: str, not_null: bool) -> Expr:
@@ -92,102 +107,175 @@ def alias_of(occurrence: int | str) -> str:
     return f"r{occurrence}"
 
 
+def tree(expression: Expr) -> Tree:
+    """Write an expression as a tree, columns over ``r<i>`` and attributes as ``a<i>``."""
+    return _TREES[expression.kind](expression)
+
+
 def render(expression: Expr) -> str:
-    """Write an expression as SQL, columns over ``r<i>`` and attributes as ``a<i>``."""
-    return _RENDER[expression.kind](expression)
+    """Write an expression as SQL that may stand anywhere: in parentheses, if it must be."""
+    return sqltree.render(closed(tree(expression)))
 
 
-def _col(e: Expr) -> str:
-    occurrence, name, *_ = cast("tuple[int, str, bool, str]", e.data)
-    # stored answers are found by texts that have the system column bare
-    shown = f"{alias_of(occurrence)}.{name if name == TABLEOID else quote_identifier(name)}"
+def _col(e: Expr) -> Tree:
+    occurrence, own, *_ = cast("tuple[int, str, bool, str]", e.data)
+    # a system column is one by its bare name, and no column of a user has it
+    shown = sqltree.column(alias_of(occurrence), own if own == TABLEOID else quote_identifier(own))
     # COALESCE and CASE would keep the domain, and enum operators do not take it
-    return f"CAST({shown} AS {e.type})" if e.data[4:] else shown  # type: ignore[index]
+    return sqltree.cast(shown, e.type) if e.data[4:] else shown  # type: ignore[index]
 
 
-def _const(e: Expr) -> str:
-    return written_constant(e.type, None if e.data is None else str(e.data))
+def _const(e: Expr) -> Tree:
+    return constant_tree(e.type, None if e.data is None else str(e.data))
 
 
-def written_constant(type_: str, text: str | None) -> str:
+def constant_tree(type_: str, text: str | None) -> Tree:
     """Write a constant.
 
     One of a type that is not built in is written as a cast of a text: a literal is read, by code
     of whatever the name means by then, before anybody can look at the analysed statement.
     """
-    shown = "NULL" if text is None else literal(text)
     from dpsql.query.types import SIMPLE
 
-    if base(type_) in SIMPLE:
-        return f"{shown}::{type_}"
-    return f"({shown}::pg_catalog.text)::{type_}"
+    shown = sqltree.constant(text)
+    if base(type_) not in SIMPLE:
+        shown = sqltree.cast(shown, "pg_catalog.text")
+    return sqltree.cast(shown, type_)
 
 
-def _op(e: Expr) -> str:
-    if len(e.args) == 1:
-        return f"({e.data} {render(e.args[0])})"
-    return f"({render(e.args[0])} {e.data} {render(e.args[1])})"
+def written_constant(type_: str, text: str | None) -> str:
+    """Write a constant as text."""
+    from dpsql.query.types import SIMPLE
+
+    shown = "NULL" if text is None else literal(text)
+    return f"{shown}::{type_}" if base(type_) in SIMPLE else f"({shown}::pg_catalog.text)::{type_}"
 
 
-def _fn(e: Expr) -> str:
-    return f"pg_catalog.{quote_identifier(str(e.data))}({', '.join(map(render, e.args))})"
+def _literal(e: Expr) -> Tree:
+    if isinstance(e.data, int):
+        return number(e.data)
+    return sqltree.cast(sqltree.constant(str(e.data)), e.type)
 
 
-def _cast(e: Expr) -> str:
-    return f"CAST({render(e.args[0])} AS {e.data})"
+_OPERATORS: dict[str, type[exp.Binary]] = {
+    "=": exp.EQ,
+    "<>": exp.NEQ,
+    "<": exp.LT,
+    "<=": exp.LTE,
+    ">": exp.GT,
+    ">=": exp.GTE,
+    "+": exp.Add,
+    "-": exp.Sub,
+    "*": exp.Mul,
+    "%": exp.Mod,
+    "||": exp.DPipe,
+}
 
 
-def _narrow(e: Expr) -> str:
-    low, high = cast("tuple[str, str]", e.data)
-    inner = render(e.args[0])
-    return f"CASE WHEN {inner} {low} AND {inner} {high} THEN CAST({inner} AS {e.type}) END"
+def _op(e: Expr) -> Tree:
+    operator, *operands = str(e.data), *map(closed, map(tree, e.args))
+    if len(operands) == 1:
+        if operator != "-":
+            raise InternalError(f"an expression has a sign {operator}")
+        return exp.Neg(this=operands[0])
+    left, right = operands
+    made = _OPERATORS.get(operator)
+    return infix(left, operator, right) if made is None else made(this=left, expression=right)
 
 
-def _joined(word: str) -> Callable[[Expr], str]:
-    return lambda e: "(" + f" {word} ".join(map(render, e.args)) + ")"
+def _fn(e: Expr) -> Tree:
+    called = exp.Anonymous(this=quote_identifier(str(e.data)), expressions=[*map(tree, e.args)])
+    return exp.Dot(this=name("pg_catalog"), expression=called)
 
 
-def _in(e: Expr) -> str:
-    values = ", ".join(map(render, e.args[1:]))
-    word = "<> ALL" if e.data else "= ANY"
-    return f"({render(e.args[0])} {word} (ARRAY[{values}]))"
+def _narrow(e: Expr) -> Tree:
+    type_, operator, low, high = cast("tuple[str, str, str, str]", e.data)
+    inner = tree(e.args[0])
+    least, most = (sqltree.cast(sqltree.constant(end), type_) for end in (low, high))
+    above = _OPERATORS[operator](this=closed(inner), expression=least)
+    below = exp.LT(this=closed(inner), expression=most)
+    inside = exp.And(this=above, expression=below)
+    return exp.Case(ifs=[exp.If(this=inside, true=sqltree.cast(inner, e.type))])
 
 
-def _case(e: Expr) -> str:
-    *pairs, last = map(render, e.args)
-    whens = " ".join(f"WHEN {pairs[i]} THEN {pairs[i + 1]}" for i in range(0, len(pairs), 2))
-    return f"CASE {whens} ELSE {last} END"
+def _is(e: Expr) -> Tree:
+    *negated, word = str(e.data).split(" ")
+    what = {"NULL": exp.Null(), "TRUE": exp.true(), "FALSE": exp.false()}.get(word) or raw(word)
+    return exp.Is(this=closed(tree(e.args[0])), expression=what, negate=bool(negated))
 
 
-def _call(word: str) -> Callable[[Expr], str]:
-    return lambda e: f"{word}({', '.join(map(render, e.args))})"
+def _distinct(e: Expr) -> Tree:
+    left, right = map(closed, map(tree, e.args))
+    return exp.NullSafeNEQ(this=left, expression=right)
 
 
-_RENDER: dict[str, Callable[[Expr], str]] = {
+def _in(e: Expr) -> Tree:
+    value, *listed = map(tree, e.args)
+    word, made = ("ALL", exp.NEQ) if e.data else ("ANY", exp.EQ)
+    array = exp.Array(expressions=listed)
+    return made(this=closed(value), expression=exp.Anonymous(this=word, expressions=[array]))
+
+
+def _case(e: Expr) -> Tree:
+    *pairs, last = map(tree, e.args)
+    whens = [exp.If(this=pairs[i], true=pairs[i + 1]) for i in range(0, len(pairs), 2)]
+    return exp.Case(ifs=whens, default=last)
+
+
+def _guard(e: Expr) -> Tree:
+    condition, value = map(tree, e.args)
+    return exp.Case(ifs=[exp.If(this=condition, true=value)])
+
+
+def _place(e: Expr) -> Tree:
+    value, *listed = map(tree, e.args)
+    return exp.Case(
+        this=value, ifs=[exp.If(this=one, true=number(i)) for i, one in enumerate(listed)]
+    )
+
+
+def _call(e: Expr) -> Tree:
+    return exp.Anonymous(this=e.kind.upper(), expressions=[*map(tree, e.args)])
+
+
+def _extract(e: Expr) -> Tree:
+    return exp.Extract(this=exp.Var(this=str(e.data)), expression=tree(e.args[0]))
+
+
+def _collate(e: Expr) -> Tree:
+    collation = raw(".".join(map(quote_identifier, e.data)))  # type: ignore[call-overload]
+    return exp.Collate(this=closed(tree(e.args[0])), expression=collation)
+
+
+_TREES: dict[str, Callable[[Expr], Tree]] = {
     "col": _col,
     "const": _const,
+    "literal": _literal,
     "op": _op,
     "fn": _fn,
-    "cast": _cast,
+    "cast": lambda e: sqltree.cast(tree(e.args[0]), str(e.data)),
     "narrow": _narrow,
-    "and": _joined("AND"),
-    "or": _joined("OR"),
-    "not": lambda e: f"(NOT {render(e.args[0])})",
-    "named": lambda e: str(e.data),
-    "is": lambda e: f"({render(e.args[0])} IS {e.data})",
-    "distinct": _joined("IS DISTINCT FROM"),
+    "and": lambda e: cast("Tree", all_of([*map(tree, e.args)])),
+    "or": lambda e: cast("Tree", join_all(exp.Or, [*map(tree, e.args)])),
+    "not": lambda e: exp.Not(this=closed(tree(e.args[0]))),
+    "named": lambda e: name(str(e.data)),
+    "is": _is,
+    "distinct": _distinct,
     "in": _in,
+    "place": _place,
     "case": _case,
-    "guard": lambda e: f"CASE WHEN {render(e.args[0])} THEN {render(e.args[1])} END",
-    "coalesce": _call("COALESCE"),
-    "greatest": _call("GREATEST"),
-    "least": _call("LEAST"),
-    "nullif": _call("NULLIF"),
-    "extract": lambda e: f"EXTRACT({e.data} FROM {render(e.args[0])})",
-    "collate": lambda e: (
-        f"({render(e.args[0])} COLLATE {'.'.join(map(quote_identifier, e.data))})"  # type: ignore
+    "guard": _guard,
+    "coalesce": _call,
+    "greatest": _call,
+    "least": _call,
+    "nullif": _call,
+    "extract": _extract,
+    "collate": _collate,
+    "array": lambda e: exp.Array(expressions=[*map(tree, e.args)]),
+    "attribute": lambda e: sqltree.column("", f"a{e.data}"),
+    "output": lambda e: sqltree.column(*cast("tuple[str, str]", e.data)),
+    "sql": lambda e: sqltree.sql(
+        str(e.data), **dict(zip(_ARGUMENTS, map(tree, e.args), strict=False))
     ),
-    "array": lambda e: f"ARRAY[{', '.join(map(render, e.args))}]",
-    "attribute": lambda e: f"a{e.data}",
-    "sql": lambda e: str(e.data).format(*map(render, e.args)) if e.args else str(e.data),
+    "tree": lambda e: cast("Tree", e.data),
 }

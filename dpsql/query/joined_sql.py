@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sqlglot import exp
+
 from dpsql.model import JoinQuery
 from dpsql.query.elimination import Base
-from dpsql.query.source_sql import all_sql, source_sql, weight_sql
+from dpsql.query.source_sql import all_sql, named, of, source_sql, weight_sql
+from dpsql.sqltree import Tree, all_of, cast, column, equal, from_, select, sql, subquery
 
 
 def joined_sql(
@@ -15,7 +18,7 @@ def joined_sql(
     attributes: Sequence[int],
     number: str,
     parts: Mapping[int, int] | None = None,
-) -> str:
+) -> exp.Select:
     """Write rows of ``attributes``, in their types, the count ``n`` and sums ``w0, w1, ...``.
 
     Parameters
@@ -31,10 +34,10 @@ def joined_sql(
     parts : mapping, optional
         The part of each occurrence whose rows are joined; what numbers their place is left out.
     """
-    sources: list[str] = []
-    conditions: list[str] = []
-    origin: dict[int, str] = {}
-    values: dict[str, str] = {}
+    sources: list[Tree] = []
+    conditions: list[Tree] = []
+    origin: dict[int, Tree] = {}
+    values: dict[str, Tree] = {}
     for index in sorted(occurrences):
         here = tuple(n for n, p in enumerate(query.predicates) if p.occurrences <= {index})
         weights = {
@@ -44,40 +47,41 @@ def joined_sql(
         }
         base = Base(index, (), here, grouped=False, unit=True, unique=False)
         expressions, source = source_sql(query, base, (), weights, parts[index] if parts else None)
-        columns = [f"{sql} AS a{a}" for a, sql in expressions.items()]
-        columns += [f"{sql} AS {name}" for name, sql in weights.items()]
         alias = f"s{index}"
-        sources.append(f"(SELECT {', '.join(columns) or '1'} FROM {source}) AS {alias}")
+        sources.append(subquery(select([*named(expressions), *named(weights)], source), alias))
         for a in expressions:
             if parts and query.attributes[a].place:
                 continue
-            place = f"{alias}.a{a}"
+            place = column(alias, f"a{a}")
             if a in origin:
-                conditions.append(f"{origin[a]} = {place}")
+                conditions.append(equal(origin[a], place))
             else:
                 origin[a] = place
-        values |= {name: f"{alias}.{name}" for name in weights}
+        values |= {name: column(alias, name) for name in weights}
     spanning = [
         p for p in query.predicates if len(p.occurrences) > 1 and p.occurrences <= occurrences
     ]
-    columns = [f"{place} AS a{a}" for a, place in origin.items()]
-    columns += [f"{place} AS {name}" for name, place in values.items()]
-    joined = f"SELECT {', '.join(columns) or '1'} FROM {', '.join(sources)}"
-    if conditions:
-        joined += f" WHERE {' AND '.join(conditions)}"
-    keys = [f"j.a{a} AS a{a}" for a in attributes]
-    totals = [f"count(*)::{number} AS n"]
+    rows = select([*named(origin), *named(values)], from_(sources, all_of(conditions)))
+    totals: dict[str, Tree] = {"n": cast(sql("count(*)"), number)}
     for i, weight in enumerate(query.weights):
         if not weight.occurrences <= occurrences:
             continue
-        value = f"j.w{i}" if f"w{i}" in values else weight_sql(weight, number)
-        total = f"sum({value})"
+        value = column("j", f"w{i}") if f"w{i}" in values else weight_sql(weight, number)
         # postgres_fdw sends no COALESCE; where parts are added up, their NULLs are
         whole = not attributes and parts is None
-        totals.append(f"{f'coalesce({total}, 0)' if whole else total} AS w{i}")
-    text = f"SELECT {', '.join([*keys, *totals])} FROM ({joined}) AS j"
-    if spanning:
-        text += f" WHERE {all_sql(spanning)}"
-    if attributes:
-        text += f" GROUP BY {', '.join(f'j.a{a}' for a in attributes)}"
-    return text
+        totals[f"w{i}"] = total_sql(value, whole=whole)
+    keys = of("j", attributes)
+    found: exp.Select = sql(
+        "SELECT :columns FROM :rows AS j WHERE :tests GROUP BY :keys",
+        columns=[*named(dict(zip(attributes, keys, strict=True))), *named(totals)],
+        rows=rows,
+        tests=all_sql(spanning),
+        keys=keys,
+    )
+    return found
+
+
+def total_sql(value: Tree, *, whole: bool = False) -> Tree:
+    """Write a sum; ``whole``: of a statement without groups, where a sum of nothing is 0."""
+    total: Tree = sql("sum(:v)", v=value)
+    return sql("coalesce(:total, 0)", total=total) if whole else total

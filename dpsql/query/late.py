@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, Predicate
 from dpsql.query.elimination import Base, Placed
-from dpsql.query.ir import Expr, map_columns, render
+from dpsql.query.ir import Expr, map_columns, tree
 from dpsql.query.source_sql import typed, weight_sql
 from dpsql.query.types import SIMPLE
 from dpsql.relation import base
+from dpsql.sqltree import Tree
 
 #: What postgres_fdw does not send; a wrong guess costs time only.
 _HELD = frozenset(["coalesce", "greatest", "least", "nullif", "extract", "collate"])
@@ -54,10 +55,10 @@ class Late:
 
     sent: JoinQuery
     keys: tuple[int, ...]
-    values: dict[int, str]
-    weights: dict[str, str]
-    spanning: dict[str, str]
-    filters: tuple[str, ...]
+    values: dict[int, Tree]
+    weights: dict[str, Tree]
+    spanning: dict[str, Tree]
+    filters: tuple[Tree, ...]
     predicates: tuple[Predicate, ...]
 
 
@@ -157,16 +158,13 @@ def late(query: JoinQuery, factor: Base | Placed, number: str) -> Late | None:
     return Late(
         sent=_sent(query, inside, late_uses, filters, carried, set(weights), predicates),
         keys=(*sorted(needed - lost), *range(first, first + len(carried))),
-        values={a: render(here(e)) for a, e in values.items()},
+        values={a: tree(here(e)) for a, e in values.items()},
         weights={
             name: weight_sql(replace(w, expression=here(w.expression)), number)
             for name, w in single.items()
         },
         spanning={name: weight_sql(w, number) for name, w in spanning.items()},
-        filters=(
-            *(f"({render(here(f))})" for f in filters),
-            *(render(here(e)) for e in equalities),
-        ),
+        filters=tuple(tree(here(e)) for e in (*filters, *equalities)),
         predicates=tuple(predicates),
     )
 
@@ -274,4 +272,4 @@ def _name(e: Expr) -> str | None:
 
 def _grouped(attribute: int) -> Expr:
     """Return an attribute of the groups that parts send."""
-    return Expr("sql", "", data=f"u.a{attribute}")
+    return Expr("output", "", data=("u", f"a{attribute}"))

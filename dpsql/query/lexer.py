@@ -15,25 +15,32 @@ from dpsql.errors import SyntaxInvalid
 
 _TOKEN = re.compile(
     r"""\s*(?:
-      (?P<string>'(?:[^']|'')*')
-    | (?P<quoted>"(?:[^"]|"")+")
-    | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
-    | (?P<word>[^\W\d][\w$]*)
-    | (?P<parameter>\$\d+)
+      (?P<word>[^\W\d][\w$]*)
     | (?P<punct>::|:=|=>|[(),;.\[\]:])
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
+    | (?P<quoted>"(?:[^"]|"")+")
+    | (?P<parameter>\$\d+)
     | (?P<operator>[-+*/<>=~!@\#%^&|`?]+)
     )""",
     re.VERBOSE,
 )
 
 
+_QUOTES = ("'", '"', "&'", '&"')
+
+
 class Token(NamedTuple):
-    """``kind`` is a group of the token pattern or ``end``; ``text`` is the value without quotes."""
+    """``kind`` is a group of the token pattern or ``end``; ``text`` is the value without quotes.
+
+    ``keyword`` is an unquoted word in upper case, or a punctuation mark, else empty.
+    """
 
     kind: str
     text: str
     start: int
     end: int
+    keyword: str = ""
 
 
 def tokenize(sql: str) -> list[Token]:
@@ -47,23 +54,25 @@ def tokenize(sql: str) -> list[Token]:
     tokens: list[Token] = []
     at = 0
     stop = len(sql.rstrip())
-    while at < stop:
-        match = _TOKEN.match(sql, at)
-        if match is None:
-            raise SyntaxInvalid("unexpected character in statement", position=at + 1)
+    for match in _TOKEN.finditer(sql, 0, stop):
+        if match.start() != at:
+            break
         kind = match.lastgroup or ""
-        text = match[kind]
-        if kind == "string":
-            text = text[1:-1].replace("''", "'")
-        elif kind == "quoted":
-            text = text[1:-1].replace('""', '"')
-        follower = sql[match.end() : match.end() + 2]
-        if kind == "word" and (follower[:1] in ("'", '"') or follower in ("&'", '&"')):
-            # E'...', B'...', U&"..." and their kin change what the quotes mean
-            raise SyntaxInvalid(
-                "unexpected string form in statement", position=match.start(kind) + 1
-            )
-        tokens.append(Token(kind, text, match.start(kind), match.end()))
-        at = match.end()
+        start, at = match.span(match.lastindex or 0)
+        text = keyword = sql[start:at]
+        if kind == "word":
+            if sql.startswith(_QUOTES, at):
+                # E'...', B'...', U&"..." and their kin change what the quotes mean
+                raise SyntaxInvalid("unexpected string form in statement", position=start + 1)
+            keyword = text.upper()
+        elif kind != "punct":
+            keyword = ""
+            if kind == "string":
+                text = text[1:-1].replace("''", "'")
+            elif kind == "quoted":
+                text = text[1:-1].replace('""', '"')
+        tokens.append(Token(kind, text, start, at, keyword))
+    if at < stop:
+        raise SyntaxInvalid("unexpected character in statement", position=at + 1)
     tokens.append(Token("end", "", stop, stop))
     return tokens

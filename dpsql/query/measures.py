@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
-from dpsql.query.ir import TRUE, Expr
+from sqlglot import exp
+
+from dpsql.query.ir import TRUE, Expr, decimal
 from dpsql.query.types import INTEGERS
+from dpsql.sqltree import cast
+from dpsql.sqltree.nodes import Place
 
 _BIGINT = 2**63
+#: The formula that is the first measure itself.
+FIRST = Place(this=0)
 #: What a result type holds, and after how many digits its numbers are 0.  The others hold whatever
 #: can be released: bounds, squared at most, are below 10^100, in steps above 10^-200.
 HELD = {
@@ -64,13 +70,13 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """SQL over the columns of ``noisy`` that stand for measures, written ``{0}``, ``{1}``, ...
+    """A formula of the columns of ``noisy`` that stand for measures, which have places in it.
 
-    ``of_mean``: ``{0}`` stands for the quotient of its two measures instead, with which it rises.
+    ``of_mean``: place 0 stands for the quotient of its two measures instead, with which it rises.
     ``loose``: of values that nobody declared or wrote bounds of.
     """
 
-    text: str
+    tree: exp.Expr
     measures: tuple[Measure, ...]
     type: str = "bigint"
     loose: bool = False
@@ -79,9 +85,14 @@ class Formula:
     @property
     def plain(self) -> bool:
         """Whether it is one measure itself, so that its interval is the measure's."""
-        return self.text == "{0}" and not self.of_mean
+        return isinstance(self.tree, Place) and not self.of_mean
 
 
 def fits_bigint(value: Value) -> bool:
     """Whether values can be summed as integers of the server."""
     return value.expression.type in INTEGERS and max(map(abs, value.steps)) < _BIGINT
+
+
+def decimal_tree(number: Fraction) -> exp.Expr:
+    """Write a number in formulas."""
+    return cast(exp.Literal(this=decimal(number), is_string=True), "numeric")

@@ -8,7 +8,11 @@ statement.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+
+from sqlglot import exp
 
 from dpsql.errors import InternalError
 from dpsql.model import JoinQuery
@@ -16,6 +20,22 @@ from dpsql.query.contribution_sql import integer_sql
 from dpsql.query.counting_sql import Writer
 from dpsql.query.elimination import Plan
 from dpsql.relation import base
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    cast,
+    column,
+    cte,
+    equal,
+    from_,
+    joined,
+    number,
+    render,
+    select,
+    sql,
+    table,
+    with_,
+)
 
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _COLLATED = frozenset({"text", "character varying", "bpchar"})
@@ -56,41 +76,61 @@ def membership_sql(
         Without results NULL, or no row.
     """
     writer = Writer(plan, "numeric" if numeric else "bigint")
-    ctes = [f"c AS MATERIALIZED ({writer.answer(plan.query.groups)})"]
-    joins, numbers = [], []
+    ctes = [*writer.ctes(), cte("c", writer.answer(plan.query.groups), materialized=True)]
+    listed = set()
     for root in dict.fromkeys(query.unit_roots):
         mine = [a for a, r in zip(query.units, query.unit_roots, strict=True) if r == root]
         if all(query.attributes[a].type_name in _INTEGERS for a in mine):
             continue
-        names = " UNION ".join(f"SELECT DISTINCT {_name(query, a, 'c')} AS v FROM c" for a in mine)
-        ctes.append(
-            f"u{root} AS MATERIALIZED (SELECT v, row_number() OVER () AS i FROM ({names}) AS n)"
-        )
+        listed.add(root)
+        names = _union([sql("SELECT DISTINCT :v AS v FROM c", v=_name(query, a)) for a in mine])
+        numbered = sql("SELECT v, row_number() OVER () AS i FROM :names AS n", names=names)
+        ctes.append(cte(f"u{root}", numbered, materialized=True))
+    sources: list[Tree] = [table("c")]
+    numbers: list[Tree] = []
     for k, (a, root) in enumerate(zip(query.units, query.unit_roots, strict=True)):
-        if any(cte.startswith(f"u{root} ") for cte in ctes):
-            joins.append(f" JOIN u{root} AS i{k} ON i{k}.v = {_name(query, a, 'c')}")
-            numbers.append(f"i{k}.i")
+        if root in listed:
+            same = equal(column(f"i{k}", "v"), _name(query, a))
+            sources.append(joined(table(f"u{root}", f"i{k}"), same))
+            numbers.append(column(f"i{k}", "i"))
         else:
-            numbers.append(f"c.a{a}")
-    value = f"least(c.n, {most})"
+            numbers.append(column("c", f"a{a}"))
+    value, kept = sql("least(c.n, :most)", most=number(most)), None
     if query.weights:
-        value = f"least(greatest({integer_sql('c.w0', query)}, {-most}), {most})"
-        joins.append(" WHERE c.w0 <> 0")
-    columns = [f"{value}::bigint", *numbers]
+        value = sql(
+            "least(greatest(:sum, :least), :most)",
+            sum=integer_sql(column("c", "w0"), query),
+            least=number(-most),
+            most=number(most),
+        )
+        kept = sql("c.w0 <> 0")
+    columns = [cast(value, "bigint"), *numbers]
+    source, limit = from_(sources, kept), cast(number(room), "bigint")
     if not piece:
-        packed = f"SELECT dp.pack({room}::bigint, {', '.join(columns)}) AS packed FROM c"
-        return f"{writer.head(*ctes)}{packed}{''.join(joins)}"
-    named = ", ".join(f"{column} AS v{k}" for k, column in enumerate(columns))
-    values = ", ".join(f"p.v{k}" for k in range(len(columns)))
+        packed = sql("dp.pack(:limit, :columns)", limit=limit, columns=columns)
+        return render(with_(ctes, select([aliased(packed, "packed")], source)))
+    pieces = sql("(row_number() OVER () - 1) / :piece", piece=number(piece))
+    named = [aliased(made, f"v{k}") for k, made in enumerate(columns)]
+    *values, last = (column("p", f"v{k}") for k in range(len(columns)))
     # ORDER BY prevents a hash aggregate, which would hold all pieces in memory
-    return (
-        f"{writer.head(*ctes)}SELECT dp.pack({room}::bigint, {values} ORDER BY p.piece) AS packed "
-        f"FROM (SELECT {named}, (row_number() OVER () - 1) / {piece} AS piece "
-        f"FROM c{''.join(joins)}) AS p GROUP BY p.piece"
+    statement = sql(
+        "SELECT dp.pack(:limit, :columns, :last ORDER BY p.piece) AS packed"
+        " FROM :rows AS p GROUP BY p.piece",
+        limit=limit,
+        columns=values,
+        last=last,
+        rows=select([*named, aliased(pieces, "piece")], source),
     )
+    return render(with_(ctes, statement))
 
 
-def _name(query: JoinQuery, attribute: int, alias: str) -> str:
+def _union(queries: Sequence[exp.Query]) -> exp.Query:
+    """Return the different rows of queries."""
+    return reduce(lambda one, other: exp.Union(this=one, expression=other, distinct=True), queries)
+
+
+def _name(query: JoinQuery, attribute: int) -> Tree:
     """Write the name of a unit; names of one relation may come from columns of two collations."""
+    name = column("c", f"a{attribute}")
     collated = base(query.attributes[attribute].type_name) in _COLLATED
-    return f"{alias}.a{attribute}" + (' COLLATE "C"' if collated else "")
+    return sql(':name COLLATE "C"', name=name) if collated else name

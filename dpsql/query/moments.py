@@ -11,10 +11,13 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
 
+from sqlglot import exp
+
 from dpsql.query import functions, ranges
 from dpsql.query.ir import TRUE, Expr, constant
 from dpsql.query.ranges import Range
 from dpsql.query.types import TIMESTAMP, TIMESTAMPTZ
+from dpsql.sqltree import cast, sql
 
 #: The types, and the decimals that their numbers have.
 SCALES = {"date": 0, TIMESTAMP: 6, TIMESTAMPTZ: 6}
@@ -130,20 +133,29 @@ def numbered(x: Expr, low: Fraction, high: Fraction, known: Expr) -> Expr:
     return found if known == TRUE else functions.guard(known, found)
 
 
-def shown(type_: str, text: str, low: Fraction, high: Fraction) -> str:
-    """Write SQL that makes a moment of the type out of SQL for its number."""
-    if type_ not in SCALES:
-        return text
+def shown(type_: str, number: exp.Expr, low: Fraction, high: Fraction) -> exp.Expr:
+    """Make a moment of the type out of its number."""
     if type_ == "date":
-        return f"'{_DAY.isoformat()}'::date + ({text})::integer"
+        day = _literal("date", _DAY.isoformat())
+        found: exp.Expr = sql(":day + CAST(:number AS integer)", day=day, number=number)
+        return found
     # from the lower end, so that double precision keeps the microseconds of short ranges
-    ends = [f"'{written(type_, end)}'::{type_}" for end in (low, high)]
-    seconds = f"({text} - {_decimal(low)})::double precision * '00:00:01'::interval"
-    return f"least(greatest({ends[0]} + {seconds}, {ends[0]}), {ends[1]})"
+    first, last = (_literal(type_, written(type_, end)) for end in (low, high))
+    found = sql(
+        "least(greatest(:first + CAST(:number - :low AS double precision) * :second, :first),"
+        " :last)",
+        first=first, last=last, number=number, second=_literal("interval", "00:00:01"),
+        low=_literal("numeric", _decimal(low)),
+    )  # fmt: skip
+    return found
+
+
+def _literal(type_: str, text: str) -> exp.Cast:
+    return cast(exp.Literal(this=text, is_string=True), type_)
 
 
 def _decimal(seconds: Fraction) -> str:
     """Write a number of seconds."""
     steps = int(seconds * 10**6)
     sign = "-" if steps < 0 else ""
-    return f"({sign}{abs(steps) // 10**6}.{abs(steps) % 10**6:06})::numeric"
+    return f"{sign}{abs(steps) // 10**6}.{abs(steps) % 10**6:06}"

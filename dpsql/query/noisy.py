@@ -1,56 +1,76 @@
-"""Expressions over the relation ``noisy`` of released values: trees, and their SQL.
+"""Expressions over the relation ``noisy`` of released values.
 
-Beside the kinds of `dpsql.query.syntax.Node` that need no rows there are
-
-======= ==========================================================================
-noisy   (letter, number): a column of the relation, such as ``a0``
-mean    nothing; a sum and a count, each of which is a column
-written SQL with ``{0}``, ``{1}``, ... in place of arguments; the flag ``rising``
-        says that it has one argument and never falls when that grows
-======= ==========================================================================
+Beside the nodes of `dpsql.query.parse` that need no rows there are columns of the relation, such as
+``a0``, and what is `dpsql.sqltree.nodes.Written`: formulas of columns and of other expressions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import cast
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
-from dpsql.query.ir import literal, written_constant
-from dpsql.query.measures import HELD
-from dpsql.query.syntax import Node
-from dpsql.relation import quote_identifier
+from sqlglot import exp
 
-#: Functions that are written as keywords.
-_KEYWORDS = frozenset(("coalesce", "nullif", "greatest", "least"))
-_MEAN = "{0}::numeric / greatest({1}, 1)"
-_QUOTIENT = "{0}::numeric / CASE WHEN {0} < 0 THEN greatest({1}, 1) ELSE greatest({2}, 1) END"
-_LOW = f"(CASE WHEN {{0}} IS NOT NULL AND {{1}} IS NOT NULL THEN {_QUOTIENT} END)"
-_HIGH = f"(CASE WHEN {{3}} IS NOT NULL AND {{2}} IS NOT NULL THEN {_QUOTIENT} END)"
-_RISING = frozenset(("rising",))
+from dpsql.query import types
+from dpsql.query.measures import FIRST, HELD
+from dpsql.relation import base
+from dpsql.sqltree import aliased, cast, number, render, sql
+from dpsql.sqltree import column as named
+from dpsql.sqltree.nodes import (
+    Call,
+    Operation,
+    Place,
+    Quantified,
+    Value,
+    Written,
+    exact,
+    rebuilt,
+)
+from dpsql.statement import Statement
+
+_SECOND, _THIRD, _FOURTH = (Place(this=n) for n in (1, 2, 3))
+_MEAN = sql("CAST(:total AS numeric) / greatest(:count, 1)", total=FIRST, count=_SECOND)
+_QUOTIENT = sql(
+    "CAST(:total AS numeric)"
+    " / CASE WHEN :total < 0 THEN greatest(:below, 1) ELSE greatest(:above, 1) END",
+    total=FIRST, below=_SECOND, above=_THIRD,
+)  # fmt: skip
+_LOW, _HIGH = (
+    sql(
+        "CASE WHEN :one IS NOT NULL AND :other IS NOT NULL THEN :quotient END",
+        one=one, other=other, quotient=_QUOTIENT,
+    )
+    for one, other in ((FIRST, _SECOND), (_FOURTH, _THIRD))
+)  # fmt: skip
+_Tree = TypeVar("_Tree", bound=exp.Expr)
+#: Nodes of the syntax that can be computed without rows.
+COMPUTED = (
+    exp.Literal, exp.Boolean, exp.Null, exp.Cast, exp.Paren, exp.And, exp.Or, exp.Not, exp.Is,
+    exp.NullSafeNEQ, exp.Array, exp.Case, exp.If, exp.Collate, Call, Operation, Quantified, Value,
+)  # fmt: skip
 
 
-def column(letter: str, number: int) -> Node:
+def column(letter: str, place: int) -> exp.Column:
     """Make a column of the relation."""
-    return Node("noisy", 0, (letter, number))
+    return named("", f"{letter}{place}")
 
 
-def place(node: Node) -> tuple[str, int]:
+def place(node: exp.Column) -> tuple[str, int]:
     """Return letter and number of a column of the relation."""
-    return cast("tuple[str, int]", node.value)
+    return node.name[0], int(node.name[1:])
 
 
-def columns(node: Node) -> Iterator[tuple[str, int]]:
+def columns(node: exp.Expr) -> Iterator[tuple[str, int]]:
     """Yield the columns of the relation that an expression uses."""
-    return (place(n) for n in node.walk() if n.kind == "noisy")
+    return (place(n) for n in node.dfs() if isinstance(n, exp.Column))
 
 
-def mean(total: int, count: int) -> Node:
+def mean(total: int, count: int) -> Written:
     """Make the mean of a sum and a count."""
-    return Node("mean", 0, args=(column("a", total), column("a", count)))
+    return Written(this=_MEAN, expressions=[column("a", total), column("a", count)], mean=True)
 
 
-def mean_ends(total: int, count: int) -> tuple[Node, Node]:
+def mean_ends(total: int, count: int) -> tuple[Written, Written]:
     """Make the ends of an interval around a mean, of the columns ``p<j>`` and ``q<j>``.
 
     Those are ends around its sum and its count, each of which fails with half the probability that
@@ -62,12 +82,12 @@ def mean_ends(total: int, count: int) -> tuple[Node, Node]:
     return written(_LOW, low, fewest, most), written(_HIGH, high, most, fewest, low)
 
 
-def written(text: str, *args: Node, rising: bool = False) -> Node:
-    """Make an expression of SQL with places for arguments."""
-    return Node("written", 0, text, args, flags=_RISING if rising else frozenset())
+def written(tree: exp.Expr, *args: exp.Expr, rising: bool = False) -> Written:
+    """Make an expression of a formula with places for arguments."""
+    return Written(this=tree, expressions=list(args), rising=rising)
 
 
-def fitted(node: Node, type_: str) -> Node:
+def fitted(node: exp.Expr, type_: str) -> exp.Cast:
     """Make the cast of a released number to its result type, which never fails.
 
     What lies beyond the type becomes its nearest value (post-processing, PRIVACY.md section 2 (b)):
@@ -75,96 +95,64 @@ def fitted(node: Node, type_: str) -> Node:
     """
     if type_ in HELD:
         low, high, digits = HELD[type_]
-        text = f"least(greatest({{0}}, '{low}'::numeric), '{high}'::numeric)"
+        ends = {"low": constant("numeric", str(low)), "high": constant("numeric", str(high))}
+        tree = sql("least(greatest(:x, :low), :high)", x=FIRST, **ends)
         if digits is not None:
-            text = f"pg_catalog.round({text}, {digits})"
-        node = written(text, node, rising=True)
-    return Node("cast", 0, type_, (node,))
+            tree = sql("pg_catalog.round(:x, :digits)", x=tree, digits=number(digits))
+        node = written(tree, node, rising=True)
+    return cast(node, type_)
 
 
-def divides(node: Node) -> bool:
+def constant(type_: str, text: str | None) -> exp.Expr:
+    """Write a constant; one without a type is a string or NULL.
+
+    One of a type that is not built in is written as a cast of a text: a literal is read, by code
+    of whatever the name means by then, before anybody can look at the analysed statement.
+    """
+    shown = exp.Null() if text is None else exp.Literal(this=text, is_string=True)
+    if not type_:
+        return shown
+    return cast(shown if base(type_) in types.SIMPLE else cast(shown, "pg_catalog.text"), type_)
+
+
+def divides(node: exp.Expr) -> bool:
     """Tell whether an expression is a division, which 0 can make fail."""
-    if len(node.args) != 2:
-        return False
-    if node.kind == "op":
-        return node.value in ("/", "%")
-    return node.kind == "call" and node.pair()[1] in ("div", "mod") and not node.flags
+    if isinstance(node, Operation):
+        return bool(node.args.get("this")) and node.args["operator"] in ("/", "%")
+    return (
+        isinstance(node, Call)
+        and node.name in ("div", "mod")
+        and len(node.expressions) == 2
+        and not node.flags
+    )
 
 
-def replaced(node: Node, old: Node, new: Node) -> Node:
+def over_zero(node: _Tree) -> _Tree:
+    """Change an expression or a query so that a division by 0 gives NULL."""
+    made = rebuilt(node, lambda below: over_zero(below))
+    if divides(node):
+        name = "expressions" if isinstance(node, Call) else "expression"
+        *first, divisor = made.expressions or [made.expression]
+        divisor = sql("NULLIF(:divisor, 0)", divisor=divisor)
+        made.set(name, [*first, divisor] if first else divisor)
+    return made
+
+
+def replaced(node: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
     """Put one expression in the place of another."""
-    if node == old:
+    if type(node) is type(old) and exact(node) == exact(old):
         return new
-    return replace(node, args=tuple(replaced(a, old, new) for a in node.args))
+    return rebuilt(node, lambda below: replaced(below, old, new))
 
 
-def write(node: Node, *, over_zero: bool = False) -> str:
-    """Write an expression as SQL; ``over_zero``: so that a division by 0 gives NULL."""
-    args = [write(a, over_zero=over_zero) for a in node.args]
-    if over_zero and divides(node):
-        args[1] = f"NULLIF({args[1]}, 0)"
-    return _WRITE[node.kind](node, args)
+def statement(query: exp.Select, used: Iterable[str]) -> Statement:
+    """Write a statement over the relation."""
+    return Statement(query, render(query), frozenset(used))
 
 
-def _noisy(node: Node, _: list[str]) -> str:
-    letter, number = place(node)
-    return f"{letter}{number}"
-
-
-def _const(node: Node, _: list[str]) -> str:
-    text = None if node.value is None else str(node.value)
-    if not node.type:
-        return "NULL" if text is None else literal(text)
-    return written_constant(node.type, text)
-
-
-def _op(node: Node, args: list[str]) -> str:
-    return f"({args[0]} {node.value} {args[1]})" if args[1:] else f"({node.value} {args[0]})"
-
-
-def _any(node: Node, args: list[str]) -> str:
-    operator, quantifier = node.pair()
-    return f"({args[0]} {operator} {quantifier} ({args[1]}))"
-
-
-def _case(node: Node, args: list[str]) -> str:
-    operand = args.pop(0) if node.value else ""
-    pairs = " ".join(f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2))
-    return f"CASE {operand} {pairs} ELSE {args[-1]} END"
-
-
-def _collate(node: Node, args: list[str]) -> str:
-    parts = node.value if isinstance(node.value, tuple) else ()
-    return f"({args[0]} COLLATE {'.'.join(map(quote_identifier, parts))})"
-
-
-def _call(node: Node, args: list[str]) -> str:
-    name = node.pair()[1]
-    if "variadic" in node.flags:
-        args[-1] = "VARIADIC " + args[-1]
-    if name in _KEYWORDS and "special" in node.flags:
-        return f"{name}({', '.join(args)})"
-    return f"pg_catalog.{quote_identifier(name)}({', '.join(args)})"
-
-
-_WRITE: dict[str, Callable[[Node, list[str]], str]] = {
-    "noisy": _noisy,
-    "mean": lambda _, args: _MEAN.format(*args),
-    "written": lambda node, args: str(node.value).format(*args),
-    "const": _const,
-    "sqlvalue": lambda node, _: str(node.value),
-    "cast": lambda node, args: f"({args[0]})::{node.value}",
-    "op": _op,
-    "and": lambda _, args: "(" + " AND ".join(args) + ")",
-    "or": lambda _, args: "(" + " OR ".join(args) + ")",
-    "not": lambda _, args: f"(NOT {args[0]})",
-    "is": lambda node, args: f"({args[0]} IS {node.value})",
-    "distinct": lambda _, args: f"({args[0]} IS DISTINCT FROM {args[1]})",
-    "any": _any,
-    "array": lambda _, args: "ARRAY[" + ", ".join(args) + "]",
-    "case": _case,
-    "collate": _collate,
-    "call": _call,
-}
-#: Kinds of the syntax that can be computed without rows.
-COMPUTED = frozenset(_WRITE) - {"noisy", "mean", "written"}
+def extended(given: Statement, more: Iterable[exp.Expr], used: Iterable[str]) -> Statement:
+    """Append expressions to a statement's output columns, and what they use."""
+    shown = list(given.query.expressions)
+    shown += (aliased(tree, f"c{n}") for n, tree in enumerate(more, len(shown) + 1))
+    query = exp.Select(**{**given.query.args, "expressions": shown})
+    return statement(query, given.used | frozenset(used))

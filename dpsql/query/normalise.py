@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dpsql.query.ir import Expr, constant, render
+from dpsql.query.described import described
+from dpsql.query.ir import Expr, constant
 from dpsql.query.types import INTEGERS
 
 _BITS = dict(zip(INTEGERS, (16, 32, 64), strict=True))
@@ -21,7 +22,7 @@ def normalise(e: Expr) -> Expr:
         flat: list[Expr] = []
         for a in args:
             flat.extend(a.args if a.kind == e.kind else (a,))
-        args = tuple(sorted(dict.fromkeys(flat), key=render))
+        args = tuple(sorted(dict.fromkeys(flat), key=described))
         return args[0] if len(args) == 1 else Expr(e.kind, e.type, args)
     if e.kind == "op" and e.data in _FLIPPED and len(args) == 2:
         args = of_one_type(args)
@@ -51,5 +52,5 @@ def _swap(operator: str, args: tuple[Expr, ...]) -> bool:
     if (left.kind == "const") != (right.kind == "const"):
         return left.kind == "const"
     if operator in ("=", "<>"):
-        return render(left) > render(right)
+        return described(left) > described(right)
     return operator in (">", ">=")

@@ -1,4 +1,4 @@
-"""Read a deparsed statement into a syntax tree; refuse everything outside the grammar.
+"""Read a deparsed statement into a tree of sqlglot's; refuse everything outside the grammar.
 
 The input is what ``pg_get_querydef`` writes with ``pretty = false`` under
 ``search_path = pg_catalog``: every operator application stands in parentheses of its
@@ -7,19 +7,54 @@ to read it.  That is the defence against parser differentials: this reader accep
 operator only where the parentheses say what it applies to, consumes every token, and
 knows no construct that it would have to guess at.  (A general SQL parser normalises:
 ``IS UNKNOWN`` becomes ``IS NULL``, ``"char"`` becomes ``char``, positions are lost.)
+
+Nodes are those of sqlglot where it tells apart what PostgreSQL does, and of `dpsql.sqltree.nodes`
+where it does not; `exact` compares them, and rendered they are what was read:
+
+==================================== =======================================================
+``a.b``                              Column of quoted Identifiers
+``'x'``, ``5``, ``true``, ``NULL``   Literal, Boolean, Null
+``'x'::t``, ``NULL::t``              Cast of one of these: a constant, see `constant_of`
+``(e)::t``                           Cast to the type's text, Raw
+``( ... )``                          Paren around each of the next seven, once; else nothing
+``a AND b AND c``                    And(And(a, b), c), see `operands`; OR likewise
+``NOT a``                            Not
+``a op b``, ``op a``                 Operation, by the operator's text
+``a op ANY (b)``                     Quantified, by texts of operator and quantifier
+``a IS NOT TRUE``                    Is, with the words after IS as Raw
+``a IS DISTINCT FROM b``             NullSafeNEQ; with NOT in a Not
+``a COLLATE c``, ``a IN (SELECT)``   Collate of a name; In with its query as Subquery
+``EXISTS (SELECT)``                  Exists
+``s.f(a)``, ``f(DISTINCT a)``, ...   Call, with its flags; ORDER BY without what sorts, since
+                                     calls that have it are refused
+``COALESCE(a)``, ``TRIM(...)``,      Call of a function of no schema, with its arguments in that
+``EXTRACT(...)``, ``AT TIME ZONE``   order and the syntax as ``form``
+``CURRENT_TIMESTAMP(3)``             Value, by its text
+``CASE``, ``ARRAY[]``                Case of Ifs, Array
+``SELECT``, its clauses, WITH        Select, From, Where, Group, Having, Order of Ordered,
+                                     Limit, Offset, Distinct, With of CTEs; LIMIT ALL is none
+output columns                       Alias, or what stands there without AS
+``t AS x (a)``, ``(SELECT) x``       Table, Subquery, with TableAlias
+``FROM t, u``                        From, and Joins of the Select without a kind
+``(t JOIN u ON c) x``                Subquery of the Table t with its Joins
+``JOIN u USING (k) AS x``            Join with ``using_alias``
+``GROUPING SETS``, ``CUBE``, ...     Group of Tuples, the sets written out: `grouping_sets`
+==================================== =======================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
+
+from sqlglot import exp
 
 from dpsql.errors import InternalError, SyntaxInvalid, UnsupportedConstruct
 from dpsql.query import refusals
 from dpsql.query.expression_parser import ExpressionParser
 from dpsql.query.lexer import tokenize
-from dpsql.query.syntax import Derived, FromItem, Join, Node, Select, SortKey, Table, Target, With
+from dpsql.query.nodes import identifier, is_join
+from dpsql.sqltree.nodes import at
 
 _Read = TypeVar("_Read")
 _CLAUSE_ENDS = frozenset(
@@ -41,7 +76,7 @@ _CLAUSE_ENDS = frozenset(
 )
 
 
-def parse(sql: str) -> Select:
+def parse(sql: str) -> exp.Select:
     """Parse one deparsed SELECT.
 
     Raises
@@ -55,7 +90,7 @@ def parse(sql: str) -> Select:
     return _whole(parser, lambda: parser.statement(outermost=True))
 
 
-def parse_expression(sql: str) -> Node:
+def parse_expression(sql: str) -> exp.Expr:
     """Parse one deparsed expression, such as ``pg_get_expr`` writes.
 
     Raises
@@ -83,13 +118,13 @@ def _whole(parser: Parser, read: Callable[[], _Read]) -> _Read:
 class Parser(ExpressionParser):
     """SELECT, FROM and their clauses on top of expressions."""
 
-    def statement(self, *, outermost: bool = False) -> Select:
+    def statement(self, *, outermost: bool = False) -> exp.Select:
         """Read one SELECT, to its end or the closing parenthesis."""
         start = self.position
-        ctes: tuple[With, ...] = ()
+        found = at(exp.Select(), start)
         if self.accept("WITH"):
-            ctes = self._with()
-        while self.is_punct("(") and self.keyword_at(1) in ("SELECT", "WITH", "("):
+            found.set("with_", exp.With(expressions=self._with()))
+        while self.keyword == "(" and self.keyword_at(1) in ("SELECT", "WITH", "("):
             self.refuse("set_operation")
         if self.keyword != "SELECT":
             if self.keyword in ("INSERT", "UPDATE", "DELETE", "MERGE"):
@@ -102,38 +137,33 @@ class Parser(ExpressionParser):
         if distinct and self.keyword == "ON":
             self.refuse("distinct_on")
         self.in_output = outermost
-        targets = self._targets()
+        found.set("expressions", self._targets())
+        found.set("distinct", exp.Distinct() if distinct else None)
         self.in_output = False
-        sources: list[FromItem] = []
         if self.accept("FROM"):
-            sources.append(self._from_item())
-            while self.accept_punct(","):
-                sources.append(self._from_item())
-        where = self.expression() if self.accept("WHERE") else None
-        group: list[Node] = []
-        sets: tuple[tuple[Node, ...], ...] = ()
-        grouped = False
-        if self.keyword == "GROUP":
-            self.advance()
+            found.set("from_", exp.From(this=self._from_item()))
+            while self.accept(","):
+                found.append("joins", exp.Join(this=self._from_item()))
+        if self.accept("WHERE"):
+            found.set("where", exp.Where(this=self.expression()))
+        if self.accept("GROUP"):
             self.expect("BY")
-            grouped = True
-            group, sets = self.grouping(outermost=outermost)
+            found.set("group", self.grouping(outermost=outermost))
         self.in_output = outermost
-        having = self.expression() if self.accept("HAVING") else None
+        if self.accept("HAVING"):
+            found.set("having", exp.Having(this=self.expression()))
         if self.keyword == "WINDOW":
             self.refuse("window")
         self.before_set_operation(outermost=outermost)
-        order = self._order()
-        limit, offset = self._limit()
+        if self.accept("ORDER"):
+            found.set("order", self._order())
+        self._limit(found)
         self.in_output = False
         if self.keyword == "FOR":
             self.refuse("row_lock")
-        return Select(
-            start, targets, tuple(sources), where, tuple(group), grouped, having, order,
-            distinct, limit, offset, ctes, sets,
-        )  # fmt: skip
+        return found
 
-    def sub_query(self) -> Select:
+    def sub_query(self) -> exp.Select:
         """Read the sub-query of EXISTS or IN."""
         return self.statement()
 
@@ -142,141 +172,137 @@ class Parser(ExpressionParser):
         if self.keyword in ("UNION", "INTERSECT", "EXCEPT"):
             self.refuse("set_operation")
 
-    def grouping(self, *, outermost: bool) -> tuple[list[Node], tuple[tuple[Node, ...], ...]]:  # noqa: ARG002
-        """Read what follows GROUP BY: expressions, and grouping sets where these are allowed."""
-        return self._group(), ()
+    def grouping(self, *, outermost: bool) -> exp.Group:  # noqa: ARG002
+        """Read what follows GROUP BY: expressions, or grouping sets where these are allowed."""
+        return exp.Group(expressions=self._group())
 
-    def _with(self) -> tuple[With, ...]:
+    def _with(self) -> list[exp.CTE]:
         if self.keyword == "RECURSIVE":
             self.refuse("recursive")
         found = []
         while True:
-            name = self.identifier()
-            columns = self._column_list() if self.is_punct("(") else ()
+            alias = self._named()
             self.expect("AS")
+            materialized = None
             if self.accept("NOT"):
                 self.expect("MATERIALIZED")
-            else:
-                self.accept("MATERIALIZED")
-            self.expect_punct("(")
-            found.append(With(name, columns, self.statement()))
-            self.expect_punct(")")
+                materialized = False
+            elif self.accept("MATERIALIZED"):
+                materialized = True
+            self.expect("(")
+            query = self.statement()
+            found.append(exp.CTE(this=query, alias=alias, materialized=materialized))
+            self.expect(")")
             if self.keyword in ("SEARCH", "CYCLE"):
                 self.refuse("recursive")
-            if not self.accept_punct(","):
-                return tuple(found)
+            if not self.accept(","):
+                return found
 
-    def _column_list(self) -> tuple[str, ...]:
-        self.expect_punct("(")
-        names = [self.identifier()]
-        while self.accept_punct(","):
-            names.append(self.identifier())
-        self.expect_punct(")")
-        return tuple(names)
+    def _column_list(self) -> list[exp.Identifier]:
+        self.expect("(")
+        names = [identifier(self.identifier())]
+        while self.accept(","):
+            names.append(identifier(self.identifier()))
+        self.expect(")")
+        return names
 
-    def _targets(self) -> tuple[Target, ...]:
-        found: list[Target] = []
+    def _targets(self) -> list[exp.Expr]:
+        found: list[exp.Expr] = []
         if self.peek.kind == "end" or self.keyword in _CLAUSE_ENDS:
-            return ()
+            return found
         while True:
             expression = self.expression()
-            name = "?column?"
             if self.accept("AS"):
-                name = self.identifier()
-            elif expression.kind == "name" and isinstance(expression.value, tuple):
-                name = expression.value[-1]
-            found.append(Target(expression, name))
-            if not self.accept_punct(","):
-                return tuple(found)
+                expression = exp.Alias(this=expression, alias=identifier(self.identifier()))
+            found.append(expression)
+            if not self.accept(","):
+                return found
 
-    def _group(self) -> list[Node]:
+    def _group(self) -> list[exp.Expr]:
         if self.keyword in ("ROLLUP", "CUBE", "GROUPING", "DISTINCT") or (
-            self.is_punct("(") and self.token_at(1).text in (")",)
+            self.keyword == "(" and self.token_at(1).text in (")",)
         ):
             self.refuse("grouping_sets")
         found = [self.expression()]
-        while self.accept_punct(","):
+        while self.accept(","):
             if self.keyword in ("ROLLUP", "CUBE", "GROUPING"):
                 self.refuse("grouping_sets")
             found.append(self.expression())
         return found
 
-    def _order(self) -> tuple[SortKey, ...]:
-        found: list[SortKey] = []
-        if not self.accept("ORDER"):
-            return ()
+    def _order(self) -> exp.Order:
+        found: list[exp.Ordered] = []
         self.expect("BY")
         while True:
             expression = self.expression()
-            suffix = ""
             if self.keyword == "USING":
                 self.refuse("order_using")
-            if self.accept("DESC"):
-                suffix = " DESC"
-            else:
+            descending = self.accept("DESC")
+            if not descending:
                 self.accept("ASC")
+            first = descending
             if self.accept("NULLS"):
                 first = self.accept("FIRST")
                 if not first:
                     self.expect("LAST")
-                suffix += " NULLS FIRST" if first else " NULLS LAST"
-            found.append(SortKey(expression, suffix))
-            if not self.accept_punct(","):
-                return tuple(found)
+            found.append(exp.Ordered(this=expression, desc=descending or None, nulls_first=first))
+            if not self.accept(","):
+                return exp.Order(expressions=found)
 
-    def _limit(self) -> tuple[Node | None, Node | None]:
-        limit = offset = None
+    def _limit(self, query: exp.Select) -> None:
+        """Read LIMIT and OFFSET; LIMIT ALL is none."""
         while True:
             if self.accept("OFFSET"):
-                offset = self.expression()
+                query.set("offset", exp.Offset(expression=self.expression()))
             elif self.accept("LIMIT"):
-                limit = None if self.accept("ALL") else self.expression()
+                found = None if self.accept("ALL") else exp.Limit(expression=self.expression())
+                query.set("limit", found)
             elif self.keyword == "FETCH":
                 self.refuse("with_ties")
             else:
-                return limit, offset
+                return
 
-    def _from_item(self) -> FromItem:
+    def _from_item(self) -> exp.Expr:
         start = self.position
         if self.keyword == "LATERAL":
             self.refuse("lateral")
         if self.keyword in ("VALUES", "XMLTABLE", "JSON_TABLE", "ROWS"):
             self.refuse("table_function")
-        if self.is_punct("("):
+        if self.keyword == "(":
             following = self.keyword_at(1)
             if following == "VALUES":
                 self.refuse("values")
             if following in ("SELECT", "WITH"):
                 self.advance()
                 query = self.statement()
-                self.expect_punct(")")
-                alias, columns = self._alias()
-                return Derived(start, query, alias, columns)
+                self.expect(")")
+                return at(exp.Subquery(this=query, alias=self._alias()), start)
             self.advance()
-            if self.is_punct("(") and self.keyword_at(1) in ("SELECT", "WITH"):
+            if self.keyword == "(" and self.keyword_at(1) in ("SELECT", "WITH"):
                 # either a set operation's arm or a derived table that starts a join
                 self._refuse_set_operation()
-            item = self._joined(self._from_item())
-            self.expect_punct(")")
-            if isinstance(item, Join):
-                alias, columns = self._alias()
-                if alias:
-                    item = replace(item, alias=alias, columns=columns)
+            item = self._from_item()
+            joins = self._joins()
+            self.expect(")")
+            if joins:
+                item.set("joins", joins)
+                item = exp.Subquery(this=item)
+            if is_join(item) and (alias := self._alias()) is not None:
+                item.set("alias", alias)
             return item
         only = self.accept("ONLY")
         parts = [self.identifier()]
-        while self.accept_punct("."):
+        while self.accept("."):
             parts.append(self.identifier())
-        if self.is_punct("("):
+        if self.keyword == "(":
             self.refuse("table_function", start)
         if len(parts) > 2:
             raise InternalError("a relation's name has more than two parts", position=start)
-        alias, columns = self._alias()
+        alias = self._alias()
         if self.keyword == "TABLESAMPLE":
             self.refuse("tablesample")
-        return Table(
-            start, parts[0] if len(parts) == 2 else "", parts[-1], alias or parts[-1], columns, only
-        )
+        named = zip(("this", "db"), map(identifier, reversed(parts)), strict=False)
+        return at(exp.Table(**dict(named), alias=alias, only=only), start)
 
     def _refuse_set_operation(self) -> None:
         """Tell ``((SELECT ...) UNION ...)`` from ``((SELECT ...) x JOIN ...)``."""
@@ -294,17 +320,22 @@ class Parser(ExpressionParser):
         if self.keyword_at(at + 1) in ("UNION", "INTERSECT", "EXCEPT"):
             self.refuse("set_operation", self.token_at(at + 1).start + 1)
 
-    def _alias(self) -> tuple[str, tuple[str, ...]]:
+    def _alias(self) -> exp.TableAlias | None:
         token = self.peek
         self.accept("AS")
         if token.kind == "quoted" or (
             token.kind == "word" and token.text.upper() not in refusals.AFTER_FROM_ITEM
         ):
-            alias = self.identifier()
-            return alias, self._column_list() if self.is_punct("(") else ()
-        return "", ()
+            return self._named()
+        return None
 
-    def _joined(self, left: FromItem) -> FromItem:
+    def _named(self) -> exp.TableAlias:
+        """Read a name and, in parentheses, names of columns."""
+        name = identifier(self.identifier())
+        return exp.TableAlias(this=name, columns=self._column_list() if self.keyword == "(" else [])
+
+    def _joins(self) -> list[exp.Join]:
+        found: list[exp.Join] = []
         while True:
             start = self.position
             if self.keyword == "FULL":
@@ -313,17 +344,18 @@ class Parser(ExpressionParser):
                 self.refuse("natural_join")
             if self.accept("CROSS"):
                 self.expect("JOIN")
-                left = Join(start, left, self._from_item())
+                found.append(at(exp.Join(this=self._from_item(), kind="CROSS"), start))
                 continue
-            outer = self.advance().text.upper() if self.keyword in ("LEFT", "RIGHT") else ""
+            side = self.advance().text.upper() if self.keyword in ("LEFT", "RIGHT") else None
             self.accept("INNER")
             if not self.accept("JOIN"):
-                return left
-            right = self._from_item()
+                return found
+            join = at(exp.Join(this=self._from_item(), side=side), start)
             if self.accept("ON"):
-                left = Join(start, left, right, on=self.expression(), outer=outer)
+                join.set("on", self.expression())
             else:
                 self.expect("USING")
-                using = self._column_list()
-                using_alias = self.identifier() if self.accept("AS") else ""
-                left = Join(start, left, right, using=using, using_alias=using_alias, outer=outer)
+                join.set("using", self._column_list())
+                if self.accept("AS"):
+                    join.set("using_alias", identifier(self.identifier()))
+            found.append(join)

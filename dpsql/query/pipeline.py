@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from sqlglot import exp
+
 from dpsql.errors import UnreadableRelation, UnsupportedConstruct
 from dpsql.model import GroupKey, OutputColumn, Question
 from dpsql.query import refusals
@@ -22,12 +24,13 @@ from dpsql.query.graph import Graph, build, settle
 from dpsql.query.ir import TRUE, Expr, conjuncts
 from dpsql.query.matches import Outers, decide
 from dpsql.query.measures import Measure
+from dpsql.query.nodes import names as parts_of
+from dpsql.query.nodes import targets
 from dpsql.query.others import declared_others, mapped, require_not_compared
 from dpsql.query.output import Output, separate
 from dpsql.query.parse import parse
 from dpsql.query.reads import question_reads
 from dpsql.query.screen import aggregate_names, screen
-from dpsql.query.syntax import Target
 from dpsql.query.units import attribute_units, require_shared_groups
 from dpsql.query.unlisted import unlisted
 from dpsql.relation import UnitPath, show_name
@@ -104,14 +107,14 @@ def _analyse(
     analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool, ways: Sequence[UnitPath]
 ) -> tuple[Question, Reads | None]:
     query = parse(str(analysis["sql"]))
-    columns = output_columns(analysis, catalog, query.targets)
-    names = aggregate_names(analysis, catalog)
+    columns = output_columns(analysis, catalog, targets(query))
+    called = aggregate_names(analysis, catalog)
 
     def read(outers: Outers) -> tuple[Flattener, Output]:
         flattener = Flattener(catalog, outers)
         scope = flattener.top(query)
         relations = flattener.block.relations
-        return flattener, separate(query, scope, catalog, columns, names, relations)
+        return flattener, separate(query, scope, catalog, columns, called, relations)
 
     outers = Outers()
     flattener, output = read(outers)
@@ -205,7 +208,7 @@ def _most(measure: Measure, graph: Graph, catalog: Catalog) -> int | None:
 
 
 def output_columns(
-    analysis: Mapping[str, Any], catalog: Catalog, targets: Sequence[Target] = ()
+    analysis: Mapping[str, Any], catalog: Catalog, shown: Sequence[exp.Expr] = ()
 ) -> tuple[OutputColumn, ...]:
     """Name the output columns' types, which ``dp.analyze`` gives by OID and modifier."""
     listed = analysis["columns"]
@@ -215,8 +218,7 @@ def output_columns(
     names = json.loads(
         catalog.evaluate(f"SELECT pg_catalog.to_json(ARRAY[{calls}]::text[])::text") or "[]"
     )
-    shown = [t.expression for t in targets]
-    sources = [show_name(*map(str, e.value)) if e.kind == "name" else "" for e in shown]  # type: ignore[call-overload]
+    sources = [show_name(*parts_of(e)) if isinstance(e, exp.Column) else "" for e in shown]
     sources += [""] * (len(listed) - len(sources))
     return tuple(
         OutputColumn(c["name"], t, str(c.get("domain", "")), source)

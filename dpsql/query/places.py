@@ -20,7 +20,7 @@ from itertools import product
 from math import prod
 
 from dpsql.model import Attribute, AttributeUse, JoinQuery, Occurrence, same_values
-from dpsql.query.ir import TABLEOID, Expr, column
+from dpsql.query.ir import TABLEOID, Expr, column, template
 from dpsql.relation import Level, Relation
 
 _TYPE = "integer"
@@ -153,9 +153,14 @@ def _cut(query: JoinQuery, occurrence: Occurrence, level: Level) -> tuple[object
 
 def _number(relation: Relation, occurrence: int) -> Expr:
     """Return the number of a row's place; where parts are read one by one it is a constant."""
-    oids = ",".join(str(part.oid) for part in relation.parts)
-    text = f"pg_catalog.array_position('{{{{{oids}}}}}'::oid[], {{0}})"
-    if relation.places:
-        places = ",".join(str(place + 1) for place in relation.places)
-        text = f"('{{{{{places}}}}}'::integer[])[{text}]"
-    return Expr("sql", _TYPE, (column(occurrence, TABLEOID, "oid", "oid", not_null=True),), text)
+    oids = _array("oid[]", (part.oid for part in relation.parts))
+    own = column(occurrence, TABLEOID, "oid", "oid", not_null=True)
+    part = template(_TYPE, "pg_catalog.array_position(:a, :b)", oids, own)
+    if not relation.places:
+        return part
+    places = _array("integer[]", (place + 1 for place in relation.places))
+    return template(_TYPE, "(:a)[:b]", places, part)
+
+
+def _array(type_: str, numbers: Iterable[int]) -> Expr:
+    return Expr("literal", type_, data="{" + ",".join(map(str, numbers)) + "}")

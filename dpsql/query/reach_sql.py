@@ -7,15 +7,19 @@ alike (PRIVACY.md sections 5 and 6; docs/proofs/truncation.md, claim 6).
 
 from __future__ import annotations
 
+from sqlglot import exp
+
 from dpsql.model import JoinQuery
+from dpsql.query.source_sql import of
+from dpsql.sqltree import column, number, sql
 
 
-def within_reach(answer: str, query: JoinQuery, most: int) -> str:
+def within_reach(answer: exp.Select, query: JoinQuery, most: int) -> exp.Select:
     """Keep of an answer per group and unit the rows in ``most`` groups of each unit.
 
     Parameters
     ----------
-    answer : str
+    answer : Select
         A statement with the columns ``a<attribute>`` of unit and groups.
     query : JoinQuery
         The question.
@@ -23,13 +27,22 @@ def within_reach(answer: str, query: JoinQuery, most: int) -> str:
         0: all groups.
     """
     # a cell of a range is no group: a unit may have values in all of them
-    groups = list(dict.fromkeys(query.groups[:-1] if query.cells else query.groups))
+    groups = of("", dict.fromkeys(query.groups[:-1] if query.cells else query.groups))
     if not (most and groups):
         return answer
-    unit = f"a{query.unit}"
-    seed = f"pg_catalog.hashtextextended({unit}::text, 0)"
-    for a in groups:
-        seed = f"pg_catalog.hashtextextended(coalesce(a{a}::text, ''), {seed})"
-    order = ", ".join([seed, *(f'(a{a}::text) COLLATE "C"' for a in groups)])
-    ranked = f"SELECT r.*, dense_rank() OVER (PARTITION BY {unit} ORDER BY {order}) AS reach"
-    return f"SELECT * FROM ({ranked} FROM ({answer}) AS r) AS k WHERE reach <= {most}"
+    unit = column("", f"a{query.unit}")
+    seed = sql("pg_catalog.hashtextextended(:unit::text, 0)", unit=unit)
+    for group in groups:
+        seed = sql(
+            "pg_catalog.hashtextextended(coalesce(:group::text, ''), :seed)", group=group, seed=seed
+        )
+    kept: exp.Select = sql(
+        "SELECT * FROM (SELECT r.*, dense_rank() OVER (PARTITION BY :unit ORDER BY :seed, :texts)"
+        " AS reach FROM :answer AS r) AS k WHERE reach <= :most",
+        unit=unit,
+        seed=seed,
+        texts=[sql('(:group::text) COLLATE "C"', group=group) for group in groups],
+        answer=answer,
+        most=number(most),
+    )
+    return kept

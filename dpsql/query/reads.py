@@ -5,26 +5,31 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
+from sqlglot import exp
+
 from dpsql.query.aggregates import is_aggregate
 from dpsql.query.asked import Reads
 from dpsql.query.graph import not_null
 from dpsql.query.ir import TRUE, Expr
+from dpsql.query.nodes import asked
 from dpsql.query.others import domain_with_other, mapped, others_of
-from dpsql.query.syntax import Node, Select
 from dpsql.relation import Relation
+from dpsql.sqltree.nodes import Call
 
 
 def question_reads(
-    query: Select, relations: Sequence[Relation], conjuncts: Iterable[Expr], keys: Iterable[Expr]
+    query: exp.Select,
+    relations: Sequence[Relation],
+    conjuncts: Iterable[Expr],
+    keys: Iterable[Expr],
 ) -> Reads | None:
     """Return what a question reads, ``None`` where it counts anything but plain rows.
 
     Nothing is normalised yet: only a question that a release may answer needs it.
     """
-    for part in (*(t.expression for t in query.targets), query.having):
-        for node in part.walk() if part is not None else ():
-            if is_aggregate(node) and not _counts_rows(node):
-                return None
+    for node in asked(query):
+        if is_aggregate(node) and not counts_rows(node):
+            return None
     own = tuple(keys)
     return Reads(
         tuple(r.oid for r in relations),
@@ -34,8 +39,9 @@ def question_reads(
     )
 
 
-def _counts_rows(node: Node) -> bool:
-    return node.value == ("public", "dp_count") and not node.args and not node.flags - {"star"}
+def counts_rows(call: Call) -> bool:
+    """Tell whether an aggregate is ``dp_count(*)`` and nothing else."""
+    return call.name == "dp_count" and not call.expressions and not call.flags - {"star"}
 
 
 def declared(key: Expr, relations: Sequence[Relation]) -> str | None:

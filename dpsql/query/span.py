@@ -187,6 +187,9 @@ def _expressions(trees: Any) -> frozenset[Expr]:
 
 def _expression(tree: Any) -> Expr:
     kind, type_, args, data = tree
+    if kind == "narrow" and len(data) == 2:  # as texts, which earlier versions kept
+        (least, low), (_, high) = (end.split(" ", 1) for end in data)
+        data = low.partition("::")[2], least, low.split("'")[1], high.split("'")[1]
     return Expr(kind, type_, tuple(map(_expression, args)), _hashable(data))
 
 

@@ -15,7 +15,7 @@ from itertools import chain
 
 from dpsql import steps
 from dpsql.query.constants import number
-from dpsql.query.ir import Expr, constant
+from dpsql.query.ir import Expr, constant, template
 from dpsql.query.measures import Value
 from dpsql.query.types import INTEGERS, full_type, modifier
 from dpsql.steps import Steps
@@ -62,25 +62,26 @@ def steps_of(value: Value, written: Expr) -> Steps | None:
         return _clamped_leaf(written, low, high, value.digits)
     found = found.scaled(value.digits)
     if found.null:  # which it never is
-        return _leaf("COALESCE({0}, 0)", found.steps.expression, found.steps.peak)
+        return _filled(found.steps.expression, _literal(0), found.steps.peak)
     return found.steps
 
 
 def _clamped_leaf(e: Expr, low: int, high: int, digits: int) -> Steps:
-    text = f"dp.steps({{0}}, {_bigint(low)}, {_bigint(high)}, {digits})"
-    return _leaf(text, e, max(abs(low), abs(high)))
+    ends = constant("bigint", str(low)), constant("bigint", str(high))
+    read = template("bigint", "dp.steps(:a, :b, :c, :d)", e, *ends, _literal(digits))
+    return steps.leaf(read, max(abs(low), abs(high)))
 
 
 def _integer(e: Expr, bound: int) -> Steps:
-    return _leaf("({0})::bigint", e, bound)
+    return steps.leaf(template("bigint", "(:a)::bigint", e), bound)
 
 
-def _leaf(text: str, e: Expr, bound: int) -> Steps:
-    return steps.leaf(Expr("sql", "bigint", (e,), text), bound)
+def _filled(e: Expr, nothing: Expr, bound: int) -> Steps:
+    return steps.leaf(template("bigint", "COALESCE(:a, :b)", e, nothing), bound)
 
 
-def _bigint(number: int) -> str:
-    return f"'{number}'::bigint"
+def _literal(number: int) -> Expr:
+    return Expr("literal", "integer", data=number)
 
 
 def _read(e: Expr) -> _Number | None:
@@ -126,8 +127,8 @@ def _column(e: Expr) -> _Number | None:
         return None
     whole = modifier(full_type(e))[0] - scale
     bound = 10 ** (max(whole, 0) + scale)
-    read = replace(_leaf(f"dp.steps({{0}}, {scale})", e, bound), peak=steps.WIDE)
-    return _Number(read, scale, _nullable(e))
+    read = steps.leaf(template("bigint", "dp.steps(:a, :b)", e, _literal(scale)), bound)
+    return _Number(replace(read, peak=steps.WIDE), scale, _nullable(e))
 
 
 def _operation(e: Expr) -> _Number | None:
@@ -176,7 +177,7 @@ def _clamped(e: Expr, *, guarded: Expr | None = None) -> _Number | None:
     read = _clamped_leaf(x, *ends, digits)
     if not _nullable(x) or x == guarded:
         return _Number(read, digits, _nullable(x))
-    known = _leaf(f"COALESCE({{0}}, {_bigint(ends[0])})", read.expression, read.bound)
+    known = _filled(read.expression, constant("bigint", str(ends[0])), read.bound)
     return _Number(known, digits, False)
 
 

@@ -9,6 +9,8 @@ from dpsql.model import JoinQuery, Key
 from dpsql.query.contribution_sql import integer_sql, together
 from dpsql.query.elimination import Plan
 from dpsql.query.flat_sql import answering
+from dpsql.query.source_sql import of
+from dpsql.sqltree import Tree, aliased, all_of, cast, column, render, sql, with_
 
 
 def per_value(query: JoinQuery) -> JoinQuery:
@@ -30,30 +32,37 @@ def sum_sql(plan: Plan, queries: Sequence[JoinQuery], *, numeric: bool = False) 
     """
     query = together(queries)
     writer = answering(plan, numeric=numeric)
-    answer = writer.answer(tuple(dict.fromkeys(query.groups)))
     values = [
-        f"{integer_sql(f'c.w{query.weights.index(one.weights[0])}', one)}::text AS v{j}"
+        integer_sql(column("c", f"w{query.weights.index(one.weights[0])}"), one)
         if one.weights
-        else f"c.n::text AS v{j}"
-        for j, one in enumerate(queries)
+        else column("c", "n")
+        for one in queries
     ]
-    return f"{writer.head()}SELECT {', '.join([*values, *_keys(query)])} FROM ({answer}) AS c"
+    statement = sql(
+        "SELECT :columns FROM :answer AS c",
+        columns=[*_texts("v", values, 0), *_texts("k", of("c", query.groups), 1)],
+        answer=writer.answer(tuple(dict.fromkeys(query.groups))),
+    )
+    return render(with_(writer.ctes(), statement))
 
 
 def distinct_sql(plan: Plan, queries: Sequence[JoinQuery], *, numeric: bool = False) -> str:
     """Write the statement for different values; ``plan`` is of `per_value` of the query."""
     (query,) = queries
     writer = answering(plan, numeric=numeric)
-    answer = writer.answer(plan.query.groups)
-    present = " AND ".join(f"c.a{a} IS NOT NULL" for a in query.distinct)
-    groups = ", ".join(f"c.a{a}" for a in dict.fromkeys(query.groups))
-    grouped = f" GROUP BY {groups}" if groups else ""
-    columns = ", ".join(["count(*)::text AS v0", *_keys(query)])
-    return f"{writer.head()}SELECT {columns} FROM ({answer}) AS c WHERE {present}{grouped}"
+    statement = sql(
+        "SELECT count(*)::text AS v0, :columns FROM :answer AS c WHERE :present GROUP BY :keys",
+        columns=_texts("k", of("c", query.groups), 1),
+        answer=writer.answer(plan.query.groups),
+        present=all_of(sql(":v IS NOT NULL", v=v) for v in of("c", query.distinct)),
+        keys=of("c", dict.fromkeys(query.groups)),
+    )
+    return render(with_(writer.ctes(), statement))
 
 
-def _keys(query: JoinQuery) -> list[str]:
-    return [f"c.a{a}::text AS k{i + 1}" for i, a in enumerate(query.groups)]
+def _texts(word: str, values: Sequence[Tree], first: int) -> list[Tree]:
+    """Write values as texts, and number their columns."""
+    return [aliased(cast(v, "text"), f"{word}{i}") for i, v in enumerate(values, first)]
 
 
 def read_sums(

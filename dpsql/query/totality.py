@@ -93,8 +93,7 @@ def narrow(e: Expr, type_: str) -> Expr:
     source = "double precision" if e.type in FLOATS else "numeric"
     low, high = (_FLOAT_BOUNDS if source != "numeric" else _BOUNDS)[type_]
     least = ">=" if source != "numeric" else ">"
-    bounds = (f"{least} '{low}'::{source}", f"< '{high}'::{source}")
-    return Expr("narrow", type_, (e,), bounds)
+    return Expr("narrow", type_, (e,), (source, least, low, high))
 
 
 def bounded(e: Expr) -> Expr:

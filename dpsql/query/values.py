@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor
 
+from sqlglot import exp
+
 from dpsql.errors import UnsupportedConstruct
 from dpsql.query import functions, moments, ranges, refusals
 from dpsql.query.bounds import Bounds, ColumnBounds, bounds_of, type_bounds
 from dpsql.query.graph import not_null
 from dpsql.query.ir import TRUE, Expr, column, conjuncts, constant, decimal, map_columns
 from dpsql.query.measures import Value
-from dpsql.query.syntax import Node
 from dpsql.query.types import FLOATS, INTEGERS
+from dpsql.sqltree.nodes import Call, position
 
 #: Bounds beyond are as good as none.
 _HOPELESS = 10**50
@@ -60,19 +62,19 @@ class Argument:
 
 
 def argument(
-    node: Node,
-    args: list[Node],
-    build: Callable[[Node], Expr],
+    node: Call,
+    args: list[exp.Expr],
+    build: Callable[[exp.Expr], Expr],
     bounds: ColumnBounds,
     *,
     declared: bool,
 ) -> Argument:
     """Read and clamp an argument; with ``declared`` the limits of types bound nothing."""
     if len(args) not in (1, 3):
-        refusals.refuse("expression", node.position)
+        refusals.refuse("expression", position(node))
     x, *ends = (build(a) for a in args)
     if x.type not in _NUMBERS:
-        raise functions.not_allowed(f"{node.pair()[1]} of {x.type}", node.position)
+        raise functions.not_allowed(f"{node.name} of {x.type}", position(node))
     type_ = x.type
     columns = {_place(e): e for e in x.walk() if e.kind == "col"}
     limits = {p: bounds(*p) or (None if ends else _of_type(e)) for p, e in columns.items()}
@@ -85,15 +87,15 @@ def argument(
         low, high = (written_bound(e, node) for e in ends)
         if low > high:
             raise UnsupportedConstruct(
-                f"the lower bound of {node.pair()[1]} is greater than the upper one",
+                f"the lower bound of {node.name} is greater than the upper one",
                 hint=f"Write {example(node)}.",
-                position=node.position,
+                position=position(node),
             )
         if max(-low, high) > _HOPELESS:
             raise UnsupportedConstruct(
-                f"the bounds of {node.pair()[1]} must be below 10^50",
+                f"the bounds of {node.name} must be below 10^50",
                 hint=f"Write {example(node, '0', '100')}.",
-                position=node.position,
+                position=position(node),
             )
         x = clamped(wide(x), low, high)
         scale = None if type_ in FLOATS else found.scale
@@ -214,14 +216,14 @@ def _tests_column(condition: Expr) -> bool:
     )
 
 
-def example(node: Node, low: str = "lower", high: str = "upper") -> str:
+def example(node: Call, low: str = "lower", high: str = "upper") -> str:
     """Write a call of the same aggregate with bounds."""
-    name = node.pair()[1]
+    name = node.name
     share, cells = name == "dp_percentile", name == "dp_histogram"
     return f"{name}(value, {'0.9, ' if share else ''}{low}, {high}{', 10' if cells else ''})"
 
 
-def written_bound(e: Expr, node: Node, what: str | None = None) -> Fraction:
+def written_bound(e: Expr, node: Call, what: str | None = None) -> Fraction:
     """Read a finite constant that the call names: a bound, or ``what`` it is."""
     whole = False
     while e.kind == "cast" and e.args[0].kind == "const":
@@ -234,13 +236,13 @@ def written_bound(e: Expr, node: Node, what: str | None = None) -> Fraction:
                 return number
     except (ValueError, ZeroDivisionError):
         pass
-    name = node.pair()[1]
+    name = node.name
     raise UnsupportedConstruct(
         f"{what} of {name} must be a finite constant"
         if what
         else f"the bounds of {name} must be finite constants",
         hint=f"Write {example(node, '0', '100')}.",
-        position=node.position,
+        position=position(node),
     )
 
 
@@ -267,7 +269,7 @@ def clamped(x: Expr, low: Fraction, high: Fraction) -> Expr:
     return inner if known == TRUE else functions.guard(known, inner)
 
 
-def exact(x: Expr, found: Bounds, node: Node) -> Value:
+def exact(x: Expr, found: Bounds, node: Call) -> Value:
     """Make the value one of an exact type, in steps that are known."""
     low, high = known(found, node)
     if x.type in INTEGERS:
@@ -288,10 +290,10 @@ def exact(x: Expr, found: Bounds, node: Node) -> Value:
     largest = max(abs(low), abs(high)) * 10**digits
     if largest >= 10**MAX_DIGITS:
         raise UnsupportedConstruct(
-            f"the argument of {node.pair()[1]} may have too many digits",
+            f"the argument of {node.name} may have too many digits",
             detail=f"Its values are known to be below 10^{len(str(int(largest))) - digits} only.",
             hint=f"Give bounds: {example(node)}.",
-            position=node.position,
+            position=position(node),
         )
     return Value(x, digits, low, high)
 
@@ -320,16 +322,16 @@ def fitted(value: Value) -> Value:
     return replace(value, expression=x, digits=digits, low=low, high=high)
 
 
-def known(found: Bounds, node: Node) -> tuple[Fraction, Fraction]:
+def known(found: Bounds, node: Call) -> tuple[Fraction, Fraction]:
     """Return the bounds, which must be public."""
     low, high = found.low, found.high
     if low is not None and high is not None and _useful(found):
         return low, high
     raise UnsupportedConstruct(
-        f"nothing bounds the argument of {node.pair()[1]}",
+        f"nothing bounds the argument of {node.name}",
         detail="Which values it can have must be declared or written down.",
         hint=f"Give bounds: {example(node)}; or let the owner of the data declare the range"
         " of its columns: dp.set_domain(relation, column, lower, upper). SELECT * FROM"
         " dp.suggest_bounds(relation, column) finds bounds privately, for a part of the budget.",
-        position=node.position,
+        position=position(node),
     )

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlglot import exp
+
 from dpsql.errors import MissingDeclaration, UnsupportedConstruct
 from dpsql.model import GroupKey, JoinQuery
 from dpsql.query import types
@@ -31,16 +33,17 @@ from dpsql.query.emit import emit
 from dpsql.query.expressions import Builder
 from dpsql.query.flatten import Flattener, Scope
 from dpsql.query.graph import Graph
-from dpsql.query.grouping_sets import parse_workload
+from dpsql.query.grouping_sets import keys, parse_workload, sets
 from dpsql.query.ir import TRUE, Expr
+from dpsql.query.nodes import constant_of, label, targets, type_of, uncast
 from dpsql.query.normalise import normalise
 from dpsql.query.others import declared_others, mapped, require_not_compared
 from dpsql.query.pipeline import graph_of, output_columns, shallow
-from dpsql.query.reads import declared
+from dpsql.query.reads import counts_rows, declared
 from dpsql.query.screen import aggregate_names, screen
-from dpsql.query.syntax import Node, Select
 from dpsql.query.workload_conditions import LevelConditions
 from dpsql.relation import Relation, UnitPath, base
+from dpsql.sqltree.nodes import Call, exact, position
 
 #: Group keys of a workload.
 MAX_KEYS = 62
@@ -51,11 +54,11 @@ class _Query:
     """One query of the union while it is read."""
 
     place: int
-    select: Select
+    select: exp.Select
     scope: Scope
     conditions: dict[Expr, None]
     builder: Builder
-    parts: dict[Node, Part] = field(default_factory=dict)
+    parts: dict[object, Part] = field(default_factory=dict)
 
 
 def analyse_workload(
@@ -133,8 +136,8 @@ class _Reader:
             require_not_compared(query.conditions, relations)
             _require_plain(query.select)
             self._find_value(query)
-            for node in query.select.group:
-                query.parts[node] = self._part(query, node)
+            for node in keys(query.select):
+                query.parts[exact(node)] = self._part(query, node)
         grouped = len(self.keys)
         common = [c for c in queries[0].conditions if all(c in q.conditions for q in queries)]
         if any(c.kind == "const" for c in common):  # false or NULL
@@ -142,12 +145,12 @@ class _Reader:
                 "a condition of the statement is never true",
                 detail="Every count would be 0.",
                 hint="Leave the condition out.",
-                position=queries[0].select.position,
+                position=position(queries[0].select),
             )
         levels = LevelConditions(self.keys, self._key, relations)
         wheres = [
             levels.where(
-                [c for c in q.conditions if c not in common], q.place + 1, q.select.position
+                [c for c in q.conditions if c not in common], q.place + 1, position(q.select)
             )
             for q in queries
         ]
@@ -207,23 +210,23 @@ class _Reader:
 
     # -- keys -----------------------------------------------------------------
 
-    def _part(self, query: _Query, node: Node) -> Part:
+    def _part(self, query: _Query, node: exp.Expr) -> Part:
         form = Form()
         inner = node
-        if node.kind == "call" and isinstance(node.value, tuple) and node.value[0] == "dp":
+        if isinstance(node, Call) and node.schema == "dp":
             form, inner = self._form(node)
         built = query.builder.build(inner)
         if len(built.occurrences()) != 1:
             raise UnsupportedConstruct(
                 "a group key must use columns of one relation",
                 hint="Group by each relation's expression: GROUP BY a.x, b.y.",
-                position=node.position,
+                position=position(node),
             )
         if built.type == "interval":
             raise UnsupportedConstruct(
                 "GROUP BY an interval is not supported",
                 hint="Use EXTRACT(epoch FROM interval).",
-                position=node.position,
+                position=position(node),
             )
         require_not_compared((built,), self.relations)
         key = mapped(built, self.relations)
@@ -232,36 +235,34 @@ class _Reader:
                 f"dp.{form.kind} is not for a key whose other values count as one",
                 detail="The value for all others has no place in the order of the declared ones.",
                 hint="Group by the key itself, or let the owner declare its domain without other.",
-                position=node.position,
+                position=position(node),
             )
         return Part(self._key(key, self._name(query, node)), form)
 
-    def _form(self, node: Node) -> tuple[Form, Node]:
-        kind = node.pair()[1]
-        if kind not in FORMS or len(node.args) != (2 if kind == "ranges" else 1):
+    def _form(self, node: Call) -> tuple[Form, exp.Expr]:
+        kind, args = node.name, node.expressions
+        if kind not in FORMS or len(args) != (2 if kind == "ranges" else 1):
             raise UnsupportedConstruct(
                 f"dp.{kind} cannot be a group key",
                 hint="Group by dp.prefix(x), dp.all_ranges(x) or dp.ranges(x, width).",
-                position=node.position,
+                position=position(node),
             )
         if kind != "ranges":
-            return Form(kind), node.args[0]
-        width = node.args[1]
-        while width.kind == "cast":
-            width = width.args[0]
-        if width.kind != "const" or not str(width.value).isdigit() or int(str(width.value)) < 1:
+            return Form(kind), args[0]
+        width = constant_of(uncast(args[1]))
+        if width is None or not str(width.text).isdigit() or int(str(width.text)) < 1:
             raise UnsupportedConstruct(
                 "the width of dp.ranges must be a positive whole number of levels",
                 hint="Write dp.ranges(age, 10).",
-                position=node.position,
+                position=position(node),
             )
-        return Form(kind, int(str(width.value))), node.args[0]
+        return Form(kind, int(str(width.text))), args[0]
 
-    def _name(self, query: _Query, node: Node) -> str:
-        for target, shown in zip(query.select.targets, self.columns, strict=True):
-            if target.expression == node:
+    def _name(self, query: _Query, node: exp.Expr) -> str:
+        for target, shown in zip(targets(query.select), self.columns, strict=True):
+            if exact(target) == exact(node):
                 return shown.name
-        return node.value[-1] if isinstance(node.value, tuple) else str(node.kind)
+        return label(node)
 
     def _key(self, built: Expr, name: str) -> int:
         if built not in self.keys:
@@ -271,30 +272,28 @@ class _Reader:
 
     def _find_value(self, query: _Query) -> None:
         """Find the one dp_count(*) of a query."""
-        places = [i for i, t in enumerate(query.select.targets) if is_aggregate(t.expression)]
-        for i in places:
-            call = query.select.targets[i].expression
-            plain = call.pair()[1] == "dp_count" and not call.args and not call.flags - {"star"}
+        found = [(i, t) for i, t in enumerate(targets(query.select)) if is_aggregate(t)]
+        for _, call in found:
             if "filter" in call.flags:
                 raise UnsupportedConstruct(
                     "FILTER is not supported in the statement of a release",
                     hint="Write its condition in WHERE, of a query of its own in a UNION ALL.",
-                    position=call.position,
+                    position=position(call),
                 )
-            if not plain:
+            if not counts_rows(call):
                 raise UnsupportedConstruct(
                     "a release counts rows",
                     hint="Use dp_count(*); ask for sums and other aggregates in questions of their"
                     " own.",
-                    position=call.position,
+                    position=position(call),
                 )
-        if len(places) != 1 or self.value not in (-1, places[0]):
+        if len(found) != 1 or self.value not in (-1, found[0][0]):
             raise UnsupportedConstruct(
                 "each query of a release needs one dp_count(*), in the same column",
                 hint="SELECT key, dp_count(*) FROM relation GROUP BY key.",
-                position=query.select.position,
+                position=position(query.select),
             )
-        self.value = places[0]
+        self.value = found[0][0]
 
     # -- output -------------------------------------------------------------------
 
@@ -306,30 +305,31 @@ class _Reader:
         ranged = [False] * len(places)
         for query, where in zip(queries, wheres, strict=True):
             select = query.select
-            targets = [select.targets[i].expression for i in places]
-            missing = [n for n in select.group if n not in targets]
+            listed = targets(select)
+            shown_keys = [(exact(listed[i]), listed[i]) for i in places]
+            missing = [n for n in keys(select) if all(exact(n) != key for key, _ in shown_keys)]
             if missing:
                 raise UnsupportedConstruct(
                     "every group key of a release must be in its select list",
                     hint="Add it to SELECT: rows of the release are told apart by it.",
-                    position=missing[0].position,
+                    position=position(missing[0]),
                 )
-            for grouped in select.sets or ((),):
-                nodes = list(dict.fromkeys(grouped))
+            for grouped in sets(select) or [[]]:
+                nodes = [*map(exact, grouped)]
                 parts = tuple(query.parts[n] for n in nodes)
                 if len({p.key for p in parts}) < len(parts):
                     raise UnsupportedConstruct(
                         "a grouping set asks for one key in two forms",
                         hint="Use GROUPING SETS ((dp.prefix(x)), (x)).",
-                        position=select.position,
+                        position=position(select),
                     )
                 shown: list[int | str | None] = []
-                for n, target in enumerate(targets):
-                    if target in nodes:
-                        part = parts[nodes.index(target)]
+                for n, (key, target) in enumerate(shown_keys):
+                    if key in nodes:
+                        part = parts[nodes.index(key)]
                         ranged[n] |= part.form.kind in ("all_ranges", "ranges")
-                        shown.append(nodes.index(target))
-                    elif target in query.parts:
+                        shown.append(nodes.index(key))
+                    elif key in query.parts:
                         shown.append(None)
                     else:
                         shown.append(_constant(target))
@@ -337,30 +337,31 @@ class _Reader:
         return tuple(found), tuple(ranged)
 
 
-def _require_same(first: Flattener, other: Flattener, select: Select) -> None:
+def _require_same(first: Flattener, other: Flattener, select: exp.Select) -> None:
     if [r.oid for r in first.block.relations] != [r.oid for r in other.block.relations]:
         raise UnsupportedConstruct(
             "the queries of a workload read different relations",
             detail="One measurement answers all of them, so that they must count the same rows.",
             hint="Write the same FROM clause in each, or release them apart.",
-            position=select.position,
+            position=position(select),
         )
 
 
-def _require_plain(select: Select) -> None:
+def _require_plain(select: exp.Select) -> None:
     """Refuse what is post-processing: a release is a table, which can be queried."""
     clauses = {
-        "DISTINCT": select.distinct,
-        "HAVING": select.having,
-        "ORDER BY": select.order,
-        "LIMIT": select.limit or select.offset,
+        "distinct": "DISTINCT",
+        "having": "HAVING",
+        "order": "ORDER BY",
+        "limit": "LIMIT",
+        "offset": "LIMIT",
     }
-    for name, found in clauses.items():
-        if found:
+    for clause, name in clauses.items():
+        if select.args.get(clause):
             raise UnsupportedConstruct(
                 f"{name} is not supported in the statement of a release",
                 hint=f"Query the released table with {name}, which is free.",
-                position=select.position,
+                position=position(select),
             )
 
 
@@ -432,19 +433,16 @@ def _declared(relations: Sequence[Relation], used: Sequence[Expr]) -> list[str]:
     ]
 
 
-def _constant(node: Node) -> str | None:
+def _constant(node: exp.Expr) -> str | None:
     """Read a label; refuse anything else."""
-    inner, full = node, node.type
-    while inner.kind == "cast":
-        full = full or str(inner.value)
-        inner = inner.args[0]
-    if inner.kind == "const" and inner.value is None:
+    known = constant_of(uncast(node))
+    if known is not None and known.text is None:
         return None
-    full = full or inner.type
-    if inner.kind != "const" or (full and base(full) not in types.SIMPLE):
+    full = type_of(node) if isinstance(node, exp.Cast) else known.type if known else ""
+    if known is None or (full and base(full) not in types.SIMPLE):
         raise UnsupportedConstruct(
             "the select list of a release holds group keys, constants and dp_count(*)",
             hint="Compute with the released table, which is free.",
-            position=node.position,
+            position=position(node),
         )
-    return str(inner.value)
+    return known.text

@@ -31,17 +31,9 @@ if TYPE_CHECKING:
 
 # From 18 on NOT NULL can be not valid, a column generated when it is read (and so raise an error on
 # some row), a foreign key temporal or not enforced.
-_NOT_NULL = """rows.checked and a.attnotnull and not exists (select from pg_constraint v
-            where v.conrelid = a.attrelid and v.contype = 'n' and not v.convalidated
-              and v.conkey = array[a.attnum])"""
 # NOT NULL of foreign tables, foreign partitions and parents of tables is a mere claim (section 1);
 # and no step that Citus reads need see what another saw.
-_CHECKED = """not (c.relkind = 'f' or dp.kept_by_citus(c.oid)
-        or c.relkind = 'r' and c.relhassubclass
-        or c.relkind = 'p' and exists (select from pg_class m
-            where m.oid = any (dp.statistics_members(c.oid)) and m.relkind = 'f'))"""
-
-RELATION = f"""
+RELATION = """
 select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.without_snapshot(c.oid) as by_steps,
   p.kind, coalesce(p.root, 0) as root,
   coalesce((select r.heuristic from dp.root r where r.id = p.root), false) as heuristic,
@@ -49,7 +41,10 @@ select c.oid::int8 as oid, n.nspname, c.relname, c.relkind, dp.without_snapshot(
   case when p.kind <> 'view' then coalesce(dp.own_problem(c.oid), p.problem) end as problem,
   reading.problem as unread, reading.mend,
   (select json_agg(json_build_array(a.attname, b.type::int8,
-            format_type(b.type, b.modifier), {_NOT_NULL},
+            format_type(b.type, b.modifier),
+            rows.checked and a.attnotnull and not exists (select from pg_constraint v
+            where v.conrelid = a.attrelid and v.contype = 'n' and not v.convalidated
+              and v.conkey = array[a.attnum]),
             case when a.attnum = any (derived.attnums) then 'derived_column'
                  when a.attgenerated = 'v' then 'virtual_column' else '' end,
             b.type <> a.atttypid
@@ -98,7 +93,11 @@ from (select k.oid from pg_class k join pg_namespace m on m.oid = k.relnamespace
 join pg_class c on c.oid = named.oid
 join pg_namespace n on n.oid = c.relnamespace
 cross join dp.standing(named.oid) p
-cross join lateral (select {_CHECKED} as checked offset 0) as rows
+cross join lateral (select not (c.relkind = 'f' or dp.kept_by_citus(c.oid)
+        or c.relkind = 'r' and c.relhassubclass
+        or c.relkind = 'p' and exists (select from pg_class m
+            where m.oid = any (dp.statistics_members(c.oid)) and m.relkind = 'f'))
+        as checked offset 0) as rows
 cross join lateral (select dp.derived_columns(c.oid) as attnums offset 0) as derived
 left join dp.reading_problem(c.oid) reading on p.kind <> 'view'
 where p.kind is not null
@@ -107,25 +106,41 @@ where p.kind is not null
 # A cast that somebody made from or to a type or its array, which PostgreSQL would run.  Not one
 # from or to a type that others made, which anybody can write: it takes part only where an
 # expression has that type too.
-_CAST_OF = (
-    "select from pg_cast k join pg_type own on own.oid = {0}"
-    " where k.castsource in (own.oid, nullif(own.typarray, 0))"
-    " and (k.casttarget < 16384 or k.casttarget in (own.oid, own.typarray){1})"
-    " or k.casttarget in (own.oid, nullif(own.typarray, 0))"
-    " and (k.castsource < 16384 or k.castsource in (own.oid, own.typarray){2})"
-)
-_ENUM_IN_CASTS = _CAST_OF.format("e.enumtypid", "", "")
-_AMONG = (
-    " or {0} in (select unnest($1) union select f.typelem from pg_type f where f.oid = any ($1))"
-)
-_TYPE_IN_CASTS = _CAST_OF.format(
-    "coalesce(e.oid, t.oid)", _AMONG.format("k.casttarget"), _AMONG.format("k.castsource")
-)
-
+_ENUM = """
+select e.enumlabel from pg_enum e join pg_type t on t.oid = e.enumtypid
+ where t.oid = to_regtype($1) and t.typnamespace <> pg_my_temp_schema()
+   and not exists (
+     select from pg_cast k join pg_type own on own.oid = e.enumtypid
+      where k.castsource in (own.oid, nullif(own.typarray, 0))
+        and (k.casttarget < 16384 or k.casttarget in (own.oid, own.typarray))
+         or k.casttarget in (own.oid, nullif(own.typarray, 0))
+        and (k.castsource < 16384 or k.castsource in (own.oid, own.typarray)))
+ order by e.enumsortorder
+"""
+_PLAIN_TYPES = """
+select count(*) filter (where t.typnamespace = 'pg_catalog'::regnamespace
+    and t.typtype in ('b', 'p') or coalesce(e.typtype, t.typtype) = 'e' and not exists (
+     select from pg_cast k join pg_type own on own.oid = coalesce(e.oid, t.oid)
+      where k.castsource in (own.oid, nullif(own.typarray, 0))
+        and (k.casttarget < 16384 or k.casttarget in (own.oid, own.typarray)
+             or k.casttarget in (select unnest($1) union
+                                 select f.typelem from pg_type f where f.oid = any ($1)))
+         or k.casttarget in (own.oid, nullif(own.typarray, 0))
+        and (k.castsource < 16384 or k.castsource in (own.oid, own.typarray)
+             or k.castsource in (select unnest($1) union
+                                 select f.typelem from pg_type f where f.oid = any ($1)))))
+  as n
+  from pg_type t left join pg_type e on e.oid = t.typelem and t.typcategory = 'A'
+ where t.oid = any ($1)
+"""
 #: OIDs of what is not PostgreSQL's own begin here.
 _FIRST_MADE = 16384
 #: Nobody can cancel while a text is taken apart: half a second for one so long.
 _LONGEST = 1_000_000
+_ANALYZE = "select dp.analyze($1, $2) as analysis"
+_ANALYZE_OWN = "select dp.analyze_own($1) as analysis"
+_ANALYZE_VIEW = "select dp.analyze_view($1) as analysis"
+_ANALYZE_KEPT = "select dp.analyze_kept($1) as analysis"
 _PLAIN = """
 select b.type::int8 as type, b.modifier::int4 as modifier, format_type($1, null) as name
 from dp.plain_type($1, $2) as b
@@ -177,19 +192,19 @@ class SpiCatalog:
         """
         literals = None if parameters is None else list(parameters)
         _require_short(text, *(p for p in literals or () if p is not None))
-        return self._analysed("dp.analyze($1, $2)", (("text", text), ("text[]", literals)))
+        return self._analysed(_ANALYZE, (("text", text), ("text[]", literals)))
 
     def analyze_counting(self, text: str) -> dict[str, Any]:
         """Analyse a statement of our own writing, with our rights, without running it."""
-        return self._analysed("dp.analyze_own($1)", (("text", text),))
+        return self._analysed(_ANALYZE_OWN, (("text", text),))
 
     def analyze_kept(self, question: int) -> dict[str, Any]:
         """Analyse a question that is kept for statistics, with the rights of who keeps it."""
-        return self._analysed("dp.analyze_kept($1)", (("int4", question),))
+        return self._analysed(_ANALYZE_KEPT, (("int4", question),))
 
-    def _analysed(self, call: str, parameters: Sequence[tuple[str, object]]) -> dict[str, Any]:
+    def _analysed(self, statement: str, parameters: Sequence[tuple[str, object]]) -> dict[str, Any]:
         try:
-            rows = self._database.execute(f"select {call} as analysis", parameters)
+            rows = self._database.execute(statement, parameters)
         except Exception as error:  # noqa: BLE001 - SPI errors have no common class here
             raise _analysis_error(error) from None
         analysis: dict[str, Any] = json.loads(str(rows[0][0]))
@@ -272,7 +287,7 @@ class SpiCatalog:
         row = self._row(schema, name)
         if row is None or row["kind"] != "view":
             return None
-        analysis = self._analysed("dp.analyze_view($1)", (("oid", row["oid"]),))
+        analysis = self._analysed(_ANALYZE_VIEW, (("oid", row["oid"]),))
         # what the view uses inside is part of the question, as what the text itself names
         own = (int(oid) for kind in ("types", "collations") for oid in analysis[kind])
         self.seen.update(oid for oid in own if oid >= 16384)
@@ -283,12 +298,7 @@ class SpiCatalog:
 
         An enum with casts is like any other: its owner wrote what they run, as ours.
         """
-        rows = self._database.execute(
-            "select e.enumlabel from pg_enum e join pg_type t on t.oid = e.enumtypid"
-            " where t.oid = to_regtype($1) and t.typnamespace <> pg_my_temp_schema()"
-            f" and not exists ({_ENUM_IN_CASTS}) order by e.enumsortorder",
-            (("text", type_name),),
-        )
+        rows = self._database.execute(_ENUM, (("text", type_name),))
         return tuple(str(row[0]) for row in rows) or None
 
     def function(self, oid: int) -> Function | None:
@@ -359,14 +369,7 @@ class SpiCatalog:
         return rows[0][0] != 0
 
     def _plain_types(self, oids: Sequence[int]) -> bool:
-        rows = self._database.execute(
-            "select count(*) filter (where t.typnamespace = 'pg_catalog'::regnamespace"
-            " and t.typtype in ('b', 'p') or coalesce(e.typtype, t.typtype) = 'e'"
-            f" and not exists ({_TYPE_IN_CASTS})) as n"
-            " from pg_type t left join pg_type e on e.oid = t.typelem and t.typcategory = 'A'"
-            " where t.oid = any ($1)",
-            (("oid[]", list(oids)),),
-        )
+        rows = self._database.execute(_PLAIN_TYPES, (("oid[]", list(oids)),))
         return rows[0][0] == len(set(oids))
 
     def fingerprint(self, oids: Sequence[int]) -> str:

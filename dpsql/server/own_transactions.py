@@ -7,10 +7,12 @@ reads protected rows is the next one, in one snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dpsql.ledger.transactions import Row, StatementFailed
 from dpsql.server.spi import sqlstate
+from dpsql.sqltree import raw, render, sql, subquery
 
 if TYPE_CHECKING:
     from dpsql.server.spi import SpiDatabase
@@ -63,10 +65,8 @@ class OwnTransactions:
         return rows
 
     def _run(self, name: str, sql: str, parameters: Sequence[str | None]) -> list[Row]:
-        columns = ", ".join(f"c{number}" for number in range(_COLUMNS.get(name, 1)))
-        found = self.database.execute(
-            f"select q.* from ({sql}) as q({columns})", [("text", value) for value in parameters]
-        )
+        text = _named(sql, _COLUMNS.get(name, 1))
+        found = self.database.execute(text, [("text", value) for value in parameters])
         return [tuple(_text(value) for value in row) for row in found]
 
     def _end_reading(self, *, charged: bool) -> None:
@@ -85,6 +85,13 @@ class OwnTransactions:
         """Commit, and begin the next transaction."""
         self.database.execute(_PHASE, [("bool", writes)])
         self._plpy.commit()
+
+
+@cache
+def _named(text: str, columns: int) -> str:
+    """Write a statement of the ledger with names for its columns."""
+    found = subquery(raw(text), "q", [f"c{number}" for number in range(columns)])
+    return render(sql("SELECT q.* FROM :found", found=found))
 
 
 def _text(value: object) -> str | None:

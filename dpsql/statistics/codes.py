@@ -29,8 +29,8 @@ from dpsql.counted import Counts
 from dpsql.model import Attribute, AttributeUse, Key, Occurrence
 from dpsql.ports import Database
 from dpsql.query.elimination import Base, Plan
-from dpsql.query.ir import Expr, render
-from dpsql.query.source_sql import source_sql, typed
+from dpsql.query.ir import Expr, render, template
+from dpsql.query.source_sql import source_text, typed
 
 Value = TypeVar("Value")
 
@@ -41,37 +41,37 @@ _LISTED = 32
 
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _STAMP = (
-    "CASE WHEN pg_catalog.isfinite({0})"
-    " THEN ((EXTRACT(epoch FROM {0}) - 946684800) * 1000000)::bigint"
-    " WHEN {0} = 'infinity' THEN 9223372036854775807"
-    " WHEN {0} = '-infinity' THEN -9223372036854775808 END"
+    "CASE WHEN pg_catalog.isfinite(:a)"
+    " THEN ((EXTRACT(epoch FROM :a) - 946684800) * 1000000)::bigint"
+    " WHEN :a = 'infinity' THEN 9223372036854775807"
+    " WHEN :a = '-infinity' THEN -9223372036854775808 END"
 )
 _EXACT = {
-    "boolean": ("integer", "({0})::integer"),
-    '"char"': ("integer", "({0})::integer"),
-    "oid": ("bigint", "({0})::bigint"),
+    "boolean": ("integer", ":a::integer"),
+    '"char"': ("integer", ":a::integer"),
+    "oid": ("bigint", ":a::bigint"),
     "date": (
         "integer",
-        "CASE WHEN pg_catalog.isfinite({0}) THEN ({0}) - '2000-01-01'::date"
-        " WHEN {0} = 'infinity' THEN 2147483647 WHEN {0} = '-infinity' THEN -2147483648 END",
+        "CASE WHEN pg_catalog.isfinite(:a) THEN :a - '2000-01-01'::date"
+        " WHEN :a = 'infinity' THEN 2147483647 WHEN :a = '-infinity' THEN -2147483648 END",
     ),
     "timestamp without time zone": ("bigint", _STAMP),
     "timestamp with time zone": ("bigint", _STAMP),
 }
 # deterministic collations alone are answered, and all of them are equal bytewise
 _HASHED = {
-    "text": 'pg_catalog.hashtextextended(({0})::text COLLATE "C", 0)',
-    "character varying": 'pg_catalog.hashtextextended(({0})::text COLLATE "C", 0)',
-    "character": 'pg_catalog.hashbpcharextended(({0})::bpchar COLLATE "C", 0)',
-    "bpchar": 'pg_catalog.hashbpcharextended({0} COLLATE "C", 0)',
-    "name": "pg_catalog.hashnameextended({0}, 0)",
-    "uuid": "pg_catalog.uuid_hash_extended({0}, 0)",
-    "numeric": "pg_catalog.hash_numeric_extended({0}, 0)",
-    "double precision": "pg_catalog.hashfloat8extended({0}, 0)",
-    "real": "pg_catalog.hashfloat4extended({0}, 0)",
-    "time without time zone": "pg_catalog.time_hash_extended({0}, 0)",
+    "text": 'pg_catalog.hashtextextended(:a::text COLLATE "C", 0)',
+    "character varying": 'pg_catalog.hashtextextended(:a::text COLLATE "C", 0)',
+    "character": 'pg_catalog.hashbpcharextended(:a::bpchar COLLATE "C", 0)',
+    "bpchar": 'pg_catalog.hashbpcharextended(:a COLLATE "C", 0)',
+    "name": "pg_catalog.hashnameextended(:a, 0)",
+    "uuid": "pg_catalog.uuid_hash_extended(:a, 0)",
+    "numeric": "pg_catalog.hash_numeric_extended(:a, 0)",
+    "double precision": "pg_catalog.hashfloat8extended(:a, 0)",
+    "real": "pg_catalog.hashfloat4extended(:a, 0)",
+    "time without time zone": "pg_catalog.time_hash_extended(:a, 0)",
 }
-_VALUE = Expr("sql", "", data="v")
+_VALUE = Expr("output", "", data=("", "v"))
 _MANY_TEXTS = frozenset({"numeric", "double precision", "real"})
 
 
@@ -190,10 +190,9 @@ def _code(attribute: Attribute, value: Expr) -> Expr:
     """Return the code of a value."""
     family, type_ = _family(attribute), _type(attribute)
     if _placed(attribute):
-        places = " ".join(f"WHEN {{{i + 1}}} THEN {i}" for i in range(len(attribute.values)))
-        return Expr("sql", type_, (value, *attribute.values), f"CASE {{0}} {places} END")
+        return Expr("place", type_, (value, *attribute.values))
     text = _EXACT[family][1] if family in _EXACT else _HASHED[family]
-    return Expr("sql", type_, (value,), text)
+    return template(type_, text, value)
 
 
 def _placed(attribute: Attribute) -> bool:
@@ -202,12 +201,7 @@ def _placed(attribute: Attribute) -> bool:
 
 
 def _coded_use(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) -> AttributeUse:
-    code = _code(attribute, _enclosed(typed(use, attribute, occurrence)))
-    return replace(use, expression=_enclosed(code))
-
-
-def _enclosed(e: Expr) -> Expr:
-    return Expr("sql", e.type, (e,), "({0})")
+    return replace(use, expression=_code(attribute, typed(use, attribute, occurrence)))
 
 
 def _values(plan: Plan, attribute: int) -> str:
@@ -230,7 +224,7 @@ def _values(plan: Plan, attribute: int) -> str:
                 key: tuple[object, ...] = (occurrence.relation.oid, use.column)
             else:
                 base = Base(occurrence.index, (attribute,), (), False, True, False)
-                expressions, source = source_sql(query, base)
+                expressions, source = source_text(query, base)
                 value = expressions[attribute]
                 key = (occurrence.index,)
             parts.setdefault(key, f"SELECT {value} AS v FROM {source}")

@@ -18,6 +18,7 @@ from dpsql.query.elimination import Base, Plan, make_plan
 from dpsql.query.flat_sql import is_flat
 from dpsql.query.places import any_cut
 from dpsql.query.source_sql import source_sql
+from dpsql.sqltree import render, select
 from dpsql.statistics.counts import (
     MEMORY_LIMIT,
     Kernel,
@@ -166,7 +167,7 @@ def expected_rows(query: JoinQuery, occurrence: Occurrence, database: Database) 
     """Ask the planner how many rows of an occurrence pass its filters."""
     base = Base(occurrence.index, (), (), grouped=False, unit=True, unique=False)
     _, source = source_sql(query, base)
-    statement = f"SELECT 1 FROM {source}"
+    statement = render(select([], source))
     ((rows,),) = database.execute("SELECT dp.planned_rows($1) AS n", (("text", statement),))
     return float(str(rows))
 

@@ -7,18 +7,20 @@ before anything is counted (sections 5 and 8), so the histogram needs no d_max t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlglot import exp
 
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
 from dpsql.query.contribution_sql import per_unit
 from dpsql.query.elimination import make_plan
 from dpsql.query.flat_sql import answering
+from dpsql.query.source_sql import of
+from dpsql.sqltree import Tree, aliased, cast, column, constant, number, render, sql, with_
 from dpsql.statistics.sizes import read_facts
-from dpsql.statistics.tabulation_sql import Levels, bounded, level_code, text_of
+from dpsql.statistics.tabulation_sql import Levels, bounded, level_code, texts_of, which_of
 
 Ints = NDArray[np.int64]
 
@@ -52,24 +54,27 @@ def degree_histogram(
     array of int64, shape (bins,)
         Add/remove neighbours differ by at most `sensitivity` in L1.
     """
-    writer, answer = _per_parent(query, database)
-    keys = ", ".join(f"d.a{a}" for a in query.groups)
+    ctes, answer = _per_parent(query, database)
     if query.unit is None or not query.groups:
-        parents = f"SELECT d.n FROM ({answer}) AS d"
+        parents = sql("SELECT d.n FROM :answer AS d", answer=answer)
     elif whole:
         parents = _first_parents(answer, query, bound)
     else:
-        kept = bounded(answer, query, bound)
-        parents = f"SELECT sum(d.n) AS n FROM ({kept}) AS d GROUP BY {keys}"
-    array = ",".join(map(str, starts))
-    found = database.execute(
-        f"{writer.head()}SELECT pg_catalog.width_bucket(p.n::numeric, '{{{array}}}'::numeric[])"
-        f" AS bin, pg_catalog.count(*)::text AS parents FROM ({parents}) AS p WHERE p.n > 0"
-        " GROUP BY 1"
+        parents = sql(
+            "SELECT sum(d.n) AS n FROM :kept AS d GROUP BY :keys",
+            kept=bounded(answer, query, bound),
+            keys=of("d", query.groups),
+        )
+    statement = sql(
+        "SELECT pg_catalog.width_bucket(p.n::numeric, :starts) AS bin,"
+        " pg_catalog.count(*)::text AS parents FROM :parents AS p WHERE p.n > 0 GROUP BY 1",
+        starts=_array(starts),
+        parents=parents,
     )
+    found = database.execute(render(with_(ctes, statement)))
     result: Ints = np.zeros(len(starts), dtype=np.int64)
-    for bin_, number in found:
-        result[int(str(bin_)) - 1] = int(str(number))
+    for bin_, many in found:
+        result[int(str(bin_)) - 1] = int(str(many))
     return result
 
 
@@ -105,35 +110,43 @@ def degree_profile(
         Add/remove neighbours differ by at most ``bound`` in L1 in each, so in L2 too: a unit takes
         its parents with it, each from one cell.  Values that are no level are left out.
     """
-    writer, answer = _per_parent(query, database)
+    ctes, answer = _per_parent(query, database)
     parents = _first_parents(answer, query, bound) if keys else answer
-    codes = ", ".join(f"{level_code(level, query)} AS c{i}" for i, level in enumerate(levels))
-    columns = [f"c{i}" for i in range(len(levels))]
-    array = ",".join(map(str, starts))
-    sets = ", ".join(f"(bin, {column})" for column in columns)
-    which = " ".join(f"WHEN GROUPING({column}) = 0 THEN {i}" for i, column in enumerate(columns))
-    found = database.execute(
-        f"{writer.head()}SELECT CASE {which} END AS which, bin, coalesce({', '.join(columns)})"
-        f" AS code, pg_catalog.count(*)::text AS parents FROM (SELECT pg_catalog.width_bucket("
-        f"f.n::numeric, '{{{array}}}'::numeric[]) AS bin, {codes} FROM ({parents}) AS f"
-        f" WHERE f.n > 0) AS p GROUP BY GROUPING SETS ({sets})"
+    columns = [column("", f"c{i}") for i in range(len(levels))]
+    statement = sql(
+        "SELECT :which AS which, bin, coalesce(:columns) AS code,"
+        " pg_catalog.count(*)::text AS parents FROM"
+        " (SELECT pg_catalog.width_bucket(f.n::numeric, :starts) AS bin, :codes FROM :parents AS f"
+        " WHERE f.n > 0) AS p GROUP BY GROUPING SETS (:sets)",
+        which=which_of(columns),
+        columns=columns,
+        starts=_array(starts),
+        codes=[aliased(level_code(level, query), f"c{i}") for i, level in enumerate(levels)],
+        parents=parents,
+        sets=[exp.Tuple(expressions=[column("", "bin"), one]) for one in columns],
     )
+    found = database.execute(render(with_(ctes, statement)))
     result: list[Ints] = [
         np.zeros((len(level.values), len(starts)), dtype=np.int64) for level in levels
     ]
-    for place, bin_, code, number in found:
+    for place, bin_, code, many in found:
         if code is not None:
-            result[int(str(place))][int(str(code)), int(str(bin_)) - 1] = int(str(number))
+            result[int(str(place))][int(str(code)), int(str(bin_)) - 1] = int(str(many))
     return result
 
 
-def _per_parent(query: JoinQuery, database: Database) -> tuple[Any, str]:
+def _per_parent(query: JoinQuery, database: Database) -> tuple[list[exp.CTE], exp.Select]:
     """Write what counts the children of every parent, or of a unit's with each parent."""
     counted = per_unit(query) if query.unit is not None else query
     sizes = read_facts(counted, database).sizes(counted)
     plan = make_plan(counted, (), answer=True, sizes=sizes, tick=database.tick)
     writer = answering(plan, numeric=True)
-    return writer, f"SELECT * FROM ({writer.answer(tuple(dict.fromkeys(counted.groups)))}) AS w"
+    rows = writer.answer(tuple(dict.fromkeys(counted.groups)))
+    return writer.ctes(), sql("SELECT * FROM :rows AS w", rows=rows)
+
+
+def _array(starts: Sequence[int]) -> Tree:
+    return cast(constant("{" + ",".join(map(str, starts)) + "}"), "numeric[]")
 
 
 def sensitivity(query: JoinQuery, bound: int, *, whole: bool) -> int:
@@ -147,15 +160,22 @@ def sensitivity(query: JoinQuery, bound: int, *, whole: bool) -> int:
     return bound if whole else 2 * bound
 
 
-def _first_parents(answer: str, query: JoinQuery, bound: int) -> str:
+def _first_parents(answer: exp.Select, query: JoinQuery, bound: int) -> exp.Select:
     """Keep at most ``bound`` parents of each unit: the first by a hash of their keys.
 
     Children of a parent that belong to another unit count as another parent: a unit takes with it
     what is its own, and nothing else changes.
     """
-    unit = text_of(f"d.a{query.unit}")
-    keys = " || ".join(text_of(f"d.a{a}") for a in query.groups)
-    order = f"ORDER BY pg_catalog.hashtextextended({unit} || {keys}, 0), {keys}"
-    place = f"pg_catalog.row_number() OVER (PARTITION BY d.a{query.unit} {order})"
-    placed = f"SELECT d.*, {place} AS place FROM ({answer}) AS d"
-    return f"SELECT k.* FROM ({placed}) AS k WHERE k.place <= {bound}"
+    unit = column("d", f"a{query.unit}")
+    keys = of("d", query.groups)
+    first: exp.Select = sql(
+        "SELECT k.* FROM (SELECT d.*, pg_catalog.row_number() OVER (PARTITION BY :unit"
+        " ORDER BY pg_catalog.hashtextextended(:whole, 0), :texts) AS place FROM :answer AS d) AS k"
+        " WHERE k.place <= :bound",
+        unit=unit,
+        whole=texts_of([unit, *keys]),
+        texts=texts_of(keys),
+        answer=answer,
+        bound=number(bound),
+    )
+    return first

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dpsql.ports import Database
 from dpsql.query.types import SIMPLE
 from dpsql.relation import Relation, base, quote_identifier
+from dpsql.sqltree import all_of, column, render, sql, table
 from dpsql.statistics.stored import frequency_identity
 
 
@@ -55,11 +56,15 @@ def column_sets(relation: Relation) -> list[tuple[str, ...]]:
 
 
 def _sql(relation: Relation, columns: tuple[str, ...]) -> str:
+    source = table(relation.sql)
     if not columns:
-        return f"SELECT pg_catalog.count(*) FROM {relation.sql}"
-    names = [quote_identifier(name) for name in columns]
-    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
-    return (
+        return render(sql("SELECT pg_catalog.count(*) FROM :source", source=source))
+    keys = [column("", quote_identifier(name)) for name in columns]
+    statement = sql(
         "SELECT coalesce(pg_catalog.max(f.n), 0) AS most FROM (SELECT pg_catalog.count(*) AS n"
-        f" FROM {relation.sql} WHERE {present} GROUP BY {', '.join(names)}) AS f"
+        " FROM :source WHERE :present GROUP BY :keys) AS f",
+        source=source,
+        present=all_of(sql(":key IS NOT NULL", key=key) for key in keys),
+        keys=keys,
     )
+    return render(statement)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from dpsql.expression import Expr
 from dpsql.model import JoinQuery, Weight
 from dpsql.query.contribution_sql import together
+from dpsql.query.ir import template
 from dpsql.steps import Steps, leaf
 
 
@@ -56,12 +57,12 @@ def merge(queries: Sequence[JoinQuery]) -> Merged:
         others = [tuple(f for f in listed if f not in common) for listed in filters]
         known = {more: f"f{i}_{n}" for n, more in enumerate(dict.fromkeys(others)) if more}
         for more, name in known.items():
-            flag = "(CASE WHEN {0} THEN 1 ELSE 0 END)"
-            values[i][name] = Expr("sql", "integer", (_each(" AND ", more),), flag)
+            flag = "CASE WHEN :a THEN 1 ELSE 0 END"
+            values[i][name] = template("integer", flag, _each("and", more))
         for own, more in zip(flags, others, strict=True):
             own += [known[more]] if more else []
         if all(others):
-            common += (_each(" OR ", [_each(" AND ", more) for more in known]),)
+            common += (_each("or", [_each("and", more) for more in known]),)
         occurrences.append(replace(occurrence, filters=common))
     made: tuple[dict[str, Steps], ...] = tuple({} for _ in query.occurrences)
     names = {}
@@ -79,12 +80,13 @@ def merge(queries: Sequence[JoinQuery]) -> Merged:
     return Merged(replace(query, occurrences=tuple(occurrences)), values, made, amounts)
 
 
-def _each(word: str, conditions: Sequence[Expr]) -> Expr:
-    text = word.join(f"({{{i}}})" for i in range(len(conditions)))
-    return Expr("sql", "boolean", tuple(conditions), text)
+def _each(kind: str, conditions: Sequence[Expr]) -> Expr:
+    return conditions[0] if len(conditions) == 1 else Expr(kind, "boolean", tuple(conditions))
 
 
 def _integer(weight: Weight) -> Expr:
     """Return a weight as an integer of eight bytes, or error 22003."""
-    factor = f" * {weight.factor}" if weight.factor > 1 else ""
-    return Expr("sql", "bigint", (weight.expression,), f"(({{0}}){factor})::bigint")
+    if weight.factor == 1:
+        return template("bigint", "(:a)::bigint", weight.expression)
+    factor = Expr("literal", "numeric", data=weight.factor)
+    return template("bigint", "(:a * :b)::bigint", weight.expression, factor)

@@ -18,6 +18,8 @@ from dpsql.query.elimination import Base
 from dpsql.query.joined_sql import joined_sql
 from dpsql.query.part_sql import grouped_sql
 from dpsql.query.places import is_cut
+from dpsql.query.source_sql import of
+from dpsql.sqltree import cte, number, render, sql, union_all, with_
 
 #: Norms are counted for every set of columns that is held fixed; one column more numbers parts.
 MAX_COLUMNS = 7
@@ -59,7 +61,15 @@ def norms_sql(query: JoinQuery, index: int, attributes: Iterable[int]) -> str:
         grouped = joined_sql(query, frozenset({index}), output, "bigint")
     sums = []
     for bits in range(1 << len(output)):
-        by = ", ".join(f"a{a}" for k, a in enumerate(output) if bits >> k & 1)
-        each = "SELECT sum(n::numeric * n) AS s FROM c" + (f" GROUP BY {by}" if by else "")
-        sums.append(f"SELECT {bits} AS fixed, coalesce(max(s), 0)::text AS n FROM ({each}) AS t")
-    return f"WITH c AS MATERIALIZED ({grouped}) {' UNION ALL '.join(sums)}"
+        each = sql(
+            "SELECT sum(n::numeric * n) AS s FROM c GROUP BY :fixed",
+            fixed=of("", [a for k, a in enumerate(output) if bits >> k & 1]),
+        )
+        sums.append(
+            sql(
+                "SELECT :bits AS fixed, coalesce(max(s), 0)::text AS n FROM :each AS t",
+                bits=number(bits),
+                each=each,
+            )
+        )
+    return render(with_([cte("c", grouped, materialized=True)], union_all(sums)))

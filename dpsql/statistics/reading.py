@@ -8,7 +8,6 @@ them, few rows are ever held several times, and the bound is checked again and a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 
 import numpy as np
 
@@ -16,8 +15,20 @@ from dpsql.expression import Expr
 from dpsql.model import JoinQuery, Occurrence
 from dpsql.ports import Database
 from dpsql.query.elimination import Base, Plan
-from dpsql.query.ir import render
+from dpsql.query.ir import tree
 from dpsql.query.source_sql import source_sql
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    cast,
+    column,
+    constant,
+    number,
+    render,
+    select,
+    sql,
+    union_all,
+)
 from dpsql.statistics import limits
 from dpsql.statistics.arrays import Ints, Memory, NotInArrays
 from dpsql.statistics.sizes import Facts
@@ -28,6 +39,9 @@ MAX_COLUMNS = 16
 #: Ranges of pages that one statement reads.
 _TOGETHER = 4
 _LIMIT_EXCEEDED = "54000"
+
+#: Trees over an occurrence that are all true.
+Condition = tuple[Tree, ...]
 
 
 def needed(plan: Plan) -> dict[int, tuple[int, ...]]:
@@ -109,20 +123,21 @@ def read_columns(
 
     ``packed`` is how many bytes one statement reads, about.
     """
-    number = len(base.output) + len(values)
-    if not number:
+    width = len(base.output) + len(values)
+    if not width:
         _, source = source_sql(query, base)
-        return [], int(str(database.execute(f"SELECT count(*) FROM {source}")[0][0]))
-    parts: list[list[Ints]] = [[] for _ in range(number)]
+        counted = render(select([sql("count(*)")], source))
+        return [], int(str(database.execute(counted)[0][0]))
+    parts: list[list[Ints]] = [[] for _ in range(width)]
     rows = 0
-    ranges = page_ranges(query.occurrences[base.occurrence], number, facts, None, packed)
+    ranges = page_ranges(query.occurrences[base.occurrence], width, facts, None, packed)
     for columns in read_pieces(query, base, values, ranges, database, memory):
         rows += len(columns[0])
-        for part, column in zip(parts, columns, strict=True):
-            memory.hold(column.nbytes)
-            part.append(column)
+        for part, array in zip(parts, columns, strict=True):
+            memory.hold(array.nbytes)
+            part.append(array)
     found = []
-    for k in range(number):
+    for k in range(width):
         found.append(_join(parts[k], memory))
         parts[k] = []
         database.tick()
@@ -133,7 +148,7 @@ def read_pieces(
     query: JoinQuery,
     base: Base,
     values: Mapping[str, Expr],
-    ranges: list[tuple[str, ...]],
+    ranges: list[Condition],
     database: Database,
     memory: Memory,
 ) -> Iterator[list[Ints]]:
@@ -174,21 +189,25 @@ def _packing(
     query: JoinQuery,
     base: Base,
     values: Mapping[str, Expr],
-    ranges: list[tuple[str, ...]],
+    ranges: list[Condition],
     room: int,
 ) -> str:
     """Write the statement that packs some ranges: parallel workers take one after the other."""
     selects = []
-    number = len(base.output) + len(values)
-    texts = {name: render(e) for name, e in values.items()}
+    names = [f"c{k}" for k in range(len(base.output) + len(values))]
+    trees = {name: tree(e) for name, e in values.items()}
     for condition in ranges:
-        named = dict(texts)
+        named = dict(trees)
         expressions, source = source_sql(query, base, condition, named)
         listed = [*(expressions[a] for a in base.output), *named.values()]
-        columns = ", ".join(f"({sql}) AS c{k}" for k, sql in enumerate(listed))
-        selects.append(f"SELECT {columns} FROM {source}")
-    packed = ", ".join(f"p.c{k}" for k in range(number))
-    return f"SELECT dp.pack({room}::bigint, {packed}) FROM ({' UNION ALL '.join(selects)}) AS p"
+        selects.append(select([*map(aliased, listed, names)], source))
+    packing = sql(
+        "SELECT dp.pack(:room, :columns) FROM :rows AS p",
+        room=cast(number(room), "bigint"),
+        columns=[column("p", name) for name in names],
+        rows=union_all(selects),
+    )
+    return render(packing)
 
 
 def unpack(packed: bytes) -> list[Ints]:
@@ -216,7 +235,7 @@ def page_ranges(
     facts: Facts,
     rows: float | None = None,
     packed: int | None = None,
-) -> list[tuple[str, ...]]:
+) -> list[Condition]:
     """Conditions that cut a large table into ranges of pages; open at both ends.
 
     ``rows`` is how many rows are expected, if not all, ``packed`` how many bytes one statement
@@ -237,17 +256,18 @@ def page_ranges(
         step = max(1, min(step, int(packed / _TOGETHER / max(a_page, 1.0))))
     if not occurrence.relation.has_pages or pages <= 2 * step:
         return [()]
-    tid = f"{occurrence.alias}.ctid"
-    marks = [f"'({p},0)'::pg_catalog.tid" for p in range(step, pages - step // 2, step)]
-    found: list[tuple[str, ...]] = [(f"{tid} < {marks[0]}",)]
-    found += [(f"{tid} >= {a}", f"{tid} < {b}") for a, b in pairwise(marks)]
-    return [*found, (f"{tid} >= {marks[-1]}",)]
+    tid = column(occurrence.alias, "ctid")
+    starts = range(step, pages - step // 2, step)
+    marks = [cast(constant(f"({p},0)"), "pg_catalog.tid") for p in starts]
+    after = [sql(":tid >= :mark", tid=tid, mark=mark) for mark in marks]
+    before = [sql(":tid < :mark", tid=tid, mark=mark) for mark in marks]
+    return [(before[0],), *zip(after, before[1:], strict=False), (after[-1],)]
 
 
-def fetch(database: Database, sql: str) -> bytes | None:
+def fetch(database: Database, statement: str) -> bytes | None:
     """Run a statement that packs; ``None`` without rows, `NotInArrays` beyond its room."""
     try:
-        rows = database.execute(sql)
+        rows = database.execute(statement)
     except Exception as error:
         if getattr(error, "sqlstate", None) == _LIMIT_EXCEEDED:
             raise NotInArrays("memory bound") from None
@@ -269,6 +289,6 @@ def _join(parts: list[Ints], memory: Memory) -> Ints:
     before = sum(p.nbytes for p in parts)
     wide = max(p.itemsize for p in parts)
     memory.need(sum(len(p) for p in parts) * wide)
-    column = np.concatenate(parts)
-    memory.used += column.nbytes - before
-    return column
+    whole = np.concatenate(parts)
+    memory.used += whole.nbytes - before
+    return whole

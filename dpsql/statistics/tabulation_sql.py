@@ -6,8 +6,10 @@ Of each privacy unit at most so many results count (PRIVACY.md section 5).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
 
 from dpsql.errors import InternalError
 from dpsql.model import JoinQuery, Key
@@ -15,8 +17,21 @@ from dpsql.ports import Database
 from dpsql.query.contribution_sql import per_unit
 from dpsql.query.elimination import make_plan
 from dpsql.query.flat_sql import answering
-from dpsql.query.ir import literal
 from dpsql.query.totality import MAX_OCTETS
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    all_of,
+    cast,
+    column,
+    constant,
+    join_all,
+    number,
+    render,
+    select,
+    sql,
+    with_,
+)
 from dpsql.statistics.sizes import read_facts
 
 
@@ -92,38 +107,55 @@ def tabulation_sql(
     plan = make_plan(counted, (), answer=True, sizes=sizes, tick=database.tick)
     writer = answering(plan, numeric=numeric)
     attributes = tuple(dict.fromkeys(counted.groups))
-    answer = f"SELECT * FROM ({writer.answer(attributes)}) AS w"
+    answer: exp.Select = sql("SELECT * FROM :answer AS w", answer=writer.answer(attributes))
     if strata:
         answer, query = _stratified(answer, query, strata)
     if over_units:
         answer = bounded(answer, query, rows)
-    codes = []
-    for i, level in enumerate(levels):
-        codes.append(f"{level_code(level, query)} AS c{i}")
-    listed = ", ".join([*codes, "f.n::bigint AS n"])
-    columns = []
+    codes = [aliased(level_code(level, query), f"c{i}") for i, level in enumerate(levels)]
+    numbers: list[Tree] = []
     for word in words:
-        text = "0::bigint"
+        code = sql("0::bigint")
         for i in word:
-            text = f"({text} * {len(levels[i].values)} + c.c{i})"
-        columns.append(text)
-    inside = "".join(f"c.c{i} IS NOT NULL AND " for i in range(len(levels)))
-    found = f"(SELECT {listed} FROM ({answer}) AS f OFFSET 0) AS c WHERE {inside}c.n > 0"
-    if grouped:
-        named = ", ".join(f"{text} AS w{i}" for i, text in enumerate(columns))
-        sets = ", ".join(f"(w{i})" for i in range(len(columns)))
-        which = " ".join(f"WHEN GROUPING(w{i}) = 0 THEN {i}" for i in range(len(columns)))
-        code = ", ".join(f"w{i}" for i in range(len(columns)))
-        found = f"(SELECT {named}, c.n FROM {found}) AS c"
-        found = (
-            f"(SELECT CASE {which} END AS word, COALESCE({code}) AS code, sum(c.n)::bigint AS n"
-            f" FROM {found} GROUP BY GROUPING SETS ({sets})) AS c"
-        )
-        columns = ["c.word", "c.code"]
-    return (
-        f"{writer.head()}SELECT dp.pack({memory_limit}::bigint, {', '.join([*columns, 'c.n'])})"
-        f" FROM {found}"
+            size = number(len(levels[i].values))
+            code = sql(":code * :size + :own", code=code, size=size, own=column("c", f"c{i}"))
+        numbers.append(code)
+    inside = [sql(":code IS NOT NULL", code=column("c", f"c{i}")) for i in range(len(levels))]
+    found: exp.Select = sql(
+        "SELECT 1 FROM (SELECT :codes, f.n::bigint AS n FROM :answer AS f OFFSET 0) AS c"
+        " WHERE :inside",
+        codes=codes,
+        answer=answer,
+        inside=all_of([*inside, sql("c.n > 0")]),
     )
+    if grouped:
+        found = _word_by_word(numbers, found)
+        numbers = [column("c", "word"), column("c", "code")]
+    packed = sql(
+        "dp.pack(:room, :numbers, c.n)", room=cast(number(memory_limit), "bigint"), numbers=numbers
+    )
+    return render(with_(writer.ctes(), select([packed], found)))
+
+
+def _word_by_word(numbers: Sequence[Tree], source: exp.Select) -> exp.Select:
+    """Write a source of the number of a word, its codes and their counts."""
+    names = [f"w{i}" for i in range(len(numbers))]
+    columns = [column("", name) for name in names]
+    found: exp.Select = sql(
+        "SELECT 1 FROM (SELECT :which AS word, COALESCE(:columns) AS code, sum(c.n)::bigint AS n"
+        " FROM :source AS c GROUP BY GROUPING SETS (:sets)) AS c",
+        which=which_of(columns),
+        columns=columns,
+        source=select([*map(aliased, numbers, names), column("c", "n")], source),
+        sets=[exp.Tuple(expressions=[one]) for one in columns],
+    )
+    return found
+
+
+def which_of(columns: Sequence[Tree]) -> Tree:
+    """Write the number of the column that a row of grouping sets is of."""
+    tests = [sql("GROUPING(:one) = 0", one=one) for one in columns]
+    return exp.Case(ifs=[exp.If(this=t, true=number(i)) for i, t in enumerate(tests)])
 
 
 def stratum_levels(query: JoinQuery, strata: Sequence[int]) -> Levels:
@@ -132,7 +164,9 @@ def stratum_levels(query: JoinQuery, strata: Sequence[int]) -> Levels:
     return Levels((len(query.groups),), values)
 
 
-def _stratified(answer: str, query: JoinQuery, strata: Sequence[int]) -> tuple[str, JoinQuery]:
+def _stratified(
+    answer: exp.Select, query: JoinQuery, strata: Sequence[int]
+) -> tuple[exp.Select, JoinQuery]:
     """Give every result one more key: how many of some numbers its unit's results exceed.
 
     It is a function of the unit's own results, so that what is kept of the unit still is, and a
@@ -141,64 +175,89 @@ def _stratified(answer: str, query: JoinQuery, strata: Sequence[int]) -> tuple[s
     if query.unit is None:
         raise InternalError("rows without a unit have no strata")
     key = max((*query.groups, query.unit)) + 1
-    whole = f"sum(w.n) OVER (PARTITION BY w.a{query.unit})"
-    code = " + ".join(f"(({whole}) > {int(start)})::integer" for start in strata)
-    answer = f"SELECT * FROM (SELECT w.*, {code} AS a{key} FROM ({answer}) AS w) AS w"
-    return answer, replace(query, groups=(*query.groups, key))
+    whole = sql("sum(w.n) OVER (PARTITION BY :unit)", unit=column("w", f"a{query.unit}"))
+    over = [
+        sql("(:whole > :start)::integer", whole=whole, start=number(int(start))) for start in strata
+    ]
+    stratified: exp.Select = sql(
+        "SELECT * FROM (SELECT w.*, :code FROM :answer AS w) AS w",
+        code=aliased(join_all(exp.Add, over) or number(0), f"a{key}"),
+        answer=answer,
+    )
+    return stratified, replace(query, groups=(*query.groups, key))
 
 
-def level_code(level: Levels, query: JoinQuery) -> str:
+def level_code(level: Levels, query: JoinQuery) -> Tree:
     """Write the number of a level over ``f``, a row of groups; NULL for a value that is none."""
-    code = ""
-    for part in level.lookups:
-        found = _looked_up(part, query)
-        code = f"({code} * {part.classes} + {found})" if code else found
+    first, *others = level.lookups
+    code = _looked_up(first, query)
+    for part in others:
+        own = _looked_up(part, query)
+        code = sql(":code * :classes + :own", code=code, classes=number(part.classes), own=own)
     return code
 
 
-def _looked_up(part: Lookup, query: JoinQuery) -> str:
+def _looked_up(part: Lookup, query: JoinQuery) -> Tree:
     known = dict(zip(map(_name, part.values), part.codes, strict=True))
     lookup = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
-    text = " || ".join(text_of(f"f.a{query.groups[k]}") for k in part.keys)
-    return f"(CAST({literal(lookup)} AS pg_catalog.jsonb) -> ({text}))::bigint"
+    found: Tree = sql(
+        "(:lookup -> :text)::bigint",
+        lookup=cast(constant(lookup), "pg_catalog.jsonb"),
+        text=texts_of(column("f", f"a{query.groups[k]}") for k in part.keys),
+    )
+    return found
 
 
-def text_of(column: str) -> str:
-    """Write a value so that NULL is a text of its own, and no two lists of texts meet.
+def texts_of(columns: Iterable[Tree]) -> Tree:
+    """Write values so that NULL is a text of its own, and no two lists of texts meet.
 
     What is too long for a level is cut short, or several together could be longer than PostgreSQL
     can hold.  Columns may have different collations; which one orders them does not matter.
     """
-    text = f'CAST({column} AS text) COLLATE pg_catalog."C"'
-    return (
-        f"CASE WHEN {column} IS NULL THEN 'n' WHEN pg_catalog.octet_length({text}) > {MAX_OCTETS}"
-        f" THEN 'l' ELSE 'v' || pg_catalog.length({text}) || ':' || {text} END"
+    return join_all(exp.DPipe, map(_text, columns)) or constant("")
+
+
+def _text(value: Tree) -> Tree:
+    text: Tree = sql(
+        "CASE WHEN :value_ IS NULL THEN 'n' WHEN pg_catalog.octet_length(:text) > :most"
+        " THEN 'l' ELSE 'v' || pg_catalog.length(:text) || ':' || :text END",
+        value_=value,
+        text=sql('CAST(:value_ AS text) COLLATE pg_catalog."C"', value_=value),
+        most=number(MAX_OCTETS),
     )
+    return text
 
 
 def _name(value: Key) -> str:
     return "".join("n" if part is None else f"v{len(part)}:{part}" for part in value)
 
 
-def bounded(answer: str, query: JoinQuery, rows: int) -> str:
+def bounded(answer: exp.Select, query: JoinQuery, rows: int) -> exp.Select:
     """Keep at most ``rows`` results of each unit: the first in an order by a hash of their keys.
 
     The unit's own key takes part: else all units would keep the same keys, and others be empty.
     What is kept of a unit is a function of its own results alone, so that a unit more or less
     changes the counts by its own, at most ``rows`` in all (PRIVACY.md section 5).
     """
-    unit = f"w.a{query.unit}"
-    keys = [f"w.a{a}" for a in dict.fromkeys(query.groups)]
-    source = answer.removeprefix("SELECT * ")
-    if not keys:  # one number for each unit
-        return f"SELECT sum(LEAST(w.n, {rows}))::bigint AS n {source}"
-    texts = " || ".join(text_of(key) for key in keys)
-    order = f"ORDER BY pg_catalog.hashtextextended({text_of(unit)} || {texts}, 0), {texts}"
-    before = f"sum(w.n) OVER (PARTITION BY {unit} {order} ROWS UNBOUNDED PRECEDING) - w.n"
-    kept = f"LEAST(w.n, GREATEST(0, {rows} - ({before})))::bigint"
-    columns = ", ".join(f"{key} AS {key[2:]}" for key in keys)
-    inner = f"SELECT {columns}, {kept} AS n {source}"
-    again = ", ".join(f"k.{key[2:]}" for key in keys)
-    return (
-        f"SELECT {again}, sum(k.n)::bigint AS n FROM ({inner}) AS k WHERE k.n > 0 GROUP BY {again}"
+    most = number(rows)
+    unit = column("w", f"a{query.unit}")
+    names = [f"a{a}" for a in dict.fromkeys(query.groups)]
+    if not names:  # one number for each unit
+        each = sql("sum(LEAST(w.n, :most))::bigint", most=most)
+        return select([aliased(each, "n")], answer)
+    keys = [column("w", name) for name in names]
+    before = sql(
+        "sum(w.n) OVER (PARTITION BY :unit"
+        " ORDER BY pg_catalog.hashtextextended(:whole, 0), :texts"
+        " ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) - w.n",
+        unit=unit,
+        whole=texts_of([unit, *keys]),
+        texts=texts_of(keys),
     )
+    kept = sql("LEAST(w.n, GREATEST(0, :most - :before))::bigint", most=most, before=before)
+    first: exp.Select = sql(
+        "SELECT :keys, sum(k.n)::bigint AS n FROM :rows AS k WHERE k.n > 0 GROUP BY :keys",
+        keys=[column("k", name) for name in names],
+        rows=select([*map(aliased, keys, names), aliased(kept, "n")], answer),
+    )
+    return first

@@ -14,13 +14,14 @@ from dpsql.model import JoinQuery
 from dpsql.query.elimination import Base
 from dpsql.query.part_sql import grouped_sql
 from dpsql.query.places import is_cut
+from dpsql.sqltree import render
 from dpsql.statistics.chains import Step
 
 
 def groups_of(query: JoinQuery, occurrence: int, attributes: Sequence[int]) -> str:
     """Write how many rows ``n`` have which ``attributes``, counted where they are."""
     base = Base(occurrence, tuple(attributes), (), grouped=True, unit=False, unique=True)
-    return grouped_sql(query, base, "bigint")
+    return render(grouped_sql(query, base, "bigint"))
 
 
 def sent_sql(query: JoinQuery, step: Step, source: str, test: str = "true") -> list[str]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dpsql import sqltree
 from dpsql.model import JoinQuery, Predicate
 from dpsql.query.elimination import Base
 from dpsql.query.ir import render
 from dpsql.query.places import is_cut
-from dpsql.query.source_sql import all_sql, source_sql, written
+from dpsql.query.source_sql import all_sql, source_text, written
 from dpsql.statistics.chains import Chain, Stretch
 from dpsql.statistics.walk_parts import groups_of, sent_sql, step_to_group
 
@@ -129,7 +130,8 @@ def forward_sql(query: JoinQuery, chain: Chain) -> str:
         joined = (
             f"SELECT {', '.join([*columns, 'x.n'])} FROM x{number - 1} AS x JOIN {rows} ON {on}"
         )
-        tests = all_sql(now)
+        meant = all_sql(now)
+        tests = "" if meant is None else sqltree.render(meant)
         kept = "".join(f"a{a}, " for a in sorted(known & needed))
         known &= needed
         parts.append(
@@ -186,7 +188,7 @@ def _rows(
     query = written(query) if parts else query
     # part by part, so that the number of a part is a constant
     for part in parts or [None]:
-        expressions, source = source_sql(query, base, part=part)
+        expressions, source = source_text(query, base, part=part)
         columns = [f"{expressions[a]} AS a{a}" for a in base.output]
         listed = ", ".join([*columns, more] if more else columns) or "1"
         text = f"SELECT {listed} FROM {source}"

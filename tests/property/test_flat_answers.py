@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from dpsql.model import JoinQuery
 from dpsql.query.flat_sql import flat_sql
+from dpsql.sqltree import render
 from dpsql.statistics.counts import count
 from tests.property.random_joins import (
     SEVERAL_TEXTS,
@@ -39,7 +40,7 @@ def test_both_forms_give_the_same_counts(
     with connection.transaction(force_rollback=True):
         for statement in statements:
             connection.execute(statement)
-        answer = flat_sql(query, columns, number)
+        answer = render(flat_sql(query, columns, number))
         rows = connection.execute(f"SELECT {keys}c.n FROM ({answer}) AS c").fetchall()
         expected = count(query, (), SnapshotDatabase(connection), kernel="sql").groups
     found = {tuple(row[:-1]): int(row[-1]) for row in rows}

@@ -30,11 +30,14 @@ pytestmark = pytest.mark.server
 
 #: Of the largest counts of parts only the first one's is looked at.
 ONE_PART_ALONE = in_service("""
+from sqlglot import exp
 from dpsql.query import counting_sql
 right = counting_sql.largest_sql
 def first(*given):
-    text = right(*given)
-    return text and text.split(" UNION ALL ")[0] + ")"
+    found = right(*given)
+    while isinstance(found, exp.Union):
+        found = found.this
+    return found
 counting_sql.largest_sql = first
 """)
 #: What a unit has in two parts is cut off in each by itself.

@@ -36,12 +36,13 @@ select dp.grant_budget('postgres', 1e6)
 WATCH = in_service("""
 import base64, pickle
 from dpsql.query import emit
+from dpsql.query.ir import render
 emit.seen, unwatched = [], emit._Emitter.weight
 def weight(self, value, written):
     made = unwatched(self, value, written)
     steps = base64.b64encode(pickle.dumps(made.steps)).decode()
-    sql = emit.render(made.expression)
-    emit.seen.append((emit.render(written), made.digits, sql, made.in_steps, steps))
+    sql = render(made.expression)
+    emit.seen.append((render(written), made.digits, sql, made.in_steps, steps))
     return made
 emit._Emitter.weight = weight
 """)

@@ -32,6 +32,7 @@ from dpsql.engine.synthesis_parts import CountPart, DegreePart, LinkPart, Profil
 from dpsql.engine.synthesis_schema import read_schema
 from dpsql.engine.synthesis_shares import Task
 from dpsql.engine.synthesis_units import units_of
+from dpsql.sqltree import aliased, sql
 from dpsql.statistics import degrees, tabulation, tabulation_sql
 from dpsql.synthesis import coarsening, links, profile
 from dpsql.synthesis.planning import planned
@@ -372,10 +373,15 @@ def _twice_as_many_rows(patch: pytest.MonkeyPatch) -> None:
 def _strata_of_all_units(patch: pytest.MonkeyPatch) -> None:
     right = tabulation_sql._stratified
 
-    def mutant(answer: str, query: Any, strata: Any) -> Any:
+    def mutant(answer: Any, query: Any, strata: Any) -> Any:
         _, stratified = right(answer, query, strata)
-        code = f"((sum(w.n) OVER ()) % 3)::integer AS a{stratified.groups[-1]}"
-        return f"SELECT * FROM (SELECT w.*, {code} FROM ({answer}) AS w) AS w", stratified
+        code = sql("(sum(w.n) OVER () % 3)::integer")
+        wider = sql(
+            "SELECT * FROM (SELECT w.*, :code FROM :answer AS w) AS w",
+            code=aliased(code, f"a{stratified.groups[-1]}"),
+            answer=answer,
+        )
+        return wider, stratified
 
     patch.setattr(tabulation_sql, "_stratified", mutant)
 

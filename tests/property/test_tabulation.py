@@ -154,8 +154,15 @@ def test_keys_that_are_looked_at_together(odd: Any) -> None:
 MUTANTS = {
     "not bounded": "tabulation.bounded = lambda answer, query, rows: right(answer, query, 10**6)",
     "one too many": "tabulation.bounded = lambda answer, query, rows: right(answer, query, rows + 1)",
-    "all units together": "tabulation.bounded = lambda answer, query, rows: right(answer, query,"
-    " rows).replace(f'PARTITION BY w.a{query.unit} ', '')",
+    "all units together": """
+from sqlglot import exp
+def together(*given):
+    found = right(*given)
+    for window in found.find_all(exp.Window):
+        window.set("partition_by", None)
+    return found
+tabulation.bounded = together
+""",
 }
 PATCH = """
 import dpsql.statistics.tabulation_sql as tabulation

@@ -149,12 +149,15 @@ return found
 #: A value that several units have counts for the first of them alone.
 OF_THE_FIRST_UNIT = """
 from dpsql.query.contribution_sql import _Statement
+from dpsql.sqltree import column, sql
 right = _Statement._distinct
 def distinct(self):
-    values = ", ".join(f"a{a}" for a in dict.fromkeys((*self.query.groups, *self.query.distinct)))
-    unit = f"a{self.query.unit}"
-    first = f"SELECT x.*, min({unit}) OVER (PARTITION BY {values}) AS first FROM ({self.answer}) AS x"
-    self.answer = f"SELECT * FROM ({first}) AS x WHERE first = {unit}"
+    values = dict.fromkeys((*self.query.groups, *self.query.distinct))
+    self.answer = sql(
+        "SELECT * FROM (SELECT x.*, min(:unit) OVER (PARTITION BY :many) AS first FROM :answer AS x) AS x"
+        " WHERE first = :unit",
+        unit=column("", f"a{self.query.unit}"), many=[column("", f"a{a}") for a in values],
+        answer=self.answer)
     return right(self)
 _Statement._distinct = distinct
 """

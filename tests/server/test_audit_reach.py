@@ -51,11 +51,12 @@ contribution_sql.within_reach = lambda answer, query, most: answer
 #: A unit keeps the groups that the fewest others have.
 BY_OTHERS = """
 from dpsql.query import contribution_sql
+from dpsql.sqltree import column, number, sql
 def by_others(answer, query, most):
-    unit, group = query.unit, query.groups[0]
-    return (f"SELECT * FROM (SELECT r.*, dense_rank() OVER (PARTITION BY a{unit} ORDER BY size, a{group}) AS reach"
-            f" FROM (SELECT q.*, count(*) OVER (PARTITION BY a{group}) AS size FROM ({answer}) AS q) AS r)"
-            f" AS k WHERE reach <= {most}")
+    unit, group = (column("", f"a{a}") for a in (query.unit, query.groups[0]))
+    return sql("SELECT * FROM (SELECT r.*, dense_rank() OVER (PARTITION BY :unit ORDER BY size, :own) AS reach"
+               " FROM (SELECT q.*, count(*) OVER (PARTITION BY :own) AS size FROM :answer AS q) AS r)"
+               " AS k WHERE reach <= :most", unit=unit, own=group, answer=answer, most=number(most))
 contribution_sql.within_reach = by_others
 """
 #: The noise of units of one row, whatever bound they are cut off at.

@@ -69,12 +69,19 @@ threshold.cutoff = lambda bound, epsilon, delta, each=None: 1
 """
 #: The value that others have as well comes last.
 RANKED_BY_OTHERS = """
+from sqlglot import exp
 from dpsql.query.contribution_sql import _Statement
+from dpsql.sqltree import column, sql
 right = _Statement._distinct
 def distinct(self):
-    (value,) = self.query.distinct
-    self.answer = f"SELECT x.*, count(*) OVER (PARTITION BY a{value}) AS held FROM ({self.answer}) AS x"
-    return right(self).replace("ORDER BY ", f"ORDER BY held > 1, a{value}, ", 1)
+    value = column("", f"a{self.query.distinct[0]}")
+    self.answer = sql("SELECT x.*, count(*) OVER (PARTITION BY :v) AS held FROM :answer AS x",
+                      v=value, answer=self.answer)
+    found = right(self)
+    ranked = next(w for w in found.find_all(exp.Window) if w.args.get("order"))
+    ranked.set("order", sql("SELECT 1 ORDER BY held > 1, :v, :more", v=value,
+                            more=[key.this for key in ranked.args["order"].expressions]).args["order"])
+    return found
 _Statement._distinct = distinct
 """
 PAID = "from pay"

@@ -116,7 +116,7 @@ def expression_of(catalog: LiveCatalog, sql: str, table: str) -> Expr:
     """Analyse one expression over the columns of a table."""
     query = parse(str(catalog.analyze(f"select ({sql}) as v from {table}")["sql"]))
     scope = Flattener(catalog).top(query)
-    return Builder(catalog, scope.lookup).build(query.targets[0].expression)
+    return Builder(catalog, scope.lookup).build(query.expressions[0].unalias())
 
 
 def complaint(

@@ -116,7 +116,7 @@ def test_the_catalogue_says_what_was_asked(sales: Any, alice: Any) -> None:
     assert told[0] == [
         {"query": 1, "grouping": 0, "keys": [["s_state", "levels"], ["p", "ranges", 3]], "where": []},
         {"query": 2, "grouping": 1, "keys": [["s_state", "levels"]],
-         "where": ["(s_place = ANY (ARRAY['1'::integer, '2'::integer]))"]},
+         "where": ["(s_place = ANY(ARRAY[CAST('1' AS integer), CAST('2' AS integer)]))"]},
     ]  # fmt: skip
     assert told[1] == ["sale"]
     missing = """select a.attname from pg_attribute as a where a.attrelid = 'dp.releases'::regclass

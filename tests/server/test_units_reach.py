@@ -34,11 +34,12 @@ select dp.grant_budget('postgres', 1e6, 1), dp.grant_budget('alice', 1e6, 1);
 UNITS = range(1, 10)
 BY_OTHERS = in_service("""
 from dpsql.query import contribution_sql
+from dpsql.sqltree import column, number, sql
 def by_others(answer, query, most):
-    unit, group = query.unit, query.groups[0]
-    return (f"SELECT * FROM (SELECT r.*, dense_rank() OVER (PARTITION BY a{unit} ORDER BY size, a{group}) AS reach"
-            f" FROM (SELECT q.*, count(*) OVER (PARTITION BY a{group}) AS size FROM ({answer}) AS q) AS r)"
-            f" AS k WHERE reach <= {most}")
+    unit, group = (column("", f"a{a}") for a in (query.unit, query.groups[0]))
+    return sql("SELECT * FROM (SELECT r.*, dense_rank() OVER (PARTITION BY :unit ORDER BY size, :own) AS reach"
+               " FROM (SELECT q.*, count(*) OVER (PARTITION BY :own) AS size FROM :answer AS q) AS r)"
+               " AS k WHERE reach <= :most", unit=unit, own=group, answer=answer, most=number(most))
 contribution_sql.within_reach = by_others
 """)
 

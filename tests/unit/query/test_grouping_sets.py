@@ -6,31 +6,36 @@ import random
 from itertools import combinations
 
 import pytest
+from sqlglot import exp
 
 from dpsql.errors import DpsqlError, SyntaxInvalid, UnsupportedConstruct
+from dpsql.query import grouping_sets
 from dpsql.query.grouping_sets import MAX_QUERIES, MAX_SETS, parse_workload
+from dpsql.query.nodes import names
 from dpsql.query.parse import parse
-from dpsql.query.syntax import Node
+from dpsql.sqltree.nodes import Call, Operation
 
 SELECT = "SELECT a, public.dp_count(*) AS n FROM public.t GROUP BY "
 
 
-def shown(node: Node) -> str:
+def shown(node: exp.Expr) -> str:
     """Write a node so that what the tests ask for can be told apart."""
-    if node.kind == "name":
-        return ".".join(node.value)  # type: ignore[arg-type]
-    if node.kind == "const":
-        return str(node.value)
-    inside = ",".join(shown(a) for a in node.args)
-    if node.kind == "call":
-        return f"{'.'.join(node.value).lstrip('.')}({inside})"  # type: ignore[arg-type]
-    return f"[{node.value or node.kind} {inside}]"
+    node = node.unnest()
+    if isinstance(node, exp.Column):
+        return ".".join(names(node))
+    if isinstance(node, exp.Literal):
+        return node.name
+    if isinstance(node, Call):
+        inside = ",".join(map(shown, node.expressions))
+        return f"{node.schema}.{node.name}({inside})".lstrip(".")
+    assert isinstance(node, Operation)
+    return f"[{node.args['operator']} {shown(node.this)},{shown(node.expression)}]"
 
 
 def sets(text: str) -> list[str]:
     """Read one GROUP BY; each set as its keys in order, joined by commas."""
     (query,) = parse_workload(SELECT + text)
-    return [",".join(shown(key) for key in keys) for keys in query.sets]
+    return [",".join(shown(key) for key in keys) for keys in grouping_sets.sets(query)]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +131,14 @@ def _item(random_: random.Random, depth: int) -> tuple[str, list[tuple[str, ...]
 
 def test_keys_are_all_that_occur_once_each() -> None:
     (query,) = parse_workload(SELECT + "GROUPING SETS ((b, a), (a, c), ())")
-    assert [shown(key) for key in query.group] == ["b", "a", "c"]
+    assert [shown(key) for key in grouping_sets.keys(query)] == ["b", "a", "c"]
 
 
 def test_queries_are_united_in_order() -> None:
     arms = [f"SELECT {i} AS i, public.dp_count(*) AS n FROM public.t" for i in range(3)]
     found = parse_workload(" UNION ALL ".join(arms) + " ;")
-    assert [shown(query.targets[0].expression) for query in found] == ["0", "1", "2"]
-    assert all(query.sets == () for query in found)
+    assert [shown(query.expressions[0].unalias()) for query in found] == ["0", "1", "2"]
+    assert all(grouping_sets.sets(query) == [] for query in found)
 
 
 REFUSED = [

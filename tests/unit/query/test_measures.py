@@ -6,7 +6,8 @@ import re
 from fractions import Fraction
 from itertools import product
 
-from dpsql.query.noisy import mean_ends, write
+from dpsql.query.noisy import mean_ends
+from dpsql.sqltree import render
 
 CASE = re.compile(r"CASE WHEN (p|q)0 < 0 THEN greatest\((p|q)1, 1\) ELSE greatest\((p|q)1, 1\) END")
 
@@ -24,7 +25,7 @@ def test_it_is_the_least_and_the_greatest_quotient() -> None:
             for c in range(low, high + 1)
         ]
         for text, end, expected in zip(
-            map(write, mean_ends(0, 1)), "pq", (min(quotients), max(quotients)), strict=True
+            map(render, mean_ends(0, 1)), "pq", (min(quotients), max(quotients)), strict=True
         ):
             found = CASE.search(text)
             assert found is not None
