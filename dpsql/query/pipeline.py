@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -107,7 +106,7 @@ def _analyse(
     analysis: Mapping[str, Any], catalog: Catalog, use_keys: bool, ways: Sequence[UnitPath]
 ) -> tuple[Question, Reads | None]:
     query = parse(str(analysis["sql"]))
-    columns = output_columns(analysis, catalog, targets(query))
+    columns = output_columns(analysis, targets(query))
     called = aggregate_names(analysis, catalog)
 
     def read(outers: Outers) -> tuple[Flattener, Output]:
@@ -208,21 +207,15 @@ def _most(measure: Measure, graph: Graph, catalog: Catalog) -> int | None:
 
 
 def output_columns(
-    analysis: Mapping[str, Any], catalog: Catalog, shown: Sequence[exp.Expr] = ()
+    analysis: Mapping[str, Any], shown: Sequence[exp.Expr] = ()
 ) -> tuple[OutputColumn, ...]:
-    """Name the output columns' types, which ``dp.analyze`` gives by OID and modifier."""
+    """Describe the output columns, each with the quoted name of what it shows."""
     listed = analysis["columns"]
-    calls = ", ".join(
-        f"pg_catalog.format_type({int(c['type'])}, {int(c['typmod'])})" for c in listed
-    )
-    names = json.loads(
-        catalog.evaluate(f"SELECT pg_catalog.to_json(ARRAY[{calls}]::text[])::text") or "[]"
-    )
     sources = [show_name(*parts_of(e)) if isinstance(e, exp.Column) else "" for e in shown]
     sources += [""] * (len(listed) - len(sources))
     return tuple(
-        OutputColumn(c["name"], t, str(c.get("domain", "")), source)
-        for c, t, source in zip(listed, names, sources, strict=True)
+        OutputColumn(c["name"], c["type_name"], str(c.get("domain", "")), source)
+        for c, source in zip(listed, sources, strict=True)
     )
 
 

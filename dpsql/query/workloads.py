@@ -93,7 +93,7 @@ class _Reader:
         self.analysis = analysis
         self.ways = ways
         self.catalog = catalog
-        self.columns = output_columns(analysis, catalog)
+        self.columns = output_columns(analysis)
         self.keys: list[Expr] = []
         self.names: list[str] = []
         self.value = -1

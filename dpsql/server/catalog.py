@@ -142,7 +142,8 @@ _ANALYZE_OWN = "select dp.analyze_own($1) as analysis"
 _ANALYZE_VIEW = "select dp.analyze_view($1) as analysis"
 _ANALYZE_KEPT = "select dp.analyze_kept($1) as analysis"
 _PLAIN = """
-select b.type::int8 as type, b.modifier::int4 as modifier, format_type($1, null) as name
+select b.type::int8 as type, b.modifier::int4 as modifier,
+  format_type(b.type, b.modifier) as type_name, format_type($1, null) as name
 from dp.plain_type($1, $2) as b
 """
 
@@ -216,9 +217,9 @@ class SpiCatalog:
         found = [c for c in columns if int(c["type"]) >= _FIRST_MADE]
         for column in found:
             given = (("oid", column["type"]), ("int4", column["typmod"]))
-            ((type_, modifier, name),) = self._database.execute(_PLAIN, given)
+            ((type_, modifier, type_name, name),) = self._database.execute(_PLAIN, given)
             if type_ != column["type"]:
-                column.update(type=type_, typmod=modifier, domain=name)
+                column.update(type=type_, typmod=modifier, type_name=type_name, domain=name)
 
     def circumstances(self) -> Circumstances:
         """Return what a statement's meaning depends on beside its text."""
@@ -298,16 +299,17 @@ class SpiCatalog:
 
         An enum with casts is like any other: its owner wrote what they run, as ours.
         """
-        rows = self._database.execute(_ENUM, (("text", type_name),))
+        rows = self._find(_ENUM, "text", type_name)
         return tuple(str(row[0]) for row in rows) or None
 
     def function(self, oid: int) -> Function | None:
         """Return facts about a function."""
-        rows = self._database.execute(
+        rows = self._find(
             "select n.nspname, p.proname, l.lanname, p.prokind, p.provolatile, p.proretset"
             " from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
             " join pg_language l on l.oid = p.prolang where p.oid = $1",
-            (("oid", oid),),
+            "oid",
+            oid,
         )
         if not rows:
             return None
@@ -321,13 +323,12 @@ class SpiCatalog:
 
         Only PostgreSQL's own and those of superusers: others could be replaced meanwhile.
         """
-        rows = self._database.execute(
+        return self._all_count(
+            collations,
             "select count(*) filter (where c.collisdeterministic and (c.oid < 16384 or r.rolsuper))"
             " as n from pg_collation c left join pg_roles r on r.oid = c.collowner"
             " where c.oid = any ($1)",
-            (("oid[]", list(collations)),),
         )
-        return rows[0][0] == len(set(collations))
 
     def evaluate(self, sql: str) -> str | None:
         """Run a constant ``SELECT (...)::text``; an error in it concerns the text only.
@@ -348,12 +349,11 @@ class SpiCatalog:
 
     def immutable(self, functions: Sequence[int]) -> bool:
         """Whether none of the functions depends on settings or on the time."""
-        rows = self._database.execute(
+        return self._all_count(
+            functions,
             "select count(*) filter (where provolatile = 'i' or prokind <> 'f') as n from pg_proc"
             " where oid = any ($1)",
-            (("oid[]", list(functions)),),
         )
-        return rows[0][0] == len(set(functions))
 
     def folds(self, functions: Sequence[int]) -> bool:
         """Whether analysis may compute one by the time, by settings, or by code that is not ours.
@@ -361,16 +361,24 @@ class SpiCatalog:
         PostgreSQL computes calls of immutable functions beforehand, of stable ones for estimates,
         of volatile ones and of aggregates never.
         """
-        rows = self._database.execute(
-            "select count(*) as n from pg_proc as p where p.oid = any ($1) and p.prokind = 'f'"
-            " and (p.provolatile = 's' or p.oid >= 16384)",
-            (("oid[]", list(functions)),),
+        return not self._all_count(
+            functions,
+            "select count(*) filter (where prokind <> 'f' or provolatile <> 's' and oid < 16384)"
+            " as n from pg_proc where oid = any ($1)",
         )
-        return rows[0][0] != 0
 
     def _plain_types(self, oids: Sequence[int]) -> bool:
-        rows = self._database.execute(_PLAIN_TYPES, (("oid[]", list(oids)),))
-        return rows[0][0] == len(set(oids))
+        return self._all_count(oids, _PLAIN_TYPES)
+
+    def _all_count(self, oids: Sequence[int], sql: str) -> bool:
+        """Tell whether a statement counts all of these objects of the system catalogue."""
+        found = sorted(set(map(int, oids)))
+        return self._find(sql, "oid[]", found)[0][0] == len(found)
+
+    def _find(self, sql: str, kind: str, value: Any) -> list[tuple[object, ...]]:
+        """Run a statement that reads the system catalogue only, and keep its rows as a fact."""
+        key = (sql, *value) if isinstance(value, list) else (sql, value)
+        return self._facts.once(key, lambda: self._database.execute(sql, ((kind, value),)))
 
     def fingerprint(self, oids: Sequence[int]) -> str:
         """Return a token that changes with any declaration or change to these relations.

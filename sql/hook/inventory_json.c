@@ -91,8 +91,10 @@ append_column(StringInfo json, TargetEntry *entry)
 
 	appendStringInfoString(json, "{\"name\":");
 	escape_json(json, entry->resname ? entry->resname : "");
-	appendStringInfo(json, ",\"type\":%u,\"typmod\":%d,\"collation\":%u}",
-					 exprType(expr), exprTypmod(expr), exprCollation(expr));
+	appendStringInfo(json, ",\"type\":%u,\"typmod\":%d,\"type_name\":",
+					 exprType(expr), exprTypmod(expr));
+	escape_json(json, format_type_with_typemod(exprType(expr), exprTypmod(expr)));
+	appendStringInfo(json, ",\"collation\":%u}", exprCollation(expr));
 }
 
 /* The inventory of an analysed query, beside its text. */

@@ -42,8 +42,8 @@ def test_inventory_of_a_join(owner: Any) -> None:
         ("public", "u", "r"),
     ]
     assert found["columns"] == [
-        {"name": "b", "type": 25, "typmod": -1, "collation": 100},
-        {"name": "n", "type": 20, "typmod": -1, "collation": 0},
+        {"name": "b", "type": 25, "typmod": -1, "type_name": "text", "collation": 100},
+        {"name": "n", "type": 20, "typmod": -1, "type_name": "bigint", "collation": 0},
     ]
     functions = oids(owner, "regprocedure", "int4eq(integer,integer)", "date_gt(date,date)",
                      "texteq(text,text)", "text_gt(text,text)", 'dp_count()')  # fmt: skip
