@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from sqlglot import ErrorLevel, exp
+from sqlglot.dialects import Dialect
 from sqlglot.dialects.postgres import Postgres
+from sqlglot.generator import Generator
 from sqlglot.generators.postgres import PostgresGenerator
 from sqlglot.parsers.postgres import PostgresParser
 
@@ -153,6 +155,25 @@ def render(tree: exp.Expr) -> str:
 #: The generator calls itself several times for what recurses once where it was analysed; what
 #: passed there must be written.
 _DEEP = 10_000
-_GENERATOR = Server().generator(
-    normalize_functions=False, comments=False, unsupported_level=ErrorLevel.RAISE
-)
+
+
+def make_generator(dialect: Dialect) -> Generator:
+    """Return what writes trees in a dialect.
+
+    Raises
+    ------
+    ImportError
+        When sqlglotc is installed: its compiled classes cannot be extended.
+    """
+    try:
+        return dialect.generator(
+            normalize_functions=False, comments=False, unsupported_level=ErrorLevel.RAISE
+        )
+    except TypeError as error:
+        raise ImportError(
+            "the compiled parts of sqlglot cannot be extended by dpsql's dialect:"
+            " run pip uninstall sqlglotc"
+        ) from error
+
+
+_GENERATOR = make_generator(Server())

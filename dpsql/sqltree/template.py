@@ -17,8 +17,9 @@ A text is read once, when it is first used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
 import sqlglot
@@ -30,10 +31,10 @@ from dpsql.sqltree.dialect import Server
 from dpsql.sqltree.nodes import Raw
 
 Given = Tree | Sequence[Tree] | None
+Make = Callable[[Mapping[str, Given]], Any]
 #: Clauses that go away with what is in them.
 _CLAUSES = (exp.Where, exp.Having, exp.Group, exp.Order, exp.Limit, exp.Offset)
-
-_CONTENT = ("this", "expression", "expressions", "grouping_sets")
+_CONTENT = ("this", "expression", "expressions")
 
 
 def sql(text: str, /, **given: Given) -> Any:
@@ -46,63 +47,92 @@ def sql(text: str, /, **given: Given) -> Any:
     **given
         What each name stands for; see the module.
     """
-    tree, names, above = _read(text)
+    make, names = _read(text)
     if names != given.keys():
         raise InternalError(f"a template takes {sorted(names)}, not {sorted(given)}")
-    return _fill(tree, given, above)
+    return make(given)
 
 
 @cache
-def _read(text: str) -> tuple[Tree, frozenset[str], frozenset[int]]:
-    """Read a text, and find the names in it, and what is above them (by ``id``)."""
+def _read(text: str) -> tuple[Make, frozenset[str]]:
+    """Read a text; return what makes its trees, and the names in it."""
     tree = sqlglot.parse_one(text, read=Server)
-    names, above = set(), set()
-    for node in tree.find_all(exp.Placeholder):
-        names.add(node.name)
-        at: Tree | None = node
-        while at is not None:
-            above.add(id(at))
-            at = at.parent
-    return tree, frozenset(names), frozenset(above)
+    names = frozenset(node.name for node in tree.find_all(exp.Placeholder))
+    return _maker(tree) or (lambda _: tree), names
 
 
-def _fill(node: Tree, given: dict[str, Given], above: frozenset[int]) -> Any:
-    """Copy a tree with what its names stand for; what has none below it is shared by all."""
+def _maker(node: Tree) -> Make | None:
+    """Return what copies a tree with trees for its names; ``None``: it has none, and is shared."""
     if isinstance(node, exp.Placeholder):
-        return given[node.name]
+        return itemgetter(node.name)
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Placeholder):
-        return _source(node, given)
+        return partial(_source, node)
     if isinstance(node, exp.Ordered) and isinstance(node.this, exp.Placeholder):
-        found = _fill(node.this, given, above)
-        keys = found if isinstance(found, (list, tuple)) else [found]
-        return [exp.Ordered(**{**node.args, "this": key}) for key in keys]
+        return partial(_ordered, node)
     operator = isinstance(node, (exp.Binary, exp.Unary, exp.Between, exp.Bracket, exp.Window)) and (
         not isinstance(node, (exp.Paren, exp.Dot))
     )
-    args: dict[str, Any] = {}
+    trees: list[tuple[str, Make]] = []
+    lists: list[tuple[str, list[Make]]] = []
     for key, value in node.args.items():
         if isinstance(value, list):
-            made: list[Any] = []
-            for one in value:
-                found = _fill(one, given, above) if id(one) in above else one
-                made.extend(found if isinstance(found, (list, tuple)) else [found])
-            args[key] = made
-        elif id(value) in above:
-            found = _fill(value, given, above)
-            if operator and isinstance(value, exp.Placeholder):
-                found = closed(found)
-            if found is not None:
-                args[key] = found
+            makers = [_maker(one) if isinstance(one, exp.Expr) else None for one in value]
+            if any(makers):
+                listed = zip(makers, value, strict=True)
+                lists.append((key, [make or partial(_same, one) for make, one in listed]))
+        elif isinstance(value, exp.Expr) and (make := _maker(value)):
+            closes = operator and isinstance(value, exp.Placeholder)
+            trees.append((key, partial(_closed, make) if closes else make))
+    if not trees and not lists:
+        return None
+    return partial(_made, node, trees, lists, isinstance(node, _CLAUSES))
+
+
+def _made(
+    node: Tree,
+    trees: list[tuple[str, Make]],
+    lists: list[tuple[str, list[Make]]],
+    goes: bool,
+    given: Mapping[str, Given],
+) -> Any:
+    """Copy a node with what is below it; a clause goes away with what is in it."""
+    args = dict(node.args)
+    for key, make in trees:
+        found = make(given)
+        if found is None:
+            del args[key]
         else:
-            args[key] = value
-    if isinstance(node, _CLAUSES) and not (
-        args.get("this") or args.get("expression") or args.get("expressions")
-    ):
+            args[key] = found
+    for key, makers in lists:
+        listed: list[Any] = []
+        for make in makers:
+            found = make(given)
+            if isinstance(found, (list, tuple)):
+                listed += found
+            else:
+                listed.append(found)
+        args[key] = listed
+    if goes and not any(args.get(key) for key in _CONTENT):
         return None
     return type(node)(**args)
 
 
-def _source(node: exp.Table, given: dict[str, Given]) -> Tree:
+def _same(tree: Given, _: Mapping[str, Given]) -> Given:
+    return tree
+
+
+def _closed(make: Make, given: Mapping[str, Given]) -> Tree:
+    return closed(make(given))
+
+
+def _ordered(node: exp.Ordered, given: Mapping[str, Given]) -> list[Tree]:
+    """Return a key of ORDER BY for each tree that a name stands for."""
+    found = given[node.this.name]
+    keys = found if isinstance(found, (list, tuple)) else [found]
+    return [exp.Ordered(**{**node.args, "this": key}) for key in keys]
+
+
+def _source(node: exp.Table, given: Mapping[str, Given]) -> Tree:
     """Return what a name after FROM or JOIN stands for, with its alias."""
     found = given[node.this.name]
     alias = node.args.get("alias")

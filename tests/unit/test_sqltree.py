@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from sqlglot import exp
+from sqlglot.generator import Generator
 
 from dpsql.errors import InternalError
 from dpsql.sqltree import (
@@ -17,6 +18,7 @@ from dpsql.sqltree import (
     column,
     constant,
     cte,
+    dialect,
     equal,
     from_,
     infix,
@@ -34,6 +36,7 @@ from dpsql.sqltree import (
     unnest,
     with_,
 )
+from dpsql.sqltree.dialect import Server
 
 A, B = column("l", "a1"), column("r", "a1")
 
@@ -150,3 +153,12 @@ def test_what_is_deep_is_written_at_any_depth_of_calls() -> None:
 def test_a_long_chain_is_written_without_recursion() -> None:
     assert render(all_of([equal(A, B)] * 5000)).count(" AND ") == 4999
     assert render(union_all([sql("SELECT 1")] * 2000)).count(" UNION ALL ") == 1999
+
+
+def test_compiled_parts_of_sqlglot_are_refused_with_what_to_type() -> None:
+    class Compiled(Server):
+        def generator(self, **_: object) -> Generator:
+            raise TypeError("interpreted classes cannot inherit from compiled")
+
+    with pytest.raises(ImportError, match="pip uninstall sqlglotc"):
+        dialect.make_generator(Compiled())
