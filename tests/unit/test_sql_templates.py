@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlglot
 from sqlglot import exp
 
 from dpsql.sqltree import column, render, sql, table
-from dpsql.sqltree.template import _read
+from dpsql.sqltree.dialect import Server
 from tests.server_parsed import parsed
 
 PACKAGE = Path(__file__).parents[2] / "dpsql"
@@ -40,7 +41,8 @@ def templates() -> Iterator[str]:
 
 @pytest.mark.parametrize("text", sorted(set(templates())))
 def test_a_template_is_written_as_it_reads(text: str) -> None:
-    tree, names, _ = _read(text)
+    tree = sqlglot.parse_one(text, read=Server)
+    names = (place.name for place in tree.find_all(exp.Placeholder))
     given: dict[str, exp.Expr] = {name: column("", f"given_{name}") for name in names}
     for source in tree.find_all(exp.Table):
         if isinstance(source.this, exp.Placeholder):
