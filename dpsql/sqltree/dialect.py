@@ -166,7 +166,7 @@ def make_generator(dialect: Dialect) -> Generator:
         When sqlglotc is installed: its compiled classes cannot be extended.
     """
     try:
-        return dialect.generator(
+        made: Generator = dialect.generator(
             normalize_functions=False, comments=False, unsupported_level=ErrorLevel.RAISE
         )
     except TypeError as error:
@@ -174,6 +174,7 @@ def make_generator(dialect: Dialect) -> Generator:
             "the compiled parts of sqlglot cannot be extended by dpsql's dialect:"
             " run pip uninstall sqlglotc"
         ) from error
+    return made
 
 
 _GENERATOR = make_generator(Server())

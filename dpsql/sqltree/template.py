@@ -58,7 +58,7 @@ def _read(text: str) -> tuple[Make, frozenset[str]]:
     """Read a text; return what makes its trees, and the names in it."""
     tree = sqlglot.parse_one(text, read=Server)
     names = frozenset(node.name for node in tree.find_all(exp.Placeholder))
-    return _maker(tree) or (lambda _: tree), names
+    return _maker(tree) or partial(_made, tree, [], [], False), names
 
 
 def _maker(node: Tree) -> Make | None:
@@ -96,7 +96,7 @@ def _made(
     given: Mapping[str, Given],
 ) -> Any:
     """Copy a node with what is below it; a clause goes away with what is in it."""
-    args = dict(node.args)
+    args = {k: [*value] if isinstance(value, list) else value for k, value in node.args.items()}
     for key, make in trees:
         found = make(given)
         if found is None:
