@@ -9,6 +9,7 @@ from __future__ import annotations
 from dpsql.core.mechanisms.drawing import units_needed
 from dpsql.engine.expected import bias
 from dpsql.engine.groups import most_groups
+from dpsql.engine.methods.units import USUAL
 from dpsql.engine.price import Quote
 from dpsql.engine.request import Settings
 from dpsql.model import Question
@@ -70,7 +71,7 @@ def unbounded(quote: Quote) -> tuple[str, str, str]:
         and aggregate.query.weights[0].loose
         and aggregate.epsilon_of_bound
     ]
-    needed = max((units_needed(_TIMES, share) for share in shares), default=0)
+    needed = max((units_needed(_TIMES, share, USUAL) for share in shares), default=0)
     few = f"of fewer than about {needed} units" if needed else "of few units"
     return (
         f"no bounds are declared for the values of {', '.join(names)}",

@@ -23,8 +23,13 @@ def of_noisy_maximum(scores: Sequence[float], scale: float) -> list[float]:
 
 
 def chances(
-    exceeding: Sequence[int], bounds: Sequence[int], epsilon: float, noise: float = 1.0
+    exceeding: Sequence[int],
+    bounds: Sequence[int],
+    epsilon: float,
+    noise: float = 1.0,
+    usual: int = 1,
 ) -> list[float]:
     """Return how likely each bound is drawn; ``noise`` times what is claimed is added."""
-    scores = [-n - 2 * np.log(tau) / epsilon for n, tau in zip(exceeding, bounds, strict=True)]
+    weights = [2 * np.log(tau) - np.log(min(tau, usual)) for tau in bounds]
+    scores = [-n - weight / epsilon for n, weight in zip(exceeding, weights, strict=True)]
     return of_noisy_maximum(scores, noise / epsilon)

@@ -18,7 +18,9 @@ from dpsql.core.mechanisms import threshold, truncation
 from dpsql.core.mechanisms.truncation import Limits
 from dpsql.core.rng import SystemNoise
 from dpsql.counted import Contributions
-from dpsql.model import GRID, Key
+from dpsql.engine.methods.units import largest_sum
+from dpsql.model import GRID, Guarantee, Key, Weight
+from dpsql.query.ir import TRUE
 from tests.property.noisy_maximum import chances
 
 GROUPS: list[Key] = [("a",), ("b",), (None,)]
@@ -70,39 +72,42 @@ def test_rounding_is_to_the_nearest(value: int, grid: int) -> None:
     assert abs(truncation.rounded(value, grid) * grid - value) * 2 <= grid
 
 
-def worst_ratio(epsilon: float, claimed_noise: float) -> float:
+def worst_ratio(epsilon: float, claimed_noise: float, usual: int = 1) -> float:
     """Return the largest ratio of chances over all small data and all neighbours."""
     worst = 0.0
     bounds = (1, 2, 30)
     for above in product(range(4), repeat=3):
         if list(above) != sorted(above, reverse=True):
             continue
-        here = chances(above, bounds, epsilon, claimed_noise)
+        here = chances(above, bounds, epsilon, claimed_noise, usual)
         for raised in range(4):  # the new unit exceeds so many of the bounds
             other = [n + (j < raised) for j, n in enumerate(above)]
-            there = chances(other, bounds, epsilon, claimed_noise)
+            there = chances(other, bounds, epsilon, claimed_noise, usual)
             for p, q in zip(here, there, strict=True):
                 worst = max(worst, p / q, q / p)
     return worst
 
 
-def test_the_law_of_the_draw_is_private_for_all_small_data() -> None:
+@pytest.mark.parametrize("usual", [1, 2, 30])
+def test_the_law_of_the_draw_is_private_for_all_small_data(usual: int) -> None:
     for epsilon in (0.3, 0.9, 2.0):
-        assert worst_ratio(epsilon, 1.0) <= math.exp(epsilon) * (1 + 1e-4)
+        assert worst_ratio(epsilon, 1.0, usual) <= math.exp(epsilon) * (1 + 1e-4)
 
 
 def test_a_mutant_with_half_the_noise_is_caught() -> None:
     assert worst_ratio(0.9, 0.5) > math.exp(0.9) * 1.1
 
 
-def test_the_draw_follows_its_law() -> None:
+@pytest.mark.parametrize("usual", [1, 10, 100])
+def test_the_draw_follows_its_law(usual: int) -> None:
     """Pearson's statistic over 3 cells, of 49 draws at least; beyond 60 with probability below 1e-10."""
     bounds = (1, 10, 30)
     units = [(1, 0, 0)] * 3 + [(0, 20, 0)] * 4 + [(50, 0, 0)]
-    plan = truncation.Quantile(None, Fraction(1), Fraction(1), bounds)  # type: ignore[arg-type]
+    guarantee = Guarantee(Fraction(2), Fraction(0))
+    plan = truncation.Quantile(guarantee, Fraction(1), Fraction(1), bounds, usual=usual)
     contributions = histogram(units, bounds)
     assert contributions.above() == [5, 5, 1]
-    expected = chances(contributions.above(), bounds, 1.0)
+    expected = chances(contributions.above(), bounds, 1.0, usual=usual)
     assert sum(expected) == pytest.approx(1, abs=1e-5)
     n = 10_000
     drawn = Counter(plan.draw(contributions, SystemNoise()) for _ in range(n))
@@ -134,6 +139,32 @@ def test_few_units_are_enough_however_many_bounds_there_are(largest: int) -> Non
     drawn = [plan.bounds[plan.draw(contributions, SystemNoise())] for _ in range(100)]
     # below: a chance of 40 exp(-(300 - 93)/4); above 200,000: about 1/4
     assert sum(100_000 <= tau <= 200_000 for tau in drawn) > 40
+
+
+@pytest.mark.parametrize("wide", [1, 4, 30])
+def test_declared_bounds_of_values_leave_sums_of_few_units_whole(wide: int) -> None:
+    """Sixty customers with up to 9 invoices of at most 30.00, epsilon 1; by the law.
+
+    The largest value that is declared may be ``wide`` times too large.
+    """
+    seed = random.SystemRandom().randrange(2**32)
+    source = random.Random(seed)
+    units = [
+        (sum(source.choice((99, 198, 396, 891, 1386, 3000)) for _ in range(9)), 0, 0)
+        for _ in range(60)
+    ]
+    value = Weight(TRUE, frozenset({0}), 2, 0, 3000 * wide, integer=False)
+    limits = largest_sum(value, 1_000_000)
+    plan = truncation.plan("auto", Fraction(1), None, limits, single=True)
+    assert isinstance(plan, truncation.Quantile)
+    contributions = histogram(units, plan.bounds)
+    above = contributions.above()
+    law = chances(above, plan.bounds, 1 / 4, usual=plan.usual)
+    half = sum(v[0] for v in units) * GRID / 2
+    cut = sum(p for j, p in enumerate(law) if contributions.truncated(j, GROUPS[:1])[0] < half)
+    far = sum(p for p, tau in zip(law, plan.bounds, strict=True) if tau > 30 * max(units)[0])
+    assert cut < 0.02, f"seed {seed}"
+    assert far < 0.02 * wide, f"seed {seed}"
 
 
 def test_large_data_are_hardly_cut() -> None:

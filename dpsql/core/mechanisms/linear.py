@@ -166,4 +166,4 @@ def plan(
     bounds: tuple[int, ...] = (limits.largest,)
     if not limits.fixed:
         bounds = truncation.bounds(limits.largest, limits.least)
-    return linear_quantile.plan(epsilon, bounds, signs)
+    return linear_quantile.plan(epsilon, bounds, signs, limits.usual)

@@ -55,6 +55,7 @@ class LinearQuantile:
     epsilon_value: Fraction
     bounds: tuple[int, ...]
     signs: tuple[int, ...] = (1,)
+    usual: int = 1
     name: str = "quantile"
     visibility: None = None
 
@@ -101,7 +102,7 @@ class LinearQuantile:
         """
         if len(self.bounds) == 1:
             return 0
-        drawn = handicaps(self.bounds, self.spread, self.epsilon_choice, noise)
+        drawn = handicaps(self.bounds, self.spread, self.epsilon_choice, self.usual, noise)
         gap, known = GRID // CLOSE, list[deletion.Lower]()
         best, chosen = None, len(drawn) - 1
         for j in reversed(range(len(drawn))):
@@ -139,7 +140,7 @@ class _Look:
 
 
 def plan(
-    epsilon: Fraction, bounds: tuple[int, ...], signs: tuple[int, ...] = (1,)
+    epsilon: Fraction, bounds: tuple[int, ...], signs: tuple[int, ...] = (1,), usual: int = 1
 ) -> LinearQuantile:
     """Plan the release of one count or sum; one bound is not drawn.
 
@@ -151,6 +152,9 @@ def plan(
         What is drawn from, ascending.
     signs : tuple of int
         Whether results can add (1) and take away (-1).
+    usual : int
+        A size that units may well have; see `dpsql.core.mechanisms.drawing`.
     """
     choice = epsilon * CHOICE if len(bounds) > 1 else Fraction(0)
-    return LinearQuantile(Guarantee(epsilon, Fraction(0)), choice, epsilon - choice, bounds, signs)
+    guarantee = Guarantee(epsilon, Fraction(0))
+    return LinearQuantile(guarantee, choice, epsilon - choice, bounds, signs, usual)

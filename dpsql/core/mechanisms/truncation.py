@@ -38,13 +38,14 @@ class Limits:
     """How large a unit can be: ``largest`` is a public number, beyond which it is always cut off.
 
     ``fixed`` takes it as the bound itself; ``signed`` says that some units may take away.  No bound
-    below ``least`` is of use.
+    below ``least`` is of use, and bounds above ``usual`` are drawn more reluctantly.
     """
 
     largest: int
     fixed: bool = False
     signed: bool = False
     least: int = 1
+    usual: int = 1
 
 
 @lru_cache(maxsize=16)
@@ -67,8 +68,9 @@ class Quantile:
     """Draw ``tau``, cut every unit off at it, add discrete Laplace noise of scale ``tau/eps2``.
 
     ``tau`` is drawn from ``bounds`` by `dpsql.core.mechanisms.drawing`, so that few units exceed
-    it: twice as large a bound is drawn only where it saves units, about ``1.4/eps1`` of them.  What
-    the draw costs does not depend on the number of bounds.  A single bound costs nothing.
+    it: twice as large a bound is drawn only where it saves units, about ``1.4/eps1`` of them, or
+    half as many up to ``usual``.  What the draw costs does not depend on the number of bounds.  A
+    single bound costs nothing.
 
     Notes
     -----
@@ -85,6 +87,7 @@ class Quantile:
     bounds: tuple[int, ...]
     delta_threshold: Fraction | None = None
     least: int = 0
+    usual: int = 1
     name: str = "quantile"
 
     @property
@@ -106,7 +109,8 @@ class Quantile:
         """Draw the number of the public ``tau``."""
         if len(self.bounds) == 1:
             return 0
-        return drawing.draw(contributions.above(), self.bounds, self.epsilon_choice, noise)
+        above = contributions.above()
+        return drawing.draw(above, self.bounds, self.epsilon_choice, self.usual, noise)
 
     def release(
         self, contributions: Contributions, groups: list[Key], noise: NoiseSource
@@ -241,10 +245,10 @@ def plan(
     value = epsilon - choice
     if delta is None:
         guarantee = Guarantee(epsilon, Fraction(0))
-        return Quantile(guarantee, choice, value, candidates)
+        return Quantile(guarantee, choice, value, candidates, usual=limits.usual)
     need_delta(delta, "grouping by values that are not public")
     guarantee = Guarantee(epsilon, delta)
-    return Quantile(guarantee, choice, value, candidates, delta, least)
+    return Quantile(guarantee, choice, value, candidates, delta, least, limits.usual)
 
 
 def law_of_bounds(bounds: tuple[int, ...], epsilon: Fraction, *, hides: bool = False) -> NoiseLaw:

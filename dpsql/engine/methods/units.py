@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from dpsql.ports import Database
 
 UnitMechanism = truncation.Quantile | truncation.RaceToTheTop | OfUnits
-#: No bound of a sum is smaller than 1/1024 of the largest value that is declared or given.
-_FINEST = 1024
+#: No bound of a sum is smaller than 1/128 of the largest value that is declared or given.  Each
+#: smaller one would cost accuracy where there are few units (docs/proofs/truncation.md).
+_FINEST = 128
+#: The sum of a unit is usually at most so many steps of 1, where values have no declared bounds.
+USUAL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +255,9 @@ def largest_sum(weight: Weight, rows: int) -> truncation.Limits:
         # values have no declared bounds: no bound below 1 is tried, since each further one costs
         # accuracy
         least = min(10**weight.digits, weight.bound)
-        return truncation.Limits(rows * weight.bound, signed=weight.low < 0, least=least)
-    # noise of a thousandth of the largest value is small, so smaller bounds would gain nothing
-    least = max(weight.bound // _FINEST, 1)
-    return truncation.Limits(rows * weight.bound, signed=weight.low < 0, least=least)
+        usual = min(USUAL * least, weight.bound)
+    else:
+        least = max(weight.bound // _FINEST, 1)
+        usual = weight.bound
+    largest = rows * weight.bound
+    return truncation.Limits(largest, signed=weight.low < 0, least=least, usual=usual)
