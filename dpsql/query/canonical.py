@@ -19,7 +19,7 @@ from dpsql.query.emit import Emitted
 from dpsql.query.ir import Expr, map_columns
 from dpsql.query.normalise import normalise
 
-_VERSION = "3"
+_VERSION = "2"
 _MAX_PERMUTATIONS = 120
 
 
