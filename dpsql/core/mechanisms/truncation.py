@@ -47,6 +47,14 @@ class Limits:
     least: int = 1
     usual: int = 1
 
+    @property
+    def identity(self) -> str:
+        """A text that stored answers are found by, as the first version wrote it for counts."""
+        first = (
+            f"largest={self.largest}, fixed={self.fixed}, signed={self.signed}, least={self.least}"
+        )
+        return f"Limits({first})" if self.usual == 1 else f"Limits({first}, usual={self.usual})"
+
 
 @lru_cache(maxsize=16)
 def bounds(largest: int, least: int = 1) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ class MultiUnitMethod(SensitivityMethod[MultiUnitMechanism]):
     @property
     def identity(self) -> str:
         """The method, and the largest bound at which units are cut off."""
-        return f"truncation of several {self.limits}"
+        return f"truncation of several {self.limits.identity}"
 
     @property
     def reads_own_rows(self) -> bool:

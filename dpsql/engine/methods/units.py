@@ -88,7 +88,7 @@ class UnitMethod(SensitivityMethod[UnitMechanism]):
     @property
     def identity(self) -> str:
         """The method, and the largest bound at which units are cut off."""
-        return f"truncation {self.limits} {self.least} {self.reach}"
+        return f"truncation {self.limits.identity} {self.least} {self.reach}"
 
     @property
     def reads_in_steps(self) -> bool:
