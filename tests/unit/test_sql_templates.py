@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlglot
 from sqlglot import exp
 
 from dpsql.sqltree import column, render, sql, table
+from dpsql.sqltree.dialect import Server
 from dpsql.sqltree.template import _read
 from tests.server_parsed import parsed
 
@@ -40,7 +42,7 @@ def templates() -> Iterator[str]:
 
 @pytest.mark.parametrize("text", sorted(set(templates())))
 def test_a_template_is_written_as_it_reads(text: str) -> None:
-    tree, names, _ = _read(text)
+    tree, (_, names) = sqlglot.parse_one(text, read=Server), _read(text)
     given: dict[str, exp.Expr] = {name: column("", f"given_{name}") for name in names}
     for source in tree.find_all(exp.Table):
         if isinstance(source.this, exp.Placeholder):
