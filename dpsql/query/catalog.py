@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsql.relation import Relation
+
+if TYPE_CHECKING:
+    from dpsql.sqltree import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,6 @@ class Catalog(Protocol):
         """Tell whether all collations compare equal only what is equal byte for byte."""
         ...
 
-    def evaluate(self, sql: str) -> str | None:
-        """Run a constant ``SELECT (...)::text``; pinned settings, no relation, no parameter."""
+    def evaluate(self, value: Tree) -> str | None:
+        """Return a constant expression's value as text; pinned settings, no relation."""
         ...

@@ -6,11 +6,13 @@ import json
 from fractions import Fraction
 from typing import Protocol
 
+from dpsql import sqltree
 from dpsql.errors import FunctionNotAllowed, InternalError, UnsupportedConstruct
-from dpsql.query.ir import FALSE, TRUE, Expr, constant, literal, render
+from dpsql.query.ir import FALSE, TRUE, Expr, constant, tree
 from dpsql.query.ranges import as_float
 from dpsql.query.types import EXACT, FLOATS, INTEGERS, SIMPLE, TEXTS
 from dpsql.relation import base
+from dpsql.sqltree import Tree, render, sql
 
 #: Characters of a LIKE pattern.
 MAX_PATTERN = 10_000
@@ -24,13 +26,18 @@ MAX_DIGITS = 4000
 class Evaluator(Protocol):
     """Evaluates one constant expression in the server, without any relation."""
 
-    def evaluate(self, sql: str) -> str | None:
-        """Run ``SELECT (...)::text`` under pinned settings."""
+    def evaluate(self, value: Tree) -> str | None:
+        """Return its text under pinned settings."""
         ...
 
     def enum(self, type_name: str) -> tuple[str, ...] | None:
         """Return the labels of an enum type, ``None`` for any other type."""
         ...
+
+
+def evaluation(value: Tree) -> str:
+    """Write the statement that returns a constant expression's value as text."""
+    return render(sql("SELECT :given::text", given=value))
 
 
 def enum_labels(type_name: str, evaluator: Evaluator) -> tuple[str, ...] | None:
@@ -40,10 +47,11 @@ def enum_labels(type_name: str, evaluator: Evaluator) -> tuple[str, ...] | None:
     looking such a type up would be an error instead of an answer.
     """
     if "." in type_name:
-        usable = (
-            "SELECT (SELECT pg_catalog.cardinality(p) < 2"
+        usable = sql(
+            "(SELECT pg_catalog.cardinality(p) < 2"
             " OR pg_catalog.has_schema_privilege(p[1], 'USAGE')"
-            f" FROM pg_catalog.parse_ident({literal(type_name)}, false) AS p)::text"
+            " FROM pg_catalog.parse_ident(:name, false) AS p)",
+            name=sqltree.constant(type_name),
         )
         if evaluator.evaluate(usable) != "true":
             return None
@@ -64,8 +72,10 @@ def fold(e: Expr, evaluator: Evaluator) -> Expr:
         if source.type in TEXTS[:2] and e.type in TEXTS[:2] and e.data == e.type:
             return constant(e.type, str(source.data))
     # a cast of char(n) to text would drop the blanks at the end
-    written = "pg_catalog.bpcharout" if e.type == "bpchar" else ""
-    value = evaluator.evaluate(f"SELECT {written}({render(e)})::text")
+    written = tree(e)
+    if e.type == "bpchar":
+        written = sql("pg_catalog.bpcharout(:e)", e=written)
+    value = evaluator.evaluate(written)
     if e.type == "boolean" and value is not None:
         return TRUE if value == "true" else FALSE
     return constant(e.type, value)
@@ -87,8 +97,9 @@ def array_elements(type_name: str, text: str, evaluator: Evaluator) -> list[Expr
         # Read as texts: a literal of an array type is read by its element's code, and the name
         # could belong to another type by then.
         type_name = "text[]"
-    sql = f"SELECT pg_catalog.to_json(({literal(text)}::{type_name})::text[])::text"
-    found = json.loads(evaluator.evaluate(sql) or "null")
+    given = sqltree.cast(sqltree.constant(text), type_name)
+    listed = sql("pg_catalog.to_json(:given::text[])", given=given)
+    found = json.loads(evaluator.evaluate(listed) or "null")
     if not isinstance(found, list) or any(isinstance(v, list) for v in found):
         raise UnsupportedConstruct("arrays of more than one dimension are not supported")
     if labels is not None and not set(found) <= {*labels, None}:

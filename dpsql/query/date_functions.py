@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from dpsql.query import functions, totality
 from dpsql.query.constants import fold
-from dpsql.query.ir import Expr, constant, render
+from dpsql.query.ir import Expr, constant, tree
 from dpsql.query.types import TIME, TIMESTAMP, TIMESTAMPTZ
+from dpsql.sqltree import sql
 
 if TYPE_CHECKING:
     from dpsql.query.catalog import Catalog
@@ -105,13 +106,13 @@ def _require_small(interval: Expr, catalog: Catalog, position: int) -> None:
         raise functions.not_allowed(
             "an interval that is not constant", position, "Use interval '1 month'."
         )
-    text = render(interval)
-    sql = (
-        f"SELECT (pg_catalog.abs(EXTRACT(year FROM {text})) < 1000"
-        f" AND pg_catalog.abs(EXTRACT(day FROM {text})) < 365000"
-        f" AND pg_catalog.abs(EXTRACT(hour FROM {text})) < 8760000)::text"
+    small = sql(
+        "pg_catalog.abs(EXTRACT(year FROM :given)) < 1000"
+        " AND pg_catalog.abs(EXTRACT(day FROM :given)) < 365000"
+        " AND pg_catalog.abs(EXTRACT(hour FROM :given)) < 8760000",
+        given=tree(interval),
     )
-    if catalog.evaluate(sql) != "true":
+    if catalog.evaluate(small) != "true":
         raise functions.not_allowed("an interval of more than 1000 years", position)
 
 
@@ -146,9 +147,9 @@ def call(name: str, args: Sequence[Expr], builder: Builder, position: int) -> Ex
 
 
 def _at_time_zone(zone: str, operand: Expr, builder: Builder) -> Expr:
-    name = render(constant("text", zone))
     # an unknown zone is an error about the analyst's own text, raised here and not on a row
-    builder.catalog.evaluate(f"SELECT (pg_catalog.timezone({name}, '2000-01-01'::timestamp))::text")
+    name = tree(constant("text", zone))
+    builder.catalog.evaluate(sql("pg_catalog.timezone(:zone, '2000-01-01'::timestamp)", zone=name))
     return totality.at_zone(operand, zone)
 
 

@@ -84,7 +84,7 @@ class Builder:
         type_ = types.get(node.name.split("(")[0])
         if type_ is None:
             raise functions.not_allowed(node.name, position(node))
-        return constant(type_, self.catalog.evaluate(f"SELECT ({node.name})::text"))
+        return constant(type_, self.catalog.evaluate(node))
 
     # -- sub-queries, which `flatten` joins where they are conditions of a whole query
 
@@ -264,7 +264,8 @@ class Builder:
         if schema not in ("", "pg_catalog") or node.flags - {"form"}:
             raise functions.not_allowed(f"{name}()", position(node))
         if name in ("now", "transaction_timestamp", "statement_timestamp") and not node.expressions:
-            return constant(TIMESTAMPTZ, self.catalog.evaluate("SELECT (CURRENT_TIMESTAMP)::text"))
+            now = Value(this="CURRENT_TIMESTAMP")
+            return constant(TIMESTAMPTZ, self.catalog.evaluate(now))
         if name in ("coalesce", "greatest", "least"):
             args = tuple(self.build(a) for a in node.expressions)
             type_ = self._common_type(list(args), position(node))

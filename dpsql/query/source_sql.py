@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlglot import exp
 
@@ -23,7 +23,6 @@ from dpsql.sqltree import (
     equal,
     from_,
     number,
-    render,
     select,
     sql,
     subquery,
@@ -127,13 +126,6 @@ def source_sql(
         source = from_([subquery(inner, alias)], spanning)
         expressions = {a: column(alias, f"a{a}") for a in expressions}
     return expressions, source
-
-
-def source_text(*args: Any, **named: Any) -> tuple[dict[int, str], str]:
-    """Return what `source_sql` does as texts, of the SELECT what follows FROM."""
-    expressions, source = source_sql(*args, **named)
-    text = render(select([], source)).removeprefix("SELECT 1 FROM ")
-    return {a: render(made) for a, made in expressions.items()}, text
 
 
 def weight_sql(weight: Weight, number: str) -> Tree:

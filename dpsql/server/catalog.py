@@ -22,12 +22,14 @@ from dpsql.errors import (
 )
 from dpsql.ledger.refusals import restored
 from dpsql.query.catalog import Circumstances, Function
+from dpsql.query.constants import evaluation
 from dpsql.relation import Column, ForeignKey, Relation
 from dpsql.server.facts import read_domain, read_parts, read_path
 from dpsql.server.spi import diagnostics, sqlstate
 
 if TYPE_CHECKING:
     from dpsql.server.spi import SpiDatabase
+    from dpsql.sqltree import Tree
 
 # From 18 on NOT NULL can be not valid, a column generated when it is read (and so raise an error on
 # some row), a foreign key temporal or not enforced.
@@ -330,22 +332,23 @@ class SpiCatalog:
             " where c.oid = any ($1)",
         )
 
-    def evaluate(self, sql: str) -> str | None:
-        """Run a constant ``SELECT (...)::text``; an error in it concerns the text only.
+    def evaluate(self, value: Tree) -> str | None:
+        """Return a constant expression's value as text; an error in it concerns the text only.
 
         It runs with our rights, so every type in it must be built in or an enum: a domain
         would run its author's code.
         """
-        if not self._plain_types(self.analyze(sql)["types"]):
+        statement = evaluation(value)
+        if not self._plain_types(self.analyze(statement)["types"]):
             raise FunctionNotAllowed(
                 "the statement uses a type that is not built in",
                 hint="Use constants of PostgreSQL's own types or of enum types without casts.",
             )
         try:
-            value = self._database.execute(sql)[0][0]
+            found = self._database.execute(statement)[0][0]
         except Exception as error:  # noqa: BLE001 - SPI errors have no common class here
             raise _analysis_error(error) from None
-        return None if value is None else str(value)
+        return None if found is None else str(found)
 
     def immutable(self, functions: Sequence[int]) -> bool:
         """Whether none of the functions depends on settings or on the time."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dpsql.engine.request import Role, Settings
+from dpsql.sqltree import aliased, constant, render, sql
 
 if TYPE_CHECKING:
     from dpsql.server.spi import SpiDatabase
@@ -28,15 +29,19 @@ _NAMES = (
     "min_frequency",
 )
 # current_user is the definer here, and names can have changed hands: dp.caller is by OID
-_SQL = (
-    "select r.oid::int8 as oid, r.rolname::text as name,"
-    + ", ".join(f"pg_catalog.current_setting('dp.{n}', true) as {n}" for n in _NAMES)
-    + " from pg_catalog.pg_roles as r where r.oid = dp.caller() and $1 = 1"
-)
-
 _ROLE = (
     "select r.oid::int8 as oid, r.rolname::text as name"
     " from pg_catalog.pg_roles as r where r.oid = dp.caller() and $1 = 1"
+)
+_SETTINGS = render(
+    sql(
+        "SELECT r.oid::bigint AS oid, r.rolname::text AS name, :settings"
+        " FROM pg_catalog.pg_roles AS r WHERE r.oid = dp.caller() AND $1 = 1",
+        settings=[
+            aliased(sql("pg_catalog.current_setting(:name, true)", name=constant(f"dp.{n}")), n)
+            for n in _NAMES
+        ],
+    )
 )
 
 
@@ -45,7 +50,7 @@ def read(database: SpiDatabase, *, capped: bool = True) -> tuple[Role, Settings]
 
     Not ``capped``: for a call that may say another epsilon than ``dp.epsilon``.
     """
-    row = database.execute(_SQL, (("int4", 1),))[0]
+    row = database.execute(_SETTINGS, (("int4", 1),))[0]
     oid, name, *texts = row
     settings = _settings(capped, *(None if t is None else str(t) for t in texts))
     return Role(int(str(oid)), str(name)), settings

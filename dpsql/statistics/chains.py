@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpsql.model import Boundary, JoinQuery
+from dpsql.model import Boundary, JoinQuery, Predicate
 from dpsql.query.decomposition import Sizes
 
 
@@ -43,6 +43,10 @@ class Stretch:
     last: int
     fixed: tuple[int, ...]
     rest: tuple[int, ...]
+
+    def applies(self, predicate: Predicate) -> bool:
+        """Whether a predicate is over several occurrences, all of them here."""
+        return len(predicate.occurrences) > 1 and predicate.occurrences <= self.boundary.occurrences
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from sqlglot import exp
+
 from dpsql.counted import Counts
 from dpsql.model import Attribute, AttributeUse, Key, Occurrence
 from dpsql.ports import Database
 from dpsql.query.elimination import Base, Plan
-from dpsql.query.ir import Expr, render, template
-from dpsql.query.source_sql import source_text, typed
+from dpsql.query.ir import Expr, template, tree
+from dpsql.query.source_sql import source_sql, typed
+from dpsql.sqltree import aliased, from_, number, render, select, sql, table, union_all
 
 Value = TypeVar("Value")
 
@@ -204,7 +207,7 @@ def _coded_use(use: AttributeUse, attribute: Attribute, occurrence: Occurrence) 
     return replace(use, expression=_code(attribute, typed(use, attribute, occurrence)))
 
 
-def _values(plan: Plan, attribute: int) -> str:
+def _values(plan: Plan, attribute: int) -> exp.Query:
     """Write all values of an attribute, once for each column that provides it.
 
     Columns are read unfiltered: a check that holds for more values holds.  Where a filter lists
@@ -212,44 +215,49 @@ def _values(plan: Plan, attribute: int) -> str:
     """
     query = plan.query
     if listed := query.attributes[attribute].values:
-        return f"SELECT v FROM pg_catalog.unnest(ARRAY[{', '.join(map(render, listed))}]) AS t(v)"
-    parts: dict[tuple[object, ...], str] = {}
+        found: exp.Query = sql(
+            "SELECT v FROM pg_catalog.unnest(ARRAY[:listed]) AS t(v)", listed=[*map(tree, listed)]
+        )
+        return found
+    parts: dict[tuple[object, ...], exp.Query] = {}
     for occurrence in query.occurrences:
         for use in occurrence.uses:
             if use.attribute != attribute:
                 continue
             if use.column is not None:
-                value = render(typed(use, query.attributes[attribute], occurrence))
-                source = f"{occurrence.relation.sql} AS {occurrence.alias}"
+                value = tree(typed(use, query.attributes[attribute], occurrence))
+                source = from_([table(occurrence.relation.sql, occurrence.alias)])
                 key: tuple[object, ...] = (occurrence.relation.oid, use.column)
             else:
                 base = Base(occurrence.index, (attribute,), (), False, True, False)
-                expressions, source = source_text(query, base)
+                expressions, source = source_sql(query, base)
                 value = expressions[attribute]
                 key = (occurrence.index,)
-            parts.setdefault(key, f"SELECT {value} AS v FROM {source}")
-    return " UNION ALL ".join(parts.values())
+            parts.setdefault(key, select([aliased(value, "v")], source))
+    return union_all([*parts.values()])
 
 
 def _injective(plan: Plan, attribute: int, database: Database) -> bool:
     """Whether different values of an attribute have different hashes, in this snapshot."""
-    code = render(_code(plan.query.attributes[attribute], _VALUE))
-    sql = (
-        f"SELECT count(*) FROM (SELECT 1 FROM (SELECT {code} AS h FROM"
-        f" (SELECT v FROM ({_values(plan, attribute)}) AS u GROUP BY v) AS d) AS e"
-        " GROUP BY h HAVING count(*) > 1) AS c"
+    statement = sql(
+        "SELECT count(*) FROM (SELECT 1 FROM (SELECT :code AS h FROM"
+        " (SELECT v FROM :all_values AS u GROUP BY v) AS d) AS e"
+        " GROUP BY h HAVING count(*) > 1) AS c",
+        code=tree(_code(plan.query.attributes[attribute], _VALUE)),
+        all_values=_values(plan, attribute),
     )
-    return int(str(database.execute(sql)[0][0])) == 0
+    return int(str(database.execute(render(statement))[0][0])) == 0
 
 
 def _texts(plan: Plan, attribute: int, database: Database) -> dict[str, str] | None:
     """Read code and text of a group's values; ``None`` when they are too many, or share a code."""
-    code = render(_code(plan.query.attributes[attribute], _VALUE))
-    sql = (
-        f"SELECT ({code})::text AS code, v::text AS value FROM"
-        f" (SELECT v FROM ({_values(plan, attribute)}) AS u"
-        f" WHERE v IS NOT NULL GROUP BY v LIMIT {MOST_GROUPS + 1}) AS d"
+    statement = sql(
+        "SELECT :code::text AS code, v::text AS value FROM (SELECT v FROM :all_values AS u"
+        " WHERE v IS NOT NULL GROUP BY v LIMIT :most) AS d",
+        code=tree(_code(plan.query.attributes[attribute], _VALUE)),
+        all_values=_values(plan, attribute),
+        most=number(MOST_GROUPS + 1),
     )
-    rows = database.execute(sql)
-    found = {str(number): str(value) for number, value in rows}
+    rows = database.execute(render(statement))
+    found = {str(code): str(value) for code, value in rows}
     return found if len(found) == len(rows) <= MOST_GROUPS else None

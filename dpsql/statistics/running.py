@@ -14,6 +14,7 @@ from typing import TypeVar
 from dpsql.errors import InternalError
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
+from dpsql.sqltree import Tree, aliased, constant, render, sql
 
 T = TypeVar("T")
 OUT_OF_RANGE = "22003"
@@ -71,7 +72,7 @@ def in_either(query: JoinQuery, read: Callable[[bool], T]) -> T:
     return read(True)
 
 
-def _by_steps(query: JoinQuery, database: Database, sql: str) -> list[tuple[object, ...]]:
+def _by_steps(query: JoinQuery, database: Database, text: str) -> list[tuple[object, ...]]:
     """Run a statement of which each step is read at a moment of its own, and only once.
 
     In numeric at once.  Each occurrence is read in one place (docs/citus.md, theorem), which is
@@ -79,33 +80,40 @@ def _by_steps(query: JoinQuery, database: Database, sql: str) -> list[tuple[obje
     """
     read = (o.relation for o in query.occurrences if o.relation.by_steps)
     names = (name for r in read for name in {r.sql, *(part.sql for part in r.parts)})
-    read_here = _without_strings(sql)
+    read_here = _without_strings(text)
     for name, most in Counter(map(_without_strings, names)).items():
         if read_here.count(name) > most:
             raise InternalError("a relation would be read twice, of two states")
     before = _set(database, CITUS)
-    rows = database.execute(sql)
+    rows = database.execute(text)
     _set(database, before)
     return rows
 
 
-def _without_strings(sql: str) -> str:
+def _without_strings(text: str) -> str:
     """Empty the strings of a statement."""
-    return _QUOTED.sub(lambda m: m[1] or "''", sql)
+    return _QUOTED.sub(lambda m: m[1] or "''", text)
 
 
 def _set(database: Database, settings: dict[str, str]) -> dict[str, str]:
     """Set those of some parameters that exist, for this transaction; return what they were."""
     names: Sequence[str] = [*settings]
-    shown = ", ".join(
-        f"pg_catalog.current_setting('{name}', true) AS v{i}" for i, name in enumerate(names)
-    )
-    (found,) = database.execute(f"SELECT {shown}")
+    shown = [sql("pg_catalog.current_setting(:name, true)", name=constant(n)) for n in names]
+    (found,) = database.execute(_selecting(shown))
     before = {n: str(value) for n, value in zip(names, found, strict=True) if value is not None}
-    changed = ", ".join(
-        f"pg_catalog.set_config('{name}', '{settings[name]}', true) AS v{i}"
-        for i, name in enumerate(before)
-    )
+    changed = [
+        sql(
+            "pg_catalog.set_config(:name, :setting, true)",
+            name=constant(name),
+            setting=constant(settings[name]),
+        )
+        for name in before
+    ]
     if changed:
-        database.execute(f"SELECT {changed}")
+        database.execute(_selecting(changed))
     return before
+
+
+def _selecting(values: Sequence[Tree]) -> str:
+    """Write a statement that returns values."""
+    return render(sql("SELECT :listed", listed=[aliased(v, f"v{i}") for i, v in enumerate(values)]))

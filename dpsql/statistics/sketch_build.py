@@ -13,10 +13,26 @@ import json
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from sqlglot import exp
+
 from dpsql.core.sketching import MAX_OCCURRENCES, families, incident
 from dpsql.errors import InvalidParameter, NotAnswerable
 from dpsql.model import JoinQuery
 from dpsql.ports import Database
+from dpsql.relation import quote_identifier
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    all_of,
+    column,
+    cte,
+    number,
+    render,
+    sql,
+    table,
+    union_all,
+    with_,
+)
 from dpsql.statistics.sketch_parts import Part, identity, parts, text_sql
 from dpsql.statistics.sketches import Counted, store, store_counters
 
@@ -167,40 +183,53 @@ def _keys_sql(part: Part) -> str:
     which changes are counted from then on.
     """
     places = range(len(part.values))
-    texts = "".join(f", {text_sql(part, i, f'g.k{i}')} AS k{i}" for i in places)
-    nothing = "".join(f", NULL::pg_catalog.text AS k{i}" for i in places)
-    order = f" ORDER BY {', '.join(str(i + 3) for i in places)}" if part.values else ""
-    told = (
+    told = sql(
         "pg_catalog.json_build_object('snapshot', pg_catalog.pg_current_snapshot()::text,"
         " 'taken_at', pg_catalog.clock_timestamp()::text,"
-        f" 'changes', dp.statistics_fingerprint({part.relation.oid}),"
-        f" 'norms', pg_catalog.json_build_array({_norms_sql(part)}))::text"
+        " 'changes', dp.statistics_fingerprint(:relation),"
+        " 'norms', pg_catalog.json_build_array(:norms))::text",
+        relation=number(part.relation.oid),
+        norms=_norms(part),
     )
-    return (
-        f"WITH c AS MATERIALIZED ({_grouped_sql(part)})"
-        f" SELECT NULL::pg_catalog.int8 AS n, {told} AS told{nothing}"
-        f" UNION ALL (SELECT g.n, NULL{texts} FROM c AS g{order})"
+    itself = sql(
+        "SELECT NULL::pg_catalog.int8 AS n, :told AS told, :nothing",
+        told=told,
+        nothing=[aliased(sql("NULL::pg_catalog.text"), f"k{i}") for i in places],
     )
+    keys = sql(
+        "SELECT g.n, NULL, :texts FROM c AS g ORDER BY :places",
+        texts=[aliased(text_sql(part, i), f"k{i}") for i in places],
+        places=[number(i + 3) for i in places],
+    )
+    return render(with_([cte("c", _grouped(part), materialized=True)], union_all([itself, keys])))
 
 
-def _grouped_sql(part: Part) -> str:
-    """Write the distinct keys of a relation as k0, k1, ... with their counts."""
-    values = "".join(f", {value} AS k{i}" for i, value in enumerate(part.values))
-    group = ", ".join(str(i + 2) for i in range(len(part.values)))
-    text = f"SELECT count(*) AS n{values} FROM {part.source}"
-    return f"{text} GROUP BY {group}" if group else text
+def _grouped(part: Part) -> exp.Select:
+    """Write the distinct keys of a relation as k0, k1, ... with their counts.
+
+    Rows with a NULL join column take part in no result.
+    """
+    columns = [column(part.alias, quote_identifier(name)) for name in part.columns]
+    found: exp.Select = sql(
+        "SELECT count(*) AS n, :keys FROM :relation WHERE :present GROUP BY :places",
+        keys=[aliased(key, f"k{i}") for i, key in enumerate(part.values)],
+        relation=table(part.relation.sql, part.alias),
+        present=all_of(sql(":column_ IS NOT NULL", column_=c) for c in columns),
+        places=[number(i + 2) for i in range(len(part.values))],
+    )
+    return found
 
 
-def _norms_sql(part: Part) -> str:
+def _norms(part: Part) -> list[Tree]:
     """Write the largest sums of squares for each set of fixed columns, from the CTE ``c``."""
-    columns = []
-    for fixed in range(1 << len(part.values)):
-        by = ", ".join(f"k{i}" for i in range(len(part.values)) if fixed >> i & 1)
-        sums = "SELECT sum(n::pg_catalog.numeric * n) AS s FROM c" + (
-            f" GROUP BY {by}" if by else ""
+    return [
+        sql(
+            "(SELECT coalesce(max(s), 0)::text FROM"
+            " (SELECT sum(n::pg_catalog.numeric * n) AS s FROM c GROUP BY :fixed) AS t)",
+            fixed=[column("", f"k{i}") for i in range(len(part.values)) if fixed >> i & 1],
         )
-        columns.append(f"(SELECT coalesce(max(s), 0)::text FROM ({sums}) AS t)")
-    return ", ".join(columns)
+        for fixed in range(1 << len(part.values))
+    ]
 
 
 def products(

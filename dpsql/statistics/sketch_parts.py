@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from dpsql.core.sketching import MAX_OCCURRENCES, families, joining, summed
 from dpsql.errors import NotAnswerable
 from dpsql.model import AttributeUse, JoinQuery
-from dpsql.query.ir import render
+from dpsql.query.ir import tree
 from dpsql.query.places import is_cut
 from dpsql.query.source_sql import typed
-from dpsql.relation import Relation, quote_identifier
+from dpsql.relation import Relation
+from dpsql.sqltree import Tree, column, sql
 
 #: More values than a sketch usually has estimators: a norm may be 300 times the largest frequency.
 HUGE_DOMAIN = 100_000
@@ -22,33 +23,32 @@ _HARDLY_REPEAT = frozenset({"uuid", "timestamp without time zone", "timestamp wi
 #: Norms are kept for every set of columns that is held fixed.
 MAX_COLUMNS = 6
 
-# One text for equal values, under the settings that every answering function pins.
-_PLAIN = "({0})::pg_catalog.text"
-_TEXTS = {
-    "smallint": _PLAIN,
-    "integer": _PLAIN,
-    "bigint": _PLAIN,
-    "oid": _PLAIN,
-    "boolean": _PLAIN,
-    "date": _PLAIN,
-    "uuid": _PLAIN,
-    "name": _PLAIN,
-    "text": _PLAIN,
-    "character varying": _PLAIN,
-    "character": _PLAIN,  # without its blanks at the end, which do not count
-    "bpchar": _PLAIN,
-    "numeric": "pg_catalog.trim_scale({0})::pg_catalog.text",
-    "timestamp without time zone": _PLAIN,
-    "timestamp with time zone": "(({0}) AT TIME ZONE 'UTC')::pg_catalog.text",
-}
+#: Types of which equal values have one text, under the settings that every answering function pins.
+_ONE_TEXT = frozenset(
+    {
+        "smallint",
+        "integer",
+        "bigint",
+        "oid",
+        "boolean",
+        "date",
+        "uuid",
+        "name",
+        "text",
+        "character varying",
+        "character",  # without its blanks at the end, which do not count
+        "bpchar",
+        "timestamp without time zone",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One occurrence's share of a sketch: its relation's join columns, by name.
 
-    ``attributes[k]`` is joined on ``columns[k]``, as the type ``types[k]``; ``values`` and
-    ``texts`` are SQL over ``alias``.
+    ``attributes[k]`` is joined on ``columns[k]``, as the type ``types[k]``; ``values`` are over
+    ``alias``.
     """
 
     relation: Relation
@@ -56,15 +56,7 @@ class Part:
     attributes: tuple[int, ...]
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    values: tuple[str, ...]
-
-    @property
-    def source(self) -> str:
-        """Write FROM and WHERE: rows with a NULL join column take part in no result."""
-        tests = " AND ".join(
-            f"{self.alias}.{quote_identifier(column)} IS NOT NULL" for column in self.columns
-        )
-        return f"{self.relation.sql} AS {self.alias}" + (f" WHERE {tests}" if tests else "")
+    values: tuple[Tree, ...]
 
 
 def parts(query: JoinQuery) -> tuple[Part, ...]:
@@ -110,24 +102,30 @@ def parts(query: JoinQuery) -> tuple[Part, ...]:
                 columns=tuple(use.column or "" for use in ordered),
                 types=tuple(query.attributes[use.attribute].type_name for use in ordered),
                 values=tuple(
-                    render(typed(use, query.attributes[use.attribute], occurrence))
-                    for use in ordered
+                    tree(typed(use, query.attributes[use.attribute], occurrence)) for use in ordered
                 ),
             )
         )
     return tuple(found)
 
 
-def text_sql(part: Part, number: int, value: str) -> str:
-    """Write the text of a key over ``value``: the same for equal values."""
-    form = _TEXTS.get(_family(part.types[number]))
-    if form is None:
+def text_sql(part: Part, place: int) -> Tree:
+    """Write the text of the key ``k<place>`` of a row ``g``: the same for equal values."""
+    value, family = column("g", f"k{place}"), _family(part.types[place])
+    found: Tree
+    if family in _ONE_TEXT:
+        found = sql(":value_::pg_catalog.text", value_=value)
+    elif family == "numeric":
+        found = sql("pg_catalog.trim_scale(:value_)::pg_catalog.text", value_=value)
+    elif family == "timestamp with time zone":
+        found = sql("(:value_ AT TIME ZONE 'UTC')::pg_catalog.text", value_=value)
+    else:
         raise NotAnswerable(
-            f"column {part.columns[number]} of relation {part.relation.shown} cannot be sketched",
-            detail=f"Equal values of type {part.types[number]} may have different texts.",
+            f"column {part.columns[place]} of relation {part.relation.shown} cannot be sketched",
+            detail=f"Equal values of type {part.types[place]} may have different texts.",
             hint="Use another method.",
         )
-    return form.format(value)
+    return found
 
 
 def _family(type_name: str) -> str:
@@ -189,8 +187,8 @@ def hopeless(query: JoinQuery, estimator: str = "exact_norm") -> str | None:
         return "no relation is joined on a column"
     try:
         for part in parts(query):
-            for number in range(len(part.columns)):
-                text_sql(part, number, "")
+            for key in range(len(part.columns)):
+                text_sql(part, key)
     except NotAnswerable as error:
         return error.message
     return None

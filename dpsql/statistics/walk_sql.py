@@ -10,16 +10,32 @@ Relations on other servers: ``walk_parts``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from dpsql import sqltree
-from dpsql.model import JoinQuery, Predicate
-from dpsql.query.elimination import Base
-from dpsql.query.ir import render
+from sqlglot import exp
+
+from dpsql.model import JoinQuery
+from dpsql.query.ir import tree
 from dpsql.query.places import is_cut
-from dpsql.query.source_sql import all_sql, source_text, written
-from dpsql.statistics.chains import Chain, Stretch
-from dpsql.statistics.walk_parts import groups_of, sent_sql, step_to_group
+from dpsql.query.source_sql import of
+from dpsql.sqltree import (
+    Tree,
+    aliased,
+    cast,
+    column,
+    cte,
+    join_all,
+    name,
+    number,
+    parameter,
+    render,
+    sql,
+    table,
+    union_all,
+    with_,
+)
+from dpsql.statistics.chains import Chain
+from dpsql.statistics.walk_parts import rows_sql, same_sql, sent_sql, step_to_group, typed_starts
 
 Parameters = list[tuple[str, object]]
 Key = tuple[str, ...]
@@ -43,22 +59,27 @@ def walk_sql(query: JoinQuery, chain: Chain) -> str:
         walks entered the stretch with (the fixed part of) this group, the sums of their weights
         and of the squares, the sum of the mean weights of all groups.
     """
-    starts = "".join(f", ${4 + k}::text[] AS s{a}" for k, a in enumerate(chain.start))
-    parts = [
-        "p AS MATERIALIZED (SELECT $1::bytea AS key, $2::bigint[] AS n, "
-        f"$3::float8[] AS m{starts})",
-        f"w0 AS MATERIALIZED ({_first(query, chain)})",
-    ]
-    for number in range(1, len(chain.steps) + 1):
-        parts += _step(query, chain, number)
-    tests = "".join(
-        f", ({render(predicate.expression)}) IS TRUE AS t{n}"
-        for n, predicate in enumerate(query.predicates)
-        if any(_applies(predicate, stretch) for stretch in chain.stretches)
+    given = sql(
+        "SELECT $1::bytea AS key, $2::bigint[] AS n, $3::double precision[] AS m, :starts",
+        starts=[
+            aliased(cast(parameter(4 + k), "text[]"), f"s{a}") for k, a in enumerate(chain.start)
+        ],
     )
-    parts.append(f"w AS MATERIALIZED (SELECT *{tests} FROM w{len(chain.steps)})")
-    reports = " UNION ALL ".join(_report(query, chain, n) for n in range(len(chain.stretches)))
-    return f"WITH {', '.join(parts)} {reports}"
+    parts = [
+        cte("p", given, materialized=True),
+        cte("w0", _first(query, chain), materialized=True),
+    ]
+    for step in range(1, len(chain.steps) + 1):
+        parts += _step(query, chain, step)
+    tests = [
+        aliased(sql(":test IS TRUE", test=tree(predicate.expression)), f"t{n}")
+        for n, predicate in enumerate(query.predicates)
+        if any(stretch.applies(predicate) for stretch in chain.stretches)
+    ]
+    walked = sql("SELECT *, :tests FROM :walks", tests=tests, walks=table(f"w{len(chain.steps)}"))
+    parts.append(cte("w", walked, materialized=True))
+    reports = [_report(query, chain, n) for n in range(len(chain.stretches))]
+    return render(with_(parts, union_all(reports)))
 
 
 def walk_parameters(
@@ -99,176 +120,128 @@ def walk_parameters(
     ]
 
 
-def forward_sql(query: JoinQuery, chain: Chain) -> str:
-    """Write the statement that counts the largest group exactly among given starts.
-
-    It follows *all* matches of the starts, summed up as early as possible; parameters are one
-    ``text[]`` for each attribute of ``chain.start``; the only stretch is all of the chain.
-    """
-    boundary = chain.stretches[0].boundary
-    starts = ", ".join(f"CAST(s.s{a} AS {_type(query, a)}) AS a{a}" for a in chain.start)
-    arrays = ", ".join(f"${k + 1}::text[]" for k in range(len(chain.start)))
-    names = ", ".join(f"s{a}" for a in chain.start)
-    parts = [
-        f"x0 AS (SELECT DISTINCT {starts}, 1::numeric AS n FROM unnest({arrays}) AS s({names}))"
-    ]
-    known = frozenset(chain.start)
-    pending = [p for p in query.predicates if _applies(p, chain.stretches[0])]
-    for number, step in enumerate(chain.steps, 1):
-        own = query.occurrences[step.occurrence].attributes
-        known |= own
-        now = [p for p in pending if p.attributes <= known]
-        pending = [p for p in pending if p not in now]
-        needed = set(boundary.attributes).union(*(p.attributes for p in pending))
-        for later in chain.steps[number:]:
-            needed |= query.occurrences[later.occurrence].attributes
-        sent = sent_sql(query, step, f"x{number - 1} AS x")
-        rows = _rows(query, step.occurrence, sorted(own), sent=sent)
-        on = " AND ".join(f"x.a{a} = r.a{a}" for a in step.fixed) or "true"
-        columns = [f"x.a{a}" for a in sorted(known - own | frozenset(step.fixed))]
-        columns += [f"r.a{a}" for a in sorted(own - frozenset(step.fixed))]
-        joined = (
-            f"SELECT {', '.join([*columns, 'x.n'])} FROM x{number - 1} AS x JOIN {rows} ON {on}"
-        )
-        meant = all_sql(now)
-        tests = "" if meant is None else sqltree.render(meant)
-        kept = "".join(f"a{a}, " for a in sorted(known & needed))
-        known &= needed
-        parts.append(
-            f"x{number} AS (SELECT {kept}sum(n) AS n FROM ({joined}) AS j"
-            + (f" WHERE {tests}" if tests else "")
-            + (f" GROUP BY {kept[:-2]})" if kept else ")")
-        )
-    return f"WITH {', '.join(parts)} SELECT max(n)::text AS n FROM x{len(chain.steps)}"
-
-
-def groups_sql(query: JoinQuery, chain: Chain) -> str:
-    """Write the statement that lists the starts of most rows in the first relation.
-
-    Parameters ``$1`` and ``$2``: only with more rows than this, and at most so many.
-    """
-    texts = ", ".join(f"a{a}::text" for a in chain.start)
-    names = ", ".join(f"a{a}" for a in chain.start)
-    first = chain.steps[0].occurrence
-    rows, total = _rows(query, first, chain.start), "count(*)"
-    if is_cut(query.occurrences[first]):
-        rows, total = f"({groups_of(query, first, chain.start)}) AS r", "sum(n)::bigint"
-    return (
-        f"SELECT ARRAY[{texts}] AS keys, {total} AS n FROM {rows} GROUP BY {names} "
-        f"HAVING {total} > $1::bigint ORDER BY {total} DESC LIMIT $2::bigint"
-    )
-
-
-def _type(query: JoinQuery, attribute: int) -> str:
-    return query.attributes[attribute].type_name
-
-
-def _applies(predicate: Predicate, stretch: Stretch) -> bool:
-    """Whether a predicate over several occurrences belongs to a stretch."""
-    inside = stretch.boundary.occurrences
-    return len(predicate.occurrences) > 1 and predicate.occurrences <= inside
-
-
-def _rows(
-    query: JoinQuery,
-    occurrence: int,
-    attributes: Iterable[int],
-    more: str = "",
-    sent: Sequence[str] = (),
-) -> str:
-    """Write the filtered rows of an occurrence for a FROM clause, as ``r``.
-
-    ``sent`` has a condition over ``r`` for each of its parts, if it has any; they are then asked
-    at the same time (``dpsql.query.part_sql``).
-    """
-    own = tuple(n for n, p in enumerate(query.predicates) if p.occurrences <= {occurrence})
-    base = Base(occurrence, tuple(attributes), own, grouped=False, unit=True, unique=False)
-    found = []
-    parts = range(len(query.occurrences[occurrence].relation.parts))
-    query = written(query) if parts else query
-    # part by part, so that the number of a part is a constant
-    for part in parts or [None]:
-        expressions, source = source_text(query, base, part=part)
-        columns = [f"{expressions[a]} AS a{a}" for a in base.output]
-        listed = ", ".join([*columns, more] if more else columns) or "1"
-        text = f"SELECT {listed} FROM {source}"
-        if sent and part is not None:
-            text = f"SELECT r.* FROM ({text}) AS r WHERE {sent[part]}"
-        found.append(text)
-    return f"({' UNION ALL '.join(found)}{' OFFSET 0' if sent else ''}) AS r"
-
-
-def _first(query: JoinQuery, chain: Chain) -> str:
+def _first(query: JoinQuery, chain: Chain) -> exp.Query:
     """Write the walks before their first step: ``n`` of each group."""
-    walks = "generate_series(0, (SELECT p.n[2] FROM p) - 1) AS x(i)"
+    found: exp.Query
     if not chain.start:
-        return f"SELECT p.n[1] + x.i AS id, 1::float8 AS q0 FROM p CROSS JOIN {walks}"
-    arrays = ", ".join(f"p.s{a}" for a in chain.start)
-    names = ", ".join(f"s{a}" for a in chain.start)
-    values = ", ".join(f"CAST(g.s{a} AS {_type(query, a)}) AS a{a}" for a in chain.start)
-    return (
-        f"SELECT p.n[1] + (g.i - 1) * p.n[2] + x.i AS id, {values}, 1::float8 AS q0 "
-        f"FROM p CROSS JOIN LATERAL unnest({arrays}) WITH ORDINALITY AS g({names}, i) "
-        f"CROSS JOIN {walks}"
+        found = sql(
+            "SELECT p.n[1] + x.i AS id, 1::double precision AS q0 FROM p"
+            " CROSS JOIN generate_series(0, (SELECT p.n[2] FROM p) - 1) AS x(i)"
+        )
+        return found
+    names = [f"s{a}" for a in chain.start]
+    found = sql(
+        "SELECT p.n[1] + (g.i - 1) * p.n[2] + x.i AS id, :starts, 1::double precision AS q0"
+        " FROM p CROSS JOIN LATERAL unnest(:arrays) WITH ORDINALITY AS g(:names, i)"
+        " CROSS JOIN generate_series(0, (SELECT p.n[2] FROM p) - 1) AS x(i)",
+        starts=typed_starts(query, "g", chain.start),
+        arrays=of("p", names),
+        names=[*map(name, names)],
     )
+    return found
 
 
-def _step(query: JoinQuery, chain: Chain, number: int) -> list[str]:
+def _step(query: JoinQuery, chain: Chain, n: int) -> list[exp.CTE]:
     """Write one step."""
-    step = chain.steps[number - 1]
-    draw = f"dp.draw((SELECT p.key FROM p), w.id, {number}, {{}})"
+    step = chain.steps[n - 1]
+    largest = sql("(SELECT p.m[:n] FROM p)", n=number(n))
     if not step.fixed:
-        draw = draw.format(f"(SELECT p.m[{number}] FROM p)::bigint")
+        draw = _draw(n, cast(largest, "bigint"))
         if is_cut(query.occurrences[step.occurrence]):
-            return step_to_group(query, step, number, draw)
-        rows = _rows(query, step.occurrence, step.kept, "row_number() OVER () AS i")
-        picked = "".join(f", r.a{a}" for a in step.kept)
-        return [
-            f"w{number} AS MATERIALIZED (SELECT w.*, (r.i IS NOT NULL)::int::float8 AS q{number}"
-            f"{picked} FROM (SELECT w.*, 1 + {draw} AS i{number} FROM w{number - 1} AS w) AS w "
-            f"LEFT JOIN {rows} ON r.i = w.i{number})"
-        ]
-    sent = sent_sql(query, step, f"w{number - 1}", f"q{number - 1} > 0")
-    rows = _rows(query, step.occurrence, sorted({*step.fixed, *step.kept}), sent=sent)
-    keys = ", ".join(f"a{a}" for a in step.fixed)
-    here = " AND ".join(f"k.a{a} = r.a{a}" for a in step.fixed)
-    there = " AND ".join(f"w.a{a} = d.a{a}" for a in step.fixed)
-    own = ", ".join(f"k.a{a}" for a in step.fixed)
-    arrays = "".join(f", array_agg(r.a{a}) AS x{a}" for a in step.kept)
-    picked = "".join(f", d.x{a}[1 + c.i] AS a{a}" for a in step.kept)
-    choice = f" LEFT JOIN LATERAL (SELECT {draw.format('d.n')} AS i OFFSET 0) AS c ON true"
-    return [
-        f"d{number} AS MATERIALIZED (SELECT {own}, count(*) AS n{arrays} FROM "
-        f"(SELECT DISTINCT {keys} FROM w{number - 1} WHERE q{number - 1} > 0) AS k "
-        f"JOIN {rows} ON {here} GROUP BY {own})",
-        f"w{number} AS MATERIALIZED (SELECT w.*, CASE WHEN w.q{number - 1} > 0 THEN "
-        f"coalesce(d.n / (SELECT p.m[{number}] FROM p), 0) END AS q{number}{picked} "
-        f"FROM w{number - 1} AS w LEFT JOIN d{number} AS d ON {there}"
-        f"{choice if step.kept else ''})",
-    ]
+            return step_to_group(query, step, n, draw)
+        stepped = sql(
+            "SELECT w.*, :alive, :picked FROM (SELECT w.*, :drawn FROM :walks AS w) AS w"
+            " LEFT JOIN :rows AS r ON r.i = :here",
+            alive=aliased(sql("(r.i IS NOT NULL)::int::double precision"), f"q{n}"),
+            picked=of("r", step.kept),
+            drawn=aliased(sql("1 + :draw", draw=draw), f"i{n}"),
+            walks=table(f"w{n - 1}"),
+            rows=rows_sql(query, step.occurrence, step.kept, [sql("row_number() OVER () AS i")]),
+            here=column("w", f"i{n}"),
+        )
+        return [cte(f"w{n}", stepped, materialized=True)]
+    walks = table(f"w{n - 1}")
+    alive = sql(":q > 0", q=column("", f"q{n - 1}"))
+    own = of("k", step.fixed)
+    matches = sql(
+        "SELECT :own, count(*) AS n, :arrays FROM (SELECT DISTINCT :keys FROM :walks WHERE :alive)"
+        " AS k JOIN :rows AS r ON :same GROUP BY :own",
+        own=own,
+        arrays=[aliased(sql("array_agg(:v)", v=column("r", f"a{a}")), f"x{a}") for a in step.kept],
+        keys=of("", step.fixed),
+        walks=walks,
+        alive=alive,
+        rows=rows_sql(
+            query,
+            step.occurrence,
+            sorted({*step.fixed, *step.kept}),
+            sent=sent_sql(query, step, walks, alive),
+        ),
+        same=same_sql("k", "r", step.fixed),
+    )
+    share = sql(
+        "CASE WHEN :q > 0 THEN coalesce(d.n / :largest, 0) END",
+        q=column("w", f"q{n - 1}"),
+        largest=largest,
+    )
+    stepped = sql(
+        "SELECT w.*, :share, :picked FROM :walks AS w LEFT JOIN :matches AS d ON :same"
+        " LEFT JOIN LATERAL (SELECT :draw AS i OFFSET 0) AS c ON true",
+        share=aliased(share, f"q{n}"),
+        picked=[
+            aliased(sql(":rows[1 + c.i]", rows=column("d", f"x{a}")), f"a{a}") for a in step.kept
+        ],
+        walks=walks,
+        matches=table(f"d{n}"),
+        same=same_sql("w", "d", step.fixed),
+        draw=_draw(n, column("d", "n")),
+    )
+    if not step.kept:  # which row it is does not matter
+        stepped.set("joins", stepped.args["joins"][:1])
+    return [cte(f"d{n}", matches, materialized=True), cte(f"w{n}", stepped, materialized=True)]
 
 
-def _report(query: JoinQuery, chain: Chain, number: int) -> str:
+def _draw(step: int, matches: Tree) -> Tree:
+    """Write a number below ``matches`` that a walk draws in a step."""
+    drawn: Tree = sql(
+        "dp.draw((SELECT p.key FROM p), w.id, :step, :matches)", step=number(step), matches=matches
+    )
+    return drawn
+
+
+def _report(query: JoinQuery, chain: Chain, label: int) -> exp.Query:
     """Sum up one stretch by group and keep the groups of the largest means."""
-    stretch = chain.stretches[number]
+    stretch = chain.stretches[label]
     first, last = stretch.first + 1, stretch.last + 1
-    factors = [f"coalesce(q{j}, 0)" for j in range(first, last + 1)]
-    factors += [f"t{n}::int" for n, p in enumerate(query.predicates) if _applies(p, stretch)]
-    names = ", ".join(f"a{a}" for a in sorted(stretch.boundary.attributes))
-    texts = ", ".join(f"a{a}::text" for a in sorted(stretch.boundary.attributes))
-    entered = f"SELECT {names}, {' * '.join(factors)} AS x FROM w WHERE q{first - 1} > 0"
-    sums = (
-        f"SELECT {names}, count(*) AS n, sum(x) AS s, sum(x * x) AS ss "
-        f"FROM ({entered}) AS e GROUP BY {names}"
+    factors = [sql("coalesce(:q, 0)", q=column("", f"q{j}")) for j in range(first, last + 1)]
+    factors += [
+        cast(column("", f"t{n}"), "int")
+        for n, p in enumerate(query.predicates)
+        if stretch.applies(p)
+    ]
+    names = of("", sorted(stretch.boundary.attributes))
+    sums = sql(
+        "SELECT :names, count(*) AS n, sum(x) AS s, sum(x * x) AS ss"
+        " FROM (SELECT :names, :weight AS x FROM w WHERE :entered > 0) AS e GROUP BY :names",
+        names=names,
+        weight=join_all(exp.Mul, factors),
+        entered=column("", f"q{first - 1}"),
     )
     if stretch.rest:
         # a walk that died before it found the rest still entered with the fixed part
-        by = ", ".join(f"a{a}" for a in stretch.fixed)
-        window = f"PARTITION BY {by}" if by else ""
-        sums = f"SELECT {names}, sum(n) OVER ({window}) AS n, s, ss FROM ({sums}) AS g"
-        sums = f"SELECT * FROM ({sums}) AS g WHERE s > 0"
-    return (
-        f"(SELECT {number} AS label, ARRAY[{texts}] AS keys, n::bigint AS n, s, ss, "
-        f"sum(s / n::float8) OVER () AS total FROM ({sums}) AS g "
-        "ORDER BY s / n::float8 DESC LIMIT (SELECT p.n[3] FROM p))"
+        sums = sql(
+            "SELECT * FROM (SELECT :names, sum(n) OVER (PARTITION BY :fixed) AS n, s, ss"
+            " FROM :sums AS g) AS g WHERE s > 0",
+            names=names,
+            fixed=of("", stretch.fixed),
+            sums=sums,
+        )
+    found: exp.Query = sql(
+        "SELECT :label AS label, ARRAY[:texts] AS keys, n::bigint AS n, s, ss,"
+        " sum(s / n::double precision) OVER () AS total FROM :sums AS g"
+        " ORDER BY s / n::double precision DESC LIMIT (SELECT p.n[3] FROM p)",
+        label=number(label),
+        texts=[cast(key, "text") for key in names],
+        sums=sums,
     )
+    return found

@@ -19,7 +19,8 @@ from dpsql.query.decomposition import Sizes
 from dpsql.statistics.chains import Chain, make_chain, plan_chains
 from dpsql.statistics.counts import count
 from dpsql.statistics.sizes import read_facts
-from dpsql.statistics.walk_sql import Key, forward_sql, groups_sql, walk_parameters, walk_sql
+from dpsql.statistics.walk_exact import forward_sql, groups_sql
+from dpsql.statistics.walk_sql import Key, walk_parameters, walk_sql
 
 #: Walks of a first look at a chain, from rows of its first relation.
 PILOT = 2048

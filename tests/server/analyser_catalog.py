@@ -9,7 +9,9 @@ from typing import Any
 import psycopg
 
 from dpsql.query.catalog import Function
+from dpsql.query.constants import evaluation
 from dpsql.relation import Column, Domain, ForeignKey, Relation
+from dpsql.sqltree import Tree
 
 RELATION = """
 select c.oid::int, array(select attnum from pg_attribute where attrelid = c.oid and attnum > 0
@@ -117,6 +119,6 @@ class LiveCatalog:
         sql = "select bool_and(collisdeterministic) from pg_collation where oid = any(%s)"
         return bool(self._rows(sql, list(collations))[0][0])
 
-    def evaluate(self, sql: str) -> str | None:
-        value = self._rows(sql)[0][0]
-        return None if value is None else str(value)
+    def evaluate(self, value: Tree) -> str | None:
+        found = self._rows(evaluation(value))[0][0]
+        return None if found is None else str(found)

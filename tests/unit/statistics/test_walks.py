@@ -18,7 +18,8 @@ from dpsql.statistics.chains import (
     plan_chains,
     walkable,
 )
-from dpsql.statistics.walk_sql import forward_sql, walk_parameters, walk_sql
+from dpsql.statistics.walk_exact import forward_sql
+from dpsql.statistics.walk_sql import walk_parameters, walk_sql
 from dpsql.statistics.walks import LEAST_WALKS, MOST_WALKS, Runner, estimate
 from tests.expressions import parsed
 
