@@ -69,7 +69,7 @@ def names(columns: Sequence[str]) -> str:
 
 def add_constraint(table: str, name: str, definition: str) -> str:
     """Add a constraint to a table."""
-    return f"ALTER TABLE {table} ADD {constraint(name, definition)}"
+    return f"ALTER TABLE {table} ADD CONSTRAINT {quote_identifier(name)} {definition}"
 
 
 def set_storage(table: str, name: str, storage: str) -> str:
@@ -89,8 +89,8 @@ def create_sequence(sequence: str, type_: str, table: str, name: str) -> str:
 
 def create_index(name: str, table: str, method: str, *, unique: bool) -> str:
     """Make an index; ``method`` is what follows USING, as ``pg_get_indexdef`` writes it."""
-    kind = "UNIQUE INDEX" if unique else "INDEX"
-    return f"CREATE {kind} {quote_identifier(name)} ON {table} USING {method}"
+    create = "CREATE UNIQUE INDEX" if unique else "CREATE INDEX"
+    return f"{create} {quote_identifier(name)} ON {table} USING {method}"
 
 
 def comment_on_table(table: str, text: str) -> str:

@@ -12,15 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from sqlglot import exp
-
-from dpsql import sqltree
 from dpsql.errors import UnsupportedConstruct
 from dpsql.model import GroupDomain
 from dpsql.query.catalog import Catalog
 from dpsql.query.emit import canonical_key, has_identity_equality
 from dpsql.query.graph import Graph, as_type, bare, not_null
-from dpsql.query.ir import TRUE, Expr, column, constant, literal, map_columns, renumber, tree
+from dpsql.query.ir import TRUE, Expr, column, constant, literal, map_columns, render, renumber
 from dpsql.query.others import Others, domain_with_other, is_told, mapped, others_of
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
 from dpsql.query.types import (
@@ -34,7 +31,6 @@ from dpsql.query.types import (
     modifier,
 )
 from dpsql.relation import Domain, Relation, base, quote_identifier, show_name
-from dpsql.sqltree import Tree, aliased, all_of, cast, from_, joined, render, select, sql, subquery
 
 MAX_GROUPS = 1_000_000
 MAX_FILTER_VALUES = 10_000
@@ -212,19 +208,16 @@ class _Planner:
                 hint="Group by fewer columns.",
             )
         types = {c.name: c.type_name for c in relation.columns}
-        sources: list[Tree] = []
+        sources = []
         for number, (name, domain) in enumerate(zip(names, domains, strict=True)):
             if domain is None:
                 continue
-            values = [*domain.values, *[None] * domain.includes_null]
-            listed = sql(
-                "SELECT :typed FROM pg_catalog.unnest(ARRAY[:listed]::text[]) AS u(v)",
-                typed=aliased(cast(sql("v"), types[name]), quote_identifier(name)),
-                listed=[*map(sqltree.constant, values)],
+            values = [literal(v) for v in domain.values] + ["NULL"] * domain.includes_null
+            sources.append(
+                f"(SELECT CAST(v AS {types[name]}) AS {quote_identifier(name)} FROM"
+                f" pg_catalog.unnest(ARRAY[{', '.join(values)}]::text[]) AS u(v)) AS d{number}"
             )
-            source = subquery(listed, f"d{number}")
-            sources.append(joined(source, None) if sources else source)
-        inner = select([exp.Star()], from_(sources))
+        inner = f"(SELECT * FROM {' CROSS JOIN '.join(sources)}) AS r0"
         applicable = [
             f
             for f in self.graph.filters.get(occurrence, ())
@@ -391,27 +384,25 @@ def _in_place(e: Expr, key: Expr, value: Expr, others: Others | None) -> Expr:
 
 def _listed(position: int, key: Expr, values: list[Expr], conditions: list[Expr]) -> GroupDomain:
     shown = _value(key)
-    source = sql(
-        "SELECT v FROM pg_catalog.unnest(ARRAY[:listed]) AS u(v)", listed=[*map(tree, values)]
-    )
+    rows = ", ".join(render(v) for v in values)
+    source = f"(SELECT v FROM pg_catalog.unnest(ARRAY[{rows}]) AS u(v)) AS r0"
     return _select([(position, shown)], 0, source, conditions)
 
 
 def _select(
-    keys: list[tuple[int, Expr]], occurrence: int, source: exp.Query, conditions: list[Expr]
+    keys: list[tuple[int, Expr]], occurrence: int, source: str, conditions: list[Expr]
 ) -> GroupDomain:
     """Write the domain query; ``occurrence`` is called ``r0`` in it."""
     numbers = {occurrence: 0}
     keys = sorted(keys, key=lambda item: item[0])
-    shown = [tree(renumber(canonical_key(key), numbers)) for _, key in keys]
-    statement = sql(
-        "SELECT DISTINCT :keys FROM :source AS r0 WHERE :conditions",
-        keys=[aliased(cast(key, "text"), f"k{i}") for i, key in enumerate(shown)],
-        source=source,
-        conditions=all_of(tree(renumber(c, numbers)) for c in conditions),
-    )
-    text = render(statement)
-    return GroupDomain(tuple(p for p, _ in keys), identity=text, sql=text)
+    shown = []
+    for index, (_, key) in enumerate(keys):
+        text = render(renumber(canonical_key(key), numbers))
+        shown.append(f"CAST({text} AS text) AS k{index}")
+    where = " AND ".join(render(renumber(c, numbers)) for c in conditions)
+    sql = f"SELECT DISTINCT {', '.join(shown)} FROM {source}"
+    sql = f"{sql} WHERE {where}" if where else sql
+    return GroupDomain(tuple(p for p, _ in keys), identity=sql, sql=sql)
 
 
 __all__ = ["MAX_GROUPS", "Domains", "base", "has_identity_equality", "plan"]

@@ -133,6 +133,7 @@ class Runner:
     largest: dict[Boundary, int] = field(default_factory=dict)
     used: dict[Boundary, int] = field(default_factory=dict)
     numbered: int = 0
+    written: dict[Chain, str] = field(default_factory=dict)
 
     def learn(self, frequencies: Iterable[Boundary]) -> None:
         """Count maximum frequencies, all in one statement."""
@@ -177,9 +178,9 @@ class Runner:
         )
         self.numbered += walks * (len(groups) if chain.start else 1)
         rows: list[list[tuple[Key, Sample, float]]] = [[] for _ in chain.stretches]
-        for label, keys, n, s, ss, total in self.database.execute(
-            walk_sql(self.query, chain), parameters
-        ):
+        if chain not in self.written:  # batches of walks run the same statement
+            self.written[chain] = walk_sql(self.query, chain)
+        for label, keys, n, s, ss, total in self.database.execute(self.written[chain], parameters):
             sample = Sample(int(str(n)), float(str(s)), float(str(ss)))
             names = tuple(str(k) for k in keys)  # type: ignore[attr-defined]
             rows[int(str(label))].append((names, sample, float(str(total))))

@@ -10,6 +10,7 @@ as $$
 declare
     missing text;
     moved boolean;
+    loaded boolean;
 begin
     perform dp.require_administrator();
     if note is null or note = '' then
@@ -39,11 +40,19 @@ begin
         end if;
     end if;
     -- Nor do numbers of columns after a dump was loaded, which is when the ledger is another one.
-    if (select l.incarnation from dp.ledger_identity as l order by l.id desc limit 1)
-       is distinct from (select i.incarnation from dp.ledger_place() as i) then
+    loaded := (select l.incarnation from dp.ledger_identity as l order by l.id desc limit 1)
+              is distinct from (select i.incarnation from dp.ledger_place() as i);
+    if loaded then
         perform dp.find_unit_columns();
         perform dp.number_changes();
-        -- nor of relations; of ways that are not there any more only names are left
+    end if;
+    insert into dp.ledger_identity (incarnation, system_identifier, timeline, database, note, recorded_by)
+    select i.incarnation, i.system_identifier, i.timeline, i.database, acknowledge_restore.note,
+           (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller())
+      from dp.ledger_place() as i;
+    if loaded then
+        -- nor of relations; of ways that are not there any more only names are left.  From here on the ledger is in
+        -- place, so that the ways are those of all declarations, cut keys included.
         update dp.covered as c
            set ways = (select o.ways
                          from dp.coverage(array(select k.relation::oid from dp.covered as k where k.relation is not null)) as o
@@ -51,10 +60,6 @@ begin
                         limit 1)
          where c.shown <> 'row';
     end if;
-    insert into dp.ledger_identity (incarnation, system_identifier, timeline, database, note, recorded_by)
-    select i.incarnation, i.system_identifier, i.timeline, i.database, acknowledge_restore.note,
-           (select r.rolname from pg_catalog.pg_roles as r where r.oid = dp.caller())
-      from dp.ledger_place() as i;
     perform dp.touch_catalogue(declarations => false);
     perform dp.show_exposed_again();
     -- a dump has no views that refuse: they belong to the extension

@@ -18,6 +18,9 @@ declare
     listed constant text := dp.shown_columns(columns, '');
     turns constant integer := 16384;
     owner name;
+    own_schema name;
+    own_name name;
+    turns_name name;
     filler text;
     reader oid;
     body text;
@@ -47,8 +50,10 @@ begin
             hint = 'Give a larger bound, or let rows go first.';
     end;
     owner := (select r.rolname from pg_class as c join pg_roles as r on r.oid = c.relowner where c.oid = relation);
-    filler := (select format('%I.%I', n.nspname, left(c.relname::text, 31) || '_' || left(slot::text, 31))
-                 from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation);
+    select n.nspname, c.relname into own_schema, own_name
+      from pg_class as c join pg_namespace as n on n.oid = c.relnamespace where c.oid = relation;
+    turns_name := left(own_name::text, 31) || '_' || left(slot::text, 31);
+    filler := format('%I.%I', own_schema, turns_name);
     -- whoever waits for the turn sees which numbers were taken meanwhile; what holds the bound is the key
     body := format($body$
 begin
@@ -58,6 +63,15 @@ begin
     if (select c.relowner from pg_class as c where c.oid = tg_relid) <> quote_ident(current_user)::regrole then
         raise exception using
             errcode = 'insufficient_privilege', message = %9$L, hint = 'SELECT dp.set_degree_bound(...) by its owner again.';
+    end if;
+    -- the statements below find both tables by names, which another role can have given to something else since
+    if not exists (select from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+                    where c.oid = tg_relid and n.nspname = %11$L and c.relname = %12$L)
+       or not exists (select from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
+                       where n.nspname = %11$L and c.relname = %13$L and c.relkind = 'r'
+                         and c.relowner = quote_ident(current_user)::regrole) then
+        raise exception using
+            errcode = 'insufficient_privilege', message = %14$L, hint = 'SELECT dp.set_degree_bound(...) by its owner again.';
     end if;
     perform from %4$s as t where t.turn = hashtextextended(row(%2$s)::text, 0) & %10$s for update;
     select n into new.%3$I
@@ -72,11 +86,11 @@ begin
 end
 $body$,
         dp.shown_columns(columns, 'old.'), dp.shown_columns(columns, 'new.'), slot, filler, bound,
-        (select format('%I.%I', n.nspname, c.relname) from pg_class as c join pg_namespace as n on n.oid = c.relnamespace
-          where c.oid = relation),
+        format('%I.%I', own_schema, own_name),
         dp.shown_columns(columns, 't.'),
         format('relation %s has %s rows with the same %s already', relation, bound, listed),
-        format('relation %s belongs to another role than when its rows were bounded', relation), turns - 1);
+        format('relation %s belongs to another role than when its rows were bounded', relation), turns - 1,
+        own_schema, own_name, turns_name, format('relation %s has another name or schema than when its rows were bounded', relation));
     execute format('create function %s() returns trigger language plpgsql volatile parallel unsafe security definer'
                    ' set search_path = pg_catalog, pg_temp as %L', filler, body);
     execute format('revoke all on function %s() from public', filler);

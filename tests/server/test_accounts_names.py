@@ -117,6 +117,21 @@ def test_a_restore_finds_numbers_by_names_once(lines: Any) -> None:
     assert ask(lines) == "PD012"
 
 
+def test_a_restore_finds_the_ways_of_declarations_with_cut_keys(lines: Any) -> None:
+    """Without the cut rows of line lead to units in two ways, so that neither was the account's."""
+    lines.sql("alter table line alter l_else set not null")
+    lines.sql("alter table line add foreign key (l_else) references s1.other")
+    lines.sql("select dp.link('line', 's1.other', array['l_else'], follow => false)")
+    assert ask(lines) is None
+    ways = "select relation::text, ways from dp.covered order by 1"
+    before = lines.sql(ways)
+    lines.sql(RESTORED)
+    lines.sql(ACKNOWLEDGED)
+    assert lines.sql(ways) == before
+    lines.sql("alter table line rename l_visit to l_call")
+    assert ask(lines) is None
+
+
 def test_of_ways_that_a_restore_does_not_find_names_tell(lines: Any) -> None:
     assert ask(lines) is None
     lines.sql(f"{ANEW}; {RESTORED}; {ACKNOWLEDGED}")

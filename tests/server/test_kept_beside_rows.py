@@ -51,9 +51,7 @@ MADE = {
     "sql/functions/tell_sessions.sql": {"trigger"},
     "sql/functions/unit_columns.sql": {"event trigger"},
     "sql/functions/unit_parts.sql": {"event trigger"},
-    "dpsql/engine/release_table.py": {"table"},
-    "dpsql/engine/synthesis_tables.py": {"table", "sequence", "constraint"},
-    "dpsql/engine/synthesis_target.py": {"schema"},
+    "dpsql/engine/ddl.py": {"table", "sequence", "constraint", "index", "schema"},
 }  # fmt: skip
 _MAKES = re.compile(
     r"\b(?:create(?: or replace)?(?: (?:unlogged|temp|temporary|unique|constraint|materialized|foreign))*"

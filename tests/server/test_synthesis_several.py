@@ -263,6 +263,52 @@ def test_what_numbers_rows_has_the_rights_of_the_tables_owner_alone(movies: Any)
     movies.sql("insert into rating select max(u_id), 1, true from usr")
 
 
+#: What was renamed, how the table is called then, and the name that another role takes.
+RENAMED = {
+    "table": ("alter table shop.rating rename to kept", "shop.kept", "shop.rating"),
+    "schema": (
+        "alter schema shop rename to kept; create schema shop",
+        "kept.rating",
+        "shop.rating",
+    ),
+    "turns": (
+        "alter table shop.rating_dp_slot_r_movie rename to kept",
+        "shop.rating",
+        "shop.rating_dp_slot_r_movie",
+    ),
+}
+IMPOSTOR = """
+create schema mine authorization mallory;
+set role mallory;
+create table mine.loot (who text);
+grant all on mine.loot to public;
+grant usage on schema mine to public;
+create function mine.f() returns boolean language plpgsql as
+  $$ begin insert into mine.loot values (current_user); return true; end $$;
+create view {view} as select g as r_movie, g as dp_slot_r_movie from generate_series(1, 9) as g where mine.f();
+grant select on {view} to public;
+"""
+
+
+@pytest.mark.parametrize("renamed", RENAMED)
+def test_what_numbers_rows_runs_no_code_of_who_takes_a_name(movies: Any, renamed: str) -> None:
+    change, now, taken = RENAMED[renamed]
+    movies.sql(
+        "create schema shop authorization owner1; grant dp_owner to owner1;"
+        " alter table rating owner to owner1; alter table rating set schema shop"
+    )
+    movies.sql("set role owner1; select dp.set_degree_bound('shop.rating', array['r_movie'], 100)")
+    movies.sql(f"{change}; grant all on schema shop to mallory; {IMPOSTOR.format(view=taken)}")
+    with movies.connect("owner1") as owner:
+        error = refused(owner, f"insert into {now} values (1, 1, true)")
+        assert error.sqlstate == "42501"
+        assert "another name or schema" in str(error)
+        if renamed != "turns":  # the hint, word for word
+            owner.execute(f"select dp.set_degree_bound('{now}', array['r_movie'], 100)")
+            owner.execute(f"insert into {now} values (1, 1, true)")
+    assert movies.sql("select count(*) from mine.loot") == [(0,)]
+
+
 def test_only_owners_bound(movies: Any) -> None:
     movies.sql("grant dp_owner to bob")
     try:
