@@ -44,6 +44,7 @@ class Database(Protocol):
         relations: Sequence[int],
         check: Callable[[], None],
         *,
+        named: Sequence[int] = (),
         by_steps: bool = False,
         charged: bool = False,
     ) -> None:
@@ -52,6 +53,8 @@ class Database(Protocol):
         Whatever has to be waited for until they can be read is waited for here, before the charge.
         What is read together later is as of this moment; ``check`` looks at it.  ``by_steps``: what
         will be read needs no such moment; without it relations that have none are refused.
+        ``named`` are the relations and types that the question names, by OID: the types stay as
+        they are until the question ends.
         ``charged``: this was done before, in a transaction that the charge ended.
         """
         ...

@@ -44,7 +44,13 @@ class Direct:
         return False
 
     def meet(
-        self, relations: Any, check: Any, *, by_steps: bool = False, charged: bool = False
+        self,
+        relations: Any,
+        check: Any,
+        *,
+        named: Any = (),
+        by_steps: bool = False,
+        charged: bool = False,
     ) -> None:
         """Wait for no server."""
 

@@ -168,7 +168,7 @@ def meet(
     def check() -> None:
         (confirm_moved if charged else confirm_met)(relations, fingerprint, services)
 
-    services.database.meet(read, check, by_steps=by_steps, charged=charged)
+    services.database.meet(read, check, named=relations, by_steps=by_steps, charged=charged)
 
 
 def meet_again(

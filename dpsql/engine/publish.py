@@ -19,6 +19,7 @@ from dpsql.engine.release_terms import Terms
 from dpsql.engine.request import Role, Settings
 from dpsql.engine.standby import refuse_standby
 from dpsql.errors import (
+    ChangedWhileRead,
     InternalError,
     InvalidParameter,
     PermissionDenied,
@@ -149,9 +150,10 @@ def _require_droppable(name: str, services: Services) -> None:
     """Refuse to replace a table that views or columns of others depend on, before it is charged."""
     users = services.database.execute(
         "select string_agg(distinct pg_describe_object(d.classid, d.objid, 0), ', ') as names"
-        " from pg_class as c join pg_depend as d on d.deptype = 'n'"
-        " and (d.refclassid, d.refobjid) in"
-        " (('pg_class'::regclass, c.oid), ('pg_type'::regclass, c.reltype))"
+        " from pg_class as c join pg_type as t on t.oid = c.reltype"
+        " join pg_depend as d on d.deptype = 'n' and (d.refclassid, d.refobjid) in"
+        " (('pg_class'::regclass, c.oid), ('pg_type'::regclass, t.oid),"
+        " ('pg_type'::regclass, t.typarray))"
         " where c.oid = to_regclass($1)",
         [("text", table_name(name))],
     )[0][0]
@@ -237,7 +239,7 @@ def _written(name: str, outcome: Outcome, role: Role, services: Services) -> str
     cells, error = fill(name, outcome, services)
     comment(name, outcome, services)
     database = services.database
-    database.execute(ddl.grant_select(table_name(name), role.name))
+    _grant(name, role, services)
     database.execute(ddl.analyze(table_name(name)))
     asked = {
         "epsilon": outcome.terms.epsilon,
@@ -393,7 +395,36 @@ def share(name: str, role: int, services: Services) -> None:
     }
     if not services.elsewhere("share_release", name, paid).charged:
         services.note(f"role {reader.name} has paid for these numbers already: nothing is charged")
-    database.execute(ddl.grant_select(table_name(name), reader.name))
+    _grant(name, reader, services)
+
+
+def _grant(name: str, role: Role, services: Services) -> None:
+    """Let a role that was charged read a release, whatever its name is by now.
+
+    Raises
+    ------
+    ChangedWhileRead
+        When the role is renamed at the same time, so that another one could be meant.
+    """
+    database = services.database
+    parameters = [("oid", role.oid)]
+    ((current,),) = database.execute(
+        "select r.rolname::text as name from (select $1) as given(oid)"
+        " left join pg_catalog.pg_roles as r on r.oid = given.oid",
+        parameters,
+    )
+    if current is not None:
+        database.execute(ddl.grant_select(table_name(name), str(current)))
+    ((granted,),) = database.execute(
+        "select exists (select from pg_class as c, aclexplode(c.relacl) as a"
+        " where c.oid = to_regclass($2) and a.grantee = $1) as granted",
+        [*parameters, ("text", table_name(name))],
+    )
+    if not granted:
+        raise ChangedWhileRead(
+            f"role {role.name} has another name by now",
+            hint="Call the function again: what was paid for costs nothing.",
+        )
 
 
 def _require_latest(services: Services) -> None:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 # query_canceled (also by statement_timeout), admin_shutdown.  Serialization failures, deadlocks and
 # lock timeouts of other servers are left out: they can depend on which rows were read.
 _ENDED = frozenset({"57014", "57P01"})
-# The catalogue changed between two statements of one reading: sql/hook/executed.c refuses the next
-# one, a privilege is gone, or a name has no object.  No row decides that: only the time that the
-# reading took decides whether a statement came after the change.
-_CHANGED = frozenset({"PD011", "PD013", "42501", "42P01", "42704", "3F000"})
+# The catalogue changed between two statements of one reading, and sql/hook/executed.c refuses the
+# next one.  A name that has no object any more is a failure that counts: what a question names is
+# held (sql/hook/held.c), and rows can decide whether there is another statement.
+_CHANGED = frozenset({"PD011", "PD013"})
 
 
 def _is_public(error: BaseException) -> bool:
@@ -101,6 +101,7 @@ class Session:
         ((found,),) = self.database.execute("select dp.ask_service($1, $2, $3) as found", given)
         ((spend, taken_at, payload, charged),) = cast("list[list[str]]", found)
         when = None if taken_at is None else datetime.fromisoformat(taken_at)
+        self.touched = self.charged = charged == "True"
         return Measured(int(spend), payload, when, charged == "True")
 
     def in_snapshot(self, work: Callable[[], Any]) -> Any:

@@ -135,11 +135,14 @@ class SpiDatabase:
         relations: Sequence[int],
         check: Callable[[], None],
         *,
+        named: Sequence[int] = (),
         by_steps: bool = False,
         charged: bool = False,
     ) -> None:
         """Wait for locks, and find out whether all servers with parts answer; reads no row."""
         self.lock_members(relations, before_rows=True)
+        if others := sorted(set(named) - set(relations)):
+            self.execute("select dp.hold_types($1) is null as held", [("oid[]", others)])
         self._keep_dead_rows(relations, charged=charged)
         if charged:
             self.shards.meet_again(relations, check, by_steps=by_steps)

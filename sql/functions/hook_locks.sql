@@ -9,6 +9,14 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'dpsql_lock_members';
 comment on function dp.lock_members(oid[], boolean) is 'internal: takes, before the charge, all locks that reading can need';
 
+-- Keeps types, their schemas, and the types that they are over, as they are until the question ends (sql/hook/held.c).
+create or replace function dp.hold_types(objects oid[])
+returns void
+language c volatile strict parallel unsafe security invoker
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'dpsql_hold_types';
+comment on function dp.hold_types(oid[]) is 'internal: keeps the types among some objects as they are while a question reads';
+
 -- Locks a relation for reading, without waiting.  Returns false if another transaction has locked it, or if it does not exist.
 create or replace function dp.lock_at_once(relation oid)
 returns boolean

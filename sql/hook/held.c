@@ -18,7 +18,8 @@
  * The locks are those of database objects, which for relations PostgreSQL itself
  * does not use.  Schemas and types are named by the hash that tells caches of a
  * change, a relation by its OID.  A transaction that changed many objects of one
- * kind takes one lock instead, which all readers of that kind hold.
+ * kind takes one lock instead, which all readers of that kind hold.  It waits for that
+ * lock outside of the queue: questions over other relations go on meanwhile.
  */
 #include "postgres.h"
 
@@ -29,17 +30,25 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
+#include "fmgr.h"
 #include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "storage/sinval.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 #include "compat.h"
 #include "dpsql.h"
 #include "service.h"
+
+PG_FUNCTION_INFO_V1(dpsql_hold_types);
 
 /* a lock on a hash, not on an object by its OID, which PostgreSQL may take as well */
 #define BY_HASH 1
@@ -48,7 +57,11 @@
 #define ANY 0
 
 /* So many objects of a catalog are locked one by one. */
-#define MOST_CHANGED 64
+#define MOST_CHANGED 256
+
+/* Milliseconds that a transaction which changed more waits for all questions, if lock_timeout is not less. */
+#define LONGEST_WAIT (60 * 1000)
+#define PAUSE 10
 
 /* The objects of one catalog that a transaction changed: OIDs of relations, hashes of others. */
 typedef struct
@@ -59,26 +72,48 @@ typedef struct
 	int			count;
 } Changed;
 
-static void
-lock_object(Oid catalog, uint32 object, uint16 part, LOCKMODE mode, bool session)
+/* Lock an object; false if that would have to wait, and must not. */
+static bool
+lock_object(Oid catalog, uint32 object, uint16 part, LOCKMODE mode, bool session, bool at_once)
 {
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, catalog, object, part);
-	LockAcquire(&tag, mode, session, false);
+	return LockAcquire(&tag, mode, session, at_once) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 /* A service session reads: no mode of PostgreSQL's own commands on schemas conflicts but that of DROP. */
 static void
 hold(Oid catalog, uint32 object, uint16 part)
 {
-	lock_object(catalog, object, part, RowShareLock, true);
+	lock_object(catalog, object, part, RowShareLock, true, false);
 }
 
-/* An enum type: its labels change under a lock of PostgreSQL's on the type. */
+static void
+hold_schema(Oid schema)
+{
+	hold(NamespaceRelationId, ANY, BY_HASH);
+	hold(NamespaceRelationId, GetSysCacheHashValue1(NAMESPACEOID, ObjectIdGetDatum(schema)), BY_HASH);
+}
+
+/*
+ * A type that is not built in, with its schema and the type that it is over.  The
+ * labels of an enum change under a lock of PostgreSQL's on the type.
+ */
 static void
 hold_type(Oid type)
 {
+	HeapTuple	tuple = type < FirstNormalObjectId ? NULL :
+		SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+	FormData_pg_type form;
+
+	if (!HeapTupleIsValid(tuple))
+		return;
+	form = *(Form_pg_type) GETSTRUCT(tuple);
+	ReleaseSysCache(tuple);
+	hold_schema(form.typnamespace);
+	hold_type(form.typbasetype);
+	hold_type(form.typelem);
 	hold(TypeRelationId, type, 0);
 	hold(TypeRelationId, ANY, BY_HASH);
 	hold(CastRelationId, ANY, BY_HASH);
@@ -102,16 +137,35 @@ hold_catalogue(Relation relation)
 		return;
 	hold(RelationRelationId, ANY, 0);
 	hold(RelationRelationId, RelationGetRelid(relation), 0);
-	hold(NamespaceRelationId, ANY, BY_HASH);
-	hold(NamespaceRelationId, GetSysCacheHashValue1(NAMESPACEOID,
-													ObjectIdGetDatum(RelationGetNamespace(relation))), BY_HASH);
+	hold_schema(RelationGetNamespace(relation));
 	for (int i = 0; i < columns->natts; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(columns, i);
 
-		if (!column->attisdropped && column->atttypid >= FirstNormalObjectId)
+		if (!column->attisdropped)
 			hold_type(column->atttypid);
 	}
+}
+
+/*
+ * dp.hold_types(objects oid[]): holds, until release_kept_locks, those of some objects
+ * that are types.  A question names types that no column has: a second statement
+ * would not find one that was renamed since the first.
+ */
+Datum
+dpsql_hold_types(PG_FUNCTION_ARGS)
+{
+	ArrayType  *objects = PG_GETARG_ARRAYTYPE_P(0);
+	Datum	   *oids;
+	int			count;
+
+	if (is_serving())
+	{
+		deconstruct_array(objects, OIDOID, sizeof(Oid), true, TYPALIGN_INT, &oids, NULL, &count);
+		for (int i = 0; i < count; i++)
+			hold_type(DatumGetObjectId(oids[i]));
+	}
+	PG_RETURN_VOID();
 }
 
 /* Whether a role other than the owner has the privilege to run VACUUM on a relation. */
@@ -198,15 +252,46 @@ note_message(Changed *kinds, int kind_count, const SharedInvalidationMessage *me
 	}
 }
 
+/*
+ * Wait until no question reads anything of a catalog.  A lock that is waited for in the
+ * queue would let no new question begin.
+ */
 static void
-wait_for_readers(const Changed *kind)
+wait_for_all_readers(Oid catalog, uint16 part)
+{
+	int			longest = LockTimeout > 0 ? Min(LockTimeout, LONGEST_WAIT) : LONGEST_WAIT;
+	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), longest);
+
+	while (!lock_object(catalog, ANY, part, ExclusiveLock, false, true))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (GetCurrentTimestamp() > until)
+			ereport(ERROR,
+					(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					 errmsg("private questions read relations of this database all the time"),
+					 errdetail("A transaction that changed more than %d relations, schemas, types or casts waits until none is read.", MOST_CHANGED),
+					 errhint("Run it again, or change fewer in one transaction.")));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+}
+
+/* A prepared transaction keeps its locks: it must not keep every question waiting. */
+static void
+wait_for_readers(const Changed *kind, bool prepares)
 {
 	uint16		part = kind->cache == -1 ? 0 : BY_HASH;
 
+	if (kind->count > MOST_CHANGED && prepares)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a transaction that changed more than %d relations, schemas, types or casts cannot be prepared", MOST_CHANGED),
+				 errdetail("Until it is committed no private question could read anything."),
+				 errhint("COMMIT it, or change fewer in one transaction.")));
 	if (kind->count > MOST_CHANGED)
-		lock_object(kind->catalog, ANY, part, ExclusiveLock, false);
+		wait_for_all_readers(kind->catalog, part);
 	for (int i = 0; i < kind->count && kind->count <= MOST_CHANGED; i++)
-		lock_object(kind->catalog, kind->objects[i], part, ExclusiveLock, false);
+		lock_object(kind->catalog, kind->objects[i], part, ExclusiveLock, false, false);
 }
 
 /* Before the changes of a transaction become visible, by COMMIT or by COMMIT PREPARED. */
@@ -234,7 +319,7 @@ before_commit(XactEvent event, void *unused)
 	for (int i = 0; i < count; i++)
 		note_message(kinds, lengthof(kinds), &messages[i]);
 	for (int i = 0; i < lengthof(kinds); i++)
-		wait_for_readers(&kinds[i]);
+		wait_for_readers(&kinds[i], event == XACT_EVENT_PRE_PREPARE);
 }
 
 /* At server start: all processes inherit the callback. */

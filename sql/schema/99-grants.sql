@@ -279,6 +279,7 @@ grant execute on function
     dp.show_rounds(bigint, bigint, bigint, double precision, double precision, integer),
     dp.end_progress(),
     dp.lock_members(oid[], boolean),
+    dp.hold_types(oid[]),
     dp.keep_dead_rows(oid[], oid[]),
     dp.lock_at_once(oid),
     dp.catalogue_version(),

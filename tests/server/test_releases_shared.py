@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import refused, state
+from tests.server.in_service import everywhere
 from tests.server.releasing import declare, release, rows, spent
 from tests.server.waiting import wait_until, waits
 
@@ -399,3 +400,62 @@ def test_a_name_is_written_with_one_schema(sales: Any, alice: Any, owner: Any) -
     for name in ("dpv.dpv.one", 'dpv."dpv.one"'):
         assert state(owner, f"select dp.share_release('{name}', 'bob')") == "PD040"
         assert state(alice, f"select dp.refresh_release('{name}')") == "PD040"
+
+
+def test_the_role_that_paid_reads_whatever_its_name_is_by_now(sales: Any) -> None:
+    """Somebody else has its name when the table is made."""
+    sales.sql(
+        "create role payer login; create role stranger login; grant dp_analyst to payer, stranger"
+    )
+    sales.sql("grant select on sale to payer; select dp.grant_budget('payer', 10, 1e-5)")
+    swap = "alter role payer rename to paid; alter role stranger rename to payer"
+    try:
+        with sales.connect() as session:
+            session.execute(
+                everywhere(
+                    f"""
+                    import psycopg
+                    from dpsql.engine import publish
+                    written = publish._written
+                    def late(*given):
+                        with psycopg.connect({sales.conninfo()!r}, autocommit=True) as other:
+                            other.execute({swap!r})
+                        return written(*given)
+                    publish._written = late
+                    """
+                )
+            )
+            session.execute("set session authorization payer")
+            session.execute("select dp.release('bought', %s)", (ONE,))
+        readers = (
+            "select r, has_table_privilege(r, 'dpv.bought', 'select')"
+            " from unnest(array['paid', 'payer']::name[]) as r order by 1"
+        )
+        assert sales.sql(readers) == [("paid", True), ("payer", False)]
+    finally:
+        for role in ("payer", "paid", "stranger"):
+            sales.sql(
+                f"do $$ begin if to_regrole('{role}') is not null then"
+                f" execute 'drop owned by {role}; drop role {role}'; end if; end $$"
+            )
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        "create table theirs.d (x dpv.sold)",
+        "create table theirs.d (x dpv.sold[])",
+        "create function theirs.f(dpv.sold[]) returns int language sql as 'select 1'",
+        "create domain theirs.d as dpv.sold[]",
+    ],
+)
+def test_what_uses_a_release_keeps_it_from_being_replaced_before_the_charge(
+    sales: Any, alice: Any, uses: str
+) -> None:
+    release(alice, "sold", ONE)
+    sales.sql("create schema theirs authorization bob")
+    sales.sql(uses, user="bob")
+    before = spent(sales)
+    error = refused(alice, "select dp.refresh_release('sold')")
+    assert error.sqlstate == "PD040"
+    assert spent(sales) == before

@@ -140,6 +140,7 @@ class Scripted:
         relations: Sequence[int],
         check: object,
         *,
+        named: Sequence[int] = (),
         by_steps: bool = False,
         charged: bool = False,
     ) -> None:

@@ -140,6 +140,7 @@ class Recorder:
         relations: Sequence[int],
         check: object,
         *,
+        named: Sequence[int] = (),
         by_steps: bool = False,
         charged: bool = False,
     ) -> None:
