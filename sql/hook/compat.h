@@ -28,6 +28,7 @@
 #if PG_VERSION_NUM >= 170000
 #include "storage/procnumber.h"
 #else
+#include "postmaster/autovacuum.h"
 #include "storage/backendid.h"
 #endif
 #include "storage/lock.h"
@@ -369,6 +370,17 @@ compat_is_json_table(Node *node)
 #else
 #define COMPAT_ACL_MAINTAIN 0
 #endif
+
+/* Whether this process is a worker of autovacuum. */
+static inline bool
+compat_is_autovacuum(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return AmAutoVacuumWorkerProcess();
+#else
+	return IsAutoVacuumWorkerProcess();
+#endif
+}
 
 /*
  * Whether old_snapshot_threshold lets the server remove rows that a snapshot still

@@ -294,7 +294,12 @@ wait_for_readers(const Changed *kind, bool prepares)
 		lock_object(kind->catalog, kind->objects[i], part, ExclusiveLock, false, false);
 }
 
-/* Before the changes of a transaction become visible, by COMMIT or by COMMIT PREPARED. */
+/*
+ * Before the changes of a transaction become visible, by COMMIT or by COMMIT PREPARED.
+ *
+ * Autovacuum does not wait: hold_vacuum keeps it away from the relations of others, and a
+ * question that waits there for its end would wait for one that waits for the question.
+ */
 static void
 before_commit(XactEvent event, void *unused)
 {
@@ -310,6 +315,7 @@ before_commit(XactEvent event, void *unused)
 
 	if ((event != XACT_EVENT_PRE_COMMIT && event != XACT_EVENT_PRE_PREPARE) ||
 		!TransactionIdIsValid(GetTopTransactionIdIfAny()) || is_serving() ||
+		compat_is_autovacuum() ||
 		!IsNormalProcessingMode())
 		return;
 	/* the messages of the last command are collected only now */
