@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpsql.errors import PermissionDenied
-from dpsql.query.ir import literal
 from dpsql.relation import show_name
+from dpsql.sqltree import literal
 
 if TYPE_CHECKING:
     from dpsql.engine.request import Role

@@ -27,8 +27,9 @@ from dpsql.errors import (
 )
 from dpsql.ledger.amounts import amount_text
 from dpsql.ledger.model import Charge, Hit
-from dpsql.query.ir import Expr, literal, map_columns, render
+from dpsql.query.ir import Expr, map_columns, render
 from dpsql.relation import show_name
+from dpsql.sqltree import literal
 
 if TYPE_CHECKING:
     from dpsql.engine.release_domain import Released

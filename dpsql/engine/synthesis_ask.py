@@ -195,7 +195,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What is read of the rows that a path leads to, and which of them belong to a row."""
+    """The table that a path leads to: the columns that are read, and how its rows are joined."""
 
     columns: Sequence[Tree]
     rows: exp.Table

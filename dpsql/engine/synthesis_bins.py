@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsql.errors import InvalidParameter
-from dpsql.query.ir import literal
 from dpsql.relation import MODIFIER, Column, Domain, Relation, base, quote_identifier
 from dpsql.sqltree import (
     Tree,
@@ -26,6 +25,7 @@ from dpsql.sqltree import (
     cast,
     column,
     constant,
+    literal,
     number,
     render,
     sql,

@@ -13,7 +13,7 @@ from dpsql.engine.methods.units import USUAL
 from dpsql.engine.price import Quote
 from dpsql.engine.request import Settings
 from dpsql.model import Question
-from dpsql.query.ir import literal
+from dpsql.sqltree import literal
 
 #: Sums of a unit that are so many times the smallest bound that can be drawn are nothing unusual.
 _TIMES = 10_000

@@ -56,10 +56,14 @@ _SHORT = 2**62
 
 def per_unit(query: JoinQuery) -> JoinQuery:
     """Return the count per group, distinct value and unit."""
+    keys = (*query.groups, *query.distinct, _unit_of(query))
+    return replace(query, groups=tuple(dict.fromkeys(keys)))
+
+
+def _unit_of(query: JoinQuery) -> int:
     if query.unit is None:
         raise InternalError("the count has no privacy unit")
-    keys = (*query.groups, *query.distinct, query.unit)
-    return replace(query, groups=tuple(dict.fromkeys(keys)))
+    return query.unit
 
 
 def together(queries: Sequence[JoinQuery]) -> JoinQuery:
@@ -148,7 +152,7 @@ class _Statement:
         unit = column("", f"a{self.query.unit}")
         values = [self._value(query) for query in self.queries]
         named = [aliased(value, f"v{j}") for j, value in enumerate(values)]
-        keys = of("", dict.fromkeys((*self.columns, self._unit())))
+        keys = of("", dict.fromkeys((*self.columns, _unit_of(self.query))))
         contributed = sql(
             "SELECT :keys, :named FROM :answer AS c", keys=keys, named=named, answer=self.answer
         )
@@ -167,11 +171,6 @@ class _Statement:
         for j, query in enumerate(self.queries):
             rows += [self._sizes(j, query), self._shares(j, query)]
         return self._with(parts, rows)
-
-    def _unit(self) -> int:
-        if self.query.unit is None:
-            raise InternalError("the count has no privacy unit")
-        return self.query.unit
 
     def _with(self, parts: Sequence[exp.CTE], rows: Sequence[exp.Query]) -> exp.Query:
         return with_([*self.writer.ctes(), *parts], union_all(rows))
@@ -259,19 +258,19 @@ class _Statement:
         present = all_of(sql(":v IS NOT NULL", v=v) for v in of("", self.query.distinct))
         rows: exp.Select = sql(
             "SELECT :columns FROM :answer AS c WHERE :present",
-            columns=of("", dict.fromkeys((*values, self._unit()))),
+            columns=of("", dict.fromkeys((*values, _unit_of(self.query)))),
             answer=self.answer,
             present=present,
         )
         if self.single:
             return self._single_values(values, rows)
         unit = column("", f"a{self.query.unit}")
-        told = [(i, column("", f"a{a}")) for i, a in enumerate(values) if a != self.query.unit]
+        others = [(i, column("", f"a{a}")) for i, a in enumerate(values) if a != self.query.unit]
         hashed = [
             sql("pg_catalog.hashtextextended(coalesce(:v::text, ''), :seed)", v=v, seed=number(i))
-            for i, v in told
+            for i, v in others
         ]
-        order = [*hashed, *(cast(v, "text") for _, v in told)]
+        order = [*hashed, *(cast(v, "text") for _, v in others)]
         over: dict[str, Any] = {"unit": unit, "order": order}
         rank = (
             sql("dense_rank() OVER (PARTITION BY :unit ORDER BY :order)", **over)

@@ -1,8 +1,8 @@
 """A description of an expression: one text for equal expressions, and different ones for others.
 
-Questions are told apart by it, and operands that may stand in any order are sorted by it.  It is
-the SQL that earlier versions made of the expression, by which they found stored answers: an answer
-that was paid for there stays free.  Nothing reads it.
+Descriptions tell questions apart, and sort operands that may stand in any order.  A description is
+the SQL that earlier versions made of the expression.  They found stored answers by it, so that an
+answer which was paid for there stays free.  Nothing executes or parses it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable
 from string import ascii_lowercase
 from typing import cast
 
-from dpsql.query.ir import TABLEOID, Expr, alias_of, written_constant
-from dpsql.relation import quote_identifier
+from dpsql.query.ir import TABLEOID, Expr, alias_of
+from dpsql.query.types import SIMPLE
+from dpsql.relation import base, quote_identifier
+from dpsql.sqltree import literal
 
 #: What stands around and between the operands of expressions that have no other data.
 _AROUND = {
@@ -43,6 +45,13 @@ def _col(e: Expr) -> str:
     occurrence, name, *_ = cast("tuple[int, str, bool, str]", e.data)
     shown = f"{alias_of(occurrence)}.{name if name == TABLEOID else quote_identifier(name)}"
     return f"CAST({shown} AS {e.type})" if e.data[4:] else shown  # type: ignore[index]
+
+
+def _const(e: Expr) -> str:
+    shown = "NULL" if e.data is None else literal(str(e.data))
+    if base(e.type) not in SIMPLE:
+        shown = f"({shown}::pg_catalog.text)"
+    return f"{shown}::{e.type}"
 
 
 def _op(e: Expr) -> str:
@@ -82,7 +91,7 @@ def _template(e: Expr) -> str:
 
 _KINDS: dict[str, Callable[[Expr], str]] = {
     "col": _col,
-    "const": lambda e: written_constant(e.type, None if e.data is None else str(e.data)),
+    "const": _const,
     "literal": _literal,
     "op": _op,
     "fn": lambda e: (

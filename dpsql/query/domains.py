@@ -17,7 +17,7 @@ from dpsql.model import GroupDomain
 from dpsql.query.catalog import Catalog
 from dpsql.query.emit import canonical_key, has_identity_equality
 from dpsql.query.graph import Graph, as_type, bare, not_null
-from dpsql.query.ir import TRUE, Expr, column, constant, literal, map_columns, render, renumber
+from dpsql.query.ir import TRUE, Expr, column, constant, map_columns, render, renumber
 from dpsql.query.others import Others, domain_with_other, is_told, mapped, others_of
 from dpsql.query.public_groups import PublicKey, joined_to, public_domains
 from dpsql.query.types import (
@@ -31,6 +31,7 @@ from dpsql.query.types import (
     modifier,
 )
 from dpsql.relation import Domain, Relation, base, quote_identifier, show_name
+from dpsql.sqltree import literal
 
 MAX_GROUPS = 1_000_000
 MAX_FILTER_VALUES = 10_000

@@ -29,7 +29,7 @@ from dpsql.errors import (
 from dpsql.query import matches, refusals, types
 from dpsql.query.catalog import Catalog
 from dpsql.query.expressions import Builder
-from dpsql.query.ir import Expr, column_of, conjuncts, constant, literal
+from dpsql.query.ir import Expr, column_of, conjuncts, constant
 from dpsql.query.matches import Outer, Outers
 from dpsql.query.nodes import (
     clause,
@@ -44,6 +44,7 @@ from dpsql.query.nodes import (
 from dpsql.query.parse import parse
 from dpsql.query.screen import screen
 from dpsql.relation import Relation, base, show_name
+from dpsql.sqltree import literal
 from dpsql.sqltree.nodes import position
 
 SYSTEM_COLUMNS = frozenset(["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])

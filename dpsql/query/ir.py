@@ -84,12 +84,6 @@ def renumber(expression: Expr, numbers: dict[int, int]) -> Expr:
     return map_columns(expression, replace)
 
 
-def literal(text: str) -> str:
-    """Quote a string so that it reads the same whatever standard_conforming_strings is."""
-    quoted = "'" + text.replace("'", "''") + "'"
-    return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
-
-
 def decimal(number: Fraction | int, digits: int = 0) -> str:
     """Write ``number * 10**-digits``, which must have a finite decimal expansion.
 
@@ -141,14 +135,6 @@ def constant_tree(type_: str, text: str | None) -> Tree:
     if base(type_) not in SIMPLE:
         shown = sqltree.cast(shown, "pg_catalog.text")
     return sqltree.cast(shown, type_)
-
-
-def written_constant(type_: str, text: str | None) -> str:
-    """Write a constant as text."""
-    from dpsql.query.types import SIMPLE
-
-    shown = "NULL" if text is None else literal(text)
-    return f"{shown}::{type_}" if base(type_) in SIMPLE else f"({shown}::pg_catalog.text)::{type_}"
 
 
 def _literal(e: Expr) -> Tree:

@@ -1,4 +1,4 @@
-"""What is asked of the trees that `dpsql.query.parse` makes."""
+"""Read the trees that `dpsql.query.parse` makes: names, constants, casts and clauses."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ from dpsql.errors import (
 )
 from dpsql.ledger.refusals import restored
 from dpsql.query.catalog import Circumstances, Function
-from dpsql.query.constants import evaluation
 from dpsql.relation import Column, ForeignKey, Relation
 from dpsql.server.facts import read_domain, read_parts, read_path
 from dpsql.server.spi import diagnostics, sqlstate
@@ -338,6 +337,8 @@ class SpiCatalog:
         It runs with our rights, so every type in it must be built in or an enum: a domain
         would run its author's code.
         """
+        from dpsql.query.constants import evaluation
+
         statement = evaluation(value)
         if not self._plain_types(self.analyze(statement)["types"]):
             raise FunctionNotAllowed(

@@ -102,7 +102,7 @@ class Session:
         ((spend, taken_at, payload, charged),) = cast("list[list[str]]", found)
         when = None if taken_at is None else datetime.fromisoformat(taken_at)
         self.touched = self.charged = charged == "True"
-        return Measured(int(spend), payload, when, charged == "True")
+        return Measured(int(spend), payload, when, self.charged)
 
     def in_snapshot(self, work: Callable[[], Any]) -> Any:
         """Run reads in one snapshot, that of a statement which calls a STABLE function for them.

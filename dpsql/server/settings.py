@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dpsql.engine.request import Role, Settings
-from dpsql.sqltree import aliased, constant, render, sql
 
 if TYPE_CHECKING:
     from dpsql.server.spi import SpiDatabase
@@ -33,16 +32,12 @@ _ROLE = (
     "select r.oid::int8 as oid, r.rolname::text as name"
     " from pg_catalog.pg_roles as r where r.oid = dp.caller() and $1 = 1"
 )
-_SETTINGS = render(
-    sql(
-        "SELECT r.oid::bigint AS oid, r.rolname::text AS name, :settings"
-        " FROM pg_catalog.pg_roles AS r WHERE r.oid = dp.caller() AND $1 = 1",
-        settings=[
-            aliased(sql("pg_catalog.current_setting(:name, true)", name=constant(f"dp.{n}")), n)
-            for n in _NAMES
-        ],
-    )
-)
+_SETTINGS = """
+select r.oid::int8 as oid, r.rolname::text as name,
+  array(select pg_catalog.current_setting('dp.' || n.name, true)
+          from unnest($1) with ordinality as n(name, place) order by n.place) as settings
+  from pg_catalog.pg_roles as r where r.oid = dp.caller()
+"""
 
 
 def read(database: SpiDatabase, *, capped: bool = True) -> tuple[Role, Settings]:
@@ -50,9 +45,9 @@ def read(database: SpiDatabase, *, capped: bool = True) -> tuple[Role, Settings]
 
     Not ``capped``: for a call that may say another epsilon than ``dp.epsilon``.
     """
-    row = database.execute(_SETTINGS, (("int4", 1),))[0]
-    oid, name, *texts = row
-    settings = _settings(capped, *(None if t is None else str(t) for t in texts))
+    ((oid, name, texts),) = database.execute(_SETTINGS, [("text[]", list(_NAMES))])
+    listed = cast("list[str | None]", texts)
+    settings = _settings(capped, *listed)
     return Role(int(str(oid)), str(name)), settings
 
 

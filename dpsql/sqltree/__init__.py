@@ -33,7 +33,7 @@ from dpsql.sqltree.build import (
     unnest,
     with_,
 )
-from dpsql.sqltree.dialect import render
+from dpsql.sqltree.dialect import literal, render
 from dpsql.sqltree.template import sql
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "join",
     "join_all",
     "joined",
+    "literal",
     "name",
     "number",
     "parameter",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sqlglot import exp
 
-from dpsql.sqltree.dialect import quoted
+from dpsql.sqltree.dialect import literal
 from dpsql.sqltree.nodes import Call, Infix, Place, Raw, Value, Written
 
 Tree = exp.Expr
@@ -108,7 +108,7 @@ def constant(text: str | None) -> Tree:
     """Return a string, read the same whatever standard_conforming_strings is; NULL of ``None``."""
     if text is None:
         return exp.Null()
-    return Raw(this=quoted(text))
+    return Raw(this=literal(text))
 
 
 def cast(tree: Tree, type_: str) -> exp.Cast:

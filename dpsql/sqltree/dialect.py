@@ -32,7 +32,7 @@ from dpsql.sqltree.quick import WRITERS
 _Write = PostgresGenerator
 
 
-def quoted(text: str) -> str:
+def literal(text: str) -> str:
     """Quote a string, read the same whatever standard_conforming_strings is."""
     found = "'" + text.replace("'", "''") + "'"
     return "E" + found.replace("\\", "\\\\") if "\\" in text else found
@@ -132,7 +132,7 @@ class Server(Postgres):
             Call: _call,
             Written: _written,
             exp.Join: _join,
-            exp.Literal: lambda _, node: quoted(node.this) if node.is_string else node.this,
+            exp.Literal: lambda _, node: literal(node.this) if node.is_string else node.this,
         }
 
 

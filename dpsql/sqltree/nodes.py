@@ -65,12 +65,12 @@ class Call(exp.Anonymous):
 
     @property
     def flags(self) -> frozenset[str]:
-        """What the call has beside arguments."""
+        """The parts of the call beside its arguments, such as DISTINCT and FILTER."""
         return frozenset(flag for flag in _FLAGS if self.args.get(flag))
 
 
 class Place(exp.Expression):
-    """Where the argument of this number stands in what is `Written`."""
+    """The place of an argument, by its number, in a formula (`Written`)."""
 
     arg_types = {"this": True}  # noqa: RUF012
 

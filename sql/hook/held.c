@@ -39,7 +39,6 @@
 #include "storage/proc.h"
 #include "storage/sinval.h"
 #include "utils/acl.h"
-#include "utils/array.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -155,16 +154,11 @@ hold_catalogue(Relation relation)
 Datum
 dpsql_hold_types(PG_FUNCTION_ARGS)
 {
-	ArrayType  *objects = PG_GETARG_ARRAYTYPE_P(0);
-	Datum	   *oids;
 	int			count;
+	Oid		   *oids = objects_of(PG_GETARG_DATUM(0), &count);
 
-	if (is_serving())
-	{
-		deconstruct_array(objects, OIDOID, sizeof(Oid), true, TYPALIGN_INT, &oids, NULL, &count);
-		for (int i = 0; i < count; i++)
-			hold_type(DatumGetObjectId(oids[i]));
-	}
+	for (int i = 0; i < count && is_serving(); i++)
+		hold_type(oids[i]);
 	PG_RETURN_VOID();
 }
 
@@ -282,16 +276,19 @@ wait_for_readers(const Changed *kind, bool prepares)
 {
 	uint16		part = kind->cache == -1 ? 0 : BY_HASH;
 
-	if (kind->count > MOST_CHANGED && prepares)
+	if (kind->count <= MOST_CHANGED)
+	{
+		for (int i = 0; i < kind->count; i++)
+			lock_object(kind->catalog, kind->objects[i], part, ExclusiveLock, false, false);
+		return;
+	}
+	if (prepares)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a transaction that changed more than %d relations, schemas, types or casts cannot be prepared", MOST_CHANGED),
 				 errdetail("Until it is committed no private question could read anything."),
 				 errhint("COMMIT it, or change fewer in one transaction.")));
-	if (kind->count > MOST_CHANGED)
-		wait_for_all_readers(kind->catalog, part);
-	for (int i = 0; i < kind->count && kind->count <= MOST_CHANGED; i++)
-		lock_object(kind->catalog, kind->objects[i], part, ExclusiveLock, false, false);
+	wait_for_all_readers(kind->catalog, part);
 }
 
 /*

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dpsql.query.canonical import _neutral
-from dpsql.query.ir import Expr, column, constant, literal, render
+from dpsql.query.ir import Expr, column, constant, render
 from dpsql.query.late import _read, held
+from dpsql.sqltree import literal
 from dpsql.statistics.running import _without_strings
 
 
